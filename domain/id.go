@@ -1,0 +1,83 @@
+package domain
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// uuid is a UUID's 16 bytes in network order (RFC 9562). TenantID, EventID and the others are types of their own, so
+// that one cannot be passed where another is meant.
+type uuid [16]byte
+
+func (u uuid) String() string {
+	var text [36]byte
+	hex.Encode(text[0:8], u[0:4])
+	text[8] = '-'
+	hex.Encode(text[9:13], u[4:6])
+	text[13] = '-'
+	hex.Encode(text[14:18], u[6:8])
+	text[18] = '-'
+	hex.Encode(text[19:23], u[8:10])
+	text[23] = '-'
+	hex.Encode(text[24:36], u[10:16])
+	return string(text[:])
+}
+
+// parseUUID reads the canonical form of 36 characters, in either case. Braces, URN prefixes and the form without
+// dashes are refused: an id has one spelling in the API.
+func parseUUID(text string) (uuid, error) {
+	var u uuid
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return u, fmt.Errorf("%q is not a UUID such as 0190d3a4-5b6c-7def-8123-456789abcdef", clip(text, 40))
+	}
+	packed := text[0:8] + text[9:13] + text[14:18] + text[19:23] + text[24:36]
+	if _, err := hex.Decode(u[:], []byte(packed)); err != nil {
+		return uuid{}, fmt.Errorf("%q is not a UUID such as 0190d3a4-5b6c-7def-8123-456789abcdef", text)
+	}
+	return u, nil
+}
+
+// newUUID returns a version 7 UUID (RFC 9562, section 5.7): 48 bits of milliseconds, then random bits, so that ids made
+// one after another lie near one another in an index.
+func newUUID() uuid {
+	var u uuid
+	// crypto/rand.Read never fails since Go 1.24: it ends the program where the system has no randomness.
+	rand.Read(u[6:])
+	var millis [8]byte
+	binary.BigEndian.PutUint64(millis[:], uint64(time.Now().UnixMilli()))
+	copy(u[:6], millis[2:])
+	return u.marked(7)
+}
+
+// derivedUUID returns a version 8 UUID (RFC 9562, section 5.8) that is a function of its parts alone: the first bits of
+// the SHA-256 of the parts, each behind its length so that no two lists of parts read alike.
+func derivedUUID(parts ...string) uuid {
+	hash := sha256.New()
+	for _, part := range parts {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+		hash.Write(length[:])
+		hash.Write([]byte(part))
+	}
+	var u uuid
+	copy(u[:], hash.Sum(nil))
+	return u.marked(8)
+}
+
+func (u uuid) marked(version byte) uuid {
+	u[6] = u[6]&0x0f | version<<4
+	u[8] = u[8]&0x3f | 0x80
+	return u
+}
+
+// clip shortens text that a client sent before it goes into an error message.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return text[:most] + "..."
+}
