@@ -1,0 +1,138 @@
+// Package migrations holds the schema of Manifold's own PostgreSQL database as golang-migrate pairs, embedded, and runs
+// them.
+//
+// The pairs make the schema "manifold", its tables with row-level security enabled and forced, and the logins of
+// Manifold's roles (see Role). A released pair is never edited; a change is a new pair, and the previous release must
+// run on the schema that it leaves, so that processes are replaced one by one.
+package migrations
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/golang-migrate/migrate/v4"
+	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
+	"github.com/golang-migrate/migrate/v4/source/iofs"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// Role is a login of Manifold's own. The roles are separate logins, never reached by SET ROLE, so that what one of them
+// may not do cannot be done on its connections.
+type Role string
+
+// The roles. The migrator is whoever runs the migrations and owns the schema; it needs CREATEROLE, or the logins must
+// have been made before.
+const (
+	RoleApp       Role = "manifold_app"       // under a tenant: reads and appends events, and keeps the tenant's own rows
+	RoleSystem    Role = "manifold_system"    // across tenants: reads heads and lists, writes tenants and keys; never events or documents
+	RoleDocuments Role = "manifold_documents" // owns the projection tables in PostgreSQL
+	RoleRetention Role = "manifold_retention" // removes events, and everything of a deleted tenant
+)
+
+// Roles are the logins that the migrations make.
+var Roles = [...]Role{RoleApp, RoleSystem, RoleDocuments, RoleRetention}
+
+// Up brings the database at url (a pgx connection string of the migrator) to the newest version and then sets the
+// password of each role in passwords; roles that are not in it keep theirs. Several processes may call it at once: one
+// migrates, the others wait.
+func Up(ctx context.Context, url string, passwords map[Role]string) error {
+	if err := run(ctx, url, func(m *migrate.Migrate) error { return m.Up() }); err != nil {
+		return err
+	}
+	return setPasswords(ctx, url, passwords)
+}
+
+// Down takes back every migration: all tables, and everything in them, are gone. The roles stay, since other databases
+// of the server may use them.
+func Down(ctx context.Context, url string) error {
+	return run(ctx, url, func(m *migrate.Migrate) error { return m.Down() })
+}
+
+// Version returns the schema's version, 0 where nothing was migrated; dirty means that a migration failed half-way and
+// somebody has to look.
+func Version(ctx context.Context, url string) (version uint, dirty bool, err error) {
+	err = run(ctx, url, func(m *migrate.Migrate) error {
+		version, dirty, err = m.Version()
+		if errors.Is(err, migrate.ErrNilVersion) {
+			return nil
+		}
+		return err
+	})
+	return version, dirty, err
+}
+
+// Latest returns the version that Up migrates to.
+func Latest() uint {
+	source, err := iofs.New(files, ".")
+	if err != nil {
+		panic(err) // the files are embedded: a test sees this, never a user
+	}
+	defer source.Close()
+	latest, _ := source.First()
+	for {
+		next, err := source.Next(latest)
+		if err != nil {
+			return latest
+		}
+		latest = next
+	}
+}
+
+func run(ctx context.Context, url string, do func(*migrate.Migrate) error) (err error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return fmt.Errorf("the migrator's database URL: %w", err)
+	}
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	if err := db.PingContext(ctx); err != nil {
+		return fmt.Errorf("the migrator cannot connect: %w", err)
+	}
+	source, err := iofs.New(files, ".")
+	if err != nil {
+		return err
+	}
+	driver, err := migratepgx.WithInstance(db, &migratepgx.Config{MigrationsTable: "manifold_schema"})
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	m, err := migrate.NewWithInstance("iofs", source, "pgx5", driver)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	defer m.Close()
+	stop := context.AfterFunc(ctx, func() { m.GracefulStop <- true })
+	defer stop()
+	if err := do(m); err != nil && !errors.Is(err, migrate.ErrNoChange) {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return ctx.Err()
+}
+
+func setPasswords(ctx context.Context, url string, passwords map[Role]string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("the migrator cannot connect: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, role := range Roles {
+		password, ok := passwords[role]
+		if !ok {
+			continue
+		}
+		// ALTER ROLE takes no parameters; the role is a constant, the password a quoted literal. Standard-conforming
+		// strings are the default everywhere, so that doubling quotes is all that quoting needs.
+		statement := fmt.Sprintf("alter role %s login password '%s'", role, strings.ReplaceAll(password, "'", "''"))
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("set the password of role %s: %w", role, err)
+		}
+	}
+	return nil
+}

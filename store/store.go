@@ -1,0 +1,143 @@
+// Package store is every SQL statement on Manifold's own PostgreSQL tables: the log, snapshots, tenants, keys,
+// definitions and rebuilds.
+//
+// It speaks through three logins (migrations.Role): app, under one tenant at a time; system, across tenants, for heads
+// and lists; retention, which removes. Row-level security holds the tenant in the database as well: each transaction
+// sets it locally, and a statement names it once more in its own where clause, which is what lets the database be
+// sharded by tenant.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Config says how to reach the database. The URLs are pgx connection strings, one for each login.
+type Config struct {
+	AppURL       string
+	SystemURL    string
+	RetentionURL string
+	MaxConns     int // of the app login; 0: 16. System and retention have a quarter of it, at least two
+	Log          *slog.Logger
+}
+
+// Store is Manifold's own database. All methods may be called concurrently. Errors that a client can act on are
+// *domain.Error; a database that cannot be reached is one with domain.CodeUnavailable.
+type Store struct {
+	app, system, retention *pgxpool.Pool
+	log                    *slog.Logger
+}
+
+// Open connects with each login and checks that the schema is there. The store must be closed.
+func Open(ctx context.Context, config Config) (*Store, error) {
+	most := config.MaxConns
+	if most == 0 {
+		most = 16
+	}
+	s := &Store{log: config.Log}
+	for _, login := range []struct {
+		pool **pgxpool.Pool
+		name string
+		url  string
+		most int
+	}{
+		{&s.app, "app", config.AppURL, most},
+		{&s.system, "system", config.SystemURL, max(2, most/4)},
+		{&s.retention, "retention", config.RetentionURL, max(2, most/4)},
+	} {
+		pool, err := openPool(ctx, login.url, login.most)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("open the store with the %s login: %w", login.name, err)
+		}
+		*login.pool = pool
+	}
+	return s, nil
+}
+
+func openPool(ctx context.Context, url string, most int) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = int32(most)
+	// Statements name tables without the schema; the search path is a property of the connection.
+	config.ConnConfig.RuntimeParams["search_path"] = "manifold"
+	config.ConnConfig.RuntimeParams["application_name"] = "manifold"
+	// A sender that stalls in the middle of a transaction must not hold a log.
+	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10000"
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// Close waits for what is under way and closes all connections.
+func (s *Store) Close() {
+	for _, pool := range []*pgxpool.Pool{s.app, s.system, s.retention} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+}
+
+// Ping reports whether the database answers, on the app and the system login.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.app.Ping(ctx); err != nil {
+		return unavailable(err)
+	}
+	return unavailable(s.system.Ping(ctx))
+}
+
+// under runs do in a read-committed transaction of pool in which the tenant is set, and commits it when do returns nil.
+// It is for what is not on a hot path: it takes a round trip for each of begin, do's statements, and commit.
+func under(ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, do func(pgx.Tx) error) error {
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{
+		// SET takes no parameters; the tenant's canonical form is hexadecimal digits and dashes only.
+		BeginQuery: "begin; set local manifold.tenant = '" + tenant.String() + "'",
+	}, do)
+	return unavailable(err)
+}
+
+// unavailable turns an error that says "the database cannot be reached, or is shutting down" into a *domain.Error and
+// leaves all others, nil included, as they are.
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*domain.Error](err); ok {
+		return err
+	}
+	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return domain.Errorf(domain.CodeUnavailable, "", "the database cannot be reached: %s", connect.Unwrap())
+	}
+	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch native.Code[:2] {
+		case "08", "57", "53": // connection, operator intervention, resources
+			return domain.Errorf(domain.CodeUnavailable, "", "the database cannot serve now: %s", native.Message)
+		}
+	}
+	return err
+}
+
+// instant turns the zero time into a null.
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
