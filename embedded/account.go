@@ -1,0 +1,121 @@
+package embedded
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// account is the system user under which the server runs.
+type account struct {
+	name     string
+	uid, gid int
+	switched bool // not the user of this process: programs must be started as it, and files given to it
+}
+
+// serverAccount is this process's own user; or, since PostgreSQL refuses to run as root, the user `postgres` that its
+// package makes, or else `nobody`.
+func serverAccount() (account, error) {
+	if uid := os.Geteuid(); uid != 0 {
+		return account{name: strconv.Itoa(uid), uid: uid, gid: os.Getegid()}, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.Atoi(u.Uid)
+		if err != nil {
+			return account{}, fmt.Errorf("user %s has the id %q, which is no number", name, u.Uid)
+		}
+		gid, err := strconv.Atoi(u.Gid)
+		if err != nil {
+			return account{}, fmt.Errorf("user %s has the group %q, which is no number", name, u.Gid)
+		}
+		return account{name: name, uid: uid, gid: gid, switched: true}, nil
+	}
+	return account{}, fmt.Errorf("PostgreSQL refuses to run as root, and there is neither a user postgres nor nobody to run it as: run Manifold as another user, or make one (useradd --system postgres)")
+}
+
+// command prepares a program that runs as the account, in dir, with an environment of its own: no variable of ours
+// (PGDATA, PGPORT, a locale) changes what the server does.
+func (a account) command(dir, path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "HOME=" + dir}
+	if v, ok := os.LookupEnv("LD_LIBRARY_PATH"); ok {
+		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+v)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if a.switched {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
+	}
+	return cmd
+}
+
+// own gives a file or folder to the account.
+func (a account) own(path string) error {
+	if !a.switched {
+		return nil
+	}
+	if err := os.Chown(path, a.uid, a.gid); err != nil {
+		return fmt.Errorf("give %s to the user %s: %w", path, a.name, err)
+	}
+	return nil
+}
+
+// canUse says whether the account can reach and write the folder dir, by trying: permission bits alone do not tell it
+// on every file system.
+func (a account) canUse(dir string) bool {
+	return a.command("/", "/bin/sh", "-c", `cd "$1" && : >.probe && rm -f .probe`, "sh", dir).Run() == nil
+}
+
+// home makes the folder in which the server's files are kept, owned by the account, and returns it. That is dir itself,
+// unless the account cannot reach it, as when root works below /root: then it is a folder below /var/lib/manifold,
+// always the same one for the same dir, so that a restart finds its data again.
+func (a account) home(dir string) (string, error) {
+	if err := a.makeDir(dir); err != nil {
+		return "", err
+	}
+	if a.canUse(dir) {
+		return dir, nil
+	}
+	if !a.switched {
+		return "", fmt.Errorf("the folder %s cannot be written: choose another", dir)
+	}
+	_ = os.Remove(dir) // where it was made just now; one that has something in it stays
+	sum := sha256.Sum256([]byte(dir))
+	other := filepath.Join("/var/lib/manifold", filepath.Base(dir)+"-"+hex.EncodeToString(sum[:6]))
+	if err := a.makeDir(other); err != nil {
+		return "", err
+	}
+	if !a.canUse(other) {
+		return "", fmt.Errorf("the database server cannot run as root, and its user %s can reach neither %s nor %s: choose a folder that it can reach (every folder above it needs the permission x for others), or run Manifold as another user",
+			a.name, dir, other)
+	}
+	return other, nil
+}
+
+// makeDir makes a folder for the account alone, and leaves one that is there, and has something in it, as it is.
+func (a account) makeDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("make the server's folder: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+		return fmt.Errorf("make the server's folder: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the server's folder: %w", err)
+	}
+	if len(entries) > 0 {
+		return nil
+	}
+	return a.own(dir)
+}

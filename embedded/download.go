@@ -1,0 +1,120 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+)
+
+// downloads are the versions that the library knows, newest first.
+var downloads = []struct {
+	major   int
+	version embeddedpostgres.PostgresVersion
+}{
+	{17, embeddedpostgres.V17},
+	{16, embeddedpostgres.V16},
+	{15, embeddedpostgres.V15},
+	{14, embeddedpostgres.V14},
+	{18, embeddedpostgres.V18}, // only when asked for: the newest is not the default until Manifold is tested on it
+}
+
+// download fetches a PostgreSQL into the cache, or takes the one that an earlier call left there.
+func download(ctx context.Context, major int) (Binaries, error) {
+	var version embeddedpostgres.PostgresVersion
+	for _, d := range downloads {
+		if major == 0 || d.major == major {
+			major, version = d.major, d.version
+			break
+		}
+	}
+	if version == "" {
+		return Binaries{}, fmt.Errorf("version %d is not offered", major)
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return Binaries{}, err
+	}
+	final := filepath.Join(cache, fmt.Sprintf("%s-%s-%s", version, runtime.GOOS, runtime.GOARCH))
+	if b, err := inspect(ctx, filepath.Join(final, "bin")); err == nil {
+		return b, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return Binaries{}, fmt.Errorf("make the cache: %w", err)
+	}
+	// Everything is unpacked beside its place and moved there whole, so that no half an installation is ever found.
+	work, err := os.MkdirTemp(cache, "download-")
+	if err != nil {
+		return Binaries{}, fmt.Errorf("make a folder in the cache: %w", err)
+	}
+	defer os.RemoveAll(work)
+	if err := os.Chmod(work, 0o755); err != nil {
+		return Binaries{}, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- fetch(version, cache, work) }()
+	select {
+	case <-ctx.Done(): // the library takes no context; what it still fetches is not waited for
+		return Binaries{}, ctx.Err()
+	case err = <-done:
+	}
+	unpacked := filepath.Join(work, "installation")
+	if _, bad := inspect(ctx, filepath.Join(unpacked, "bin")); bad != nil {
+		return Binaries{}, errors.Join(err, bad)
+	}
+	if err := os.RemoveAll(final); err != nil {
+		return Binaries{}, fmt.Errorf("remove an unusable download: %w", err)
+	}
+	if err := os.Rename(unpacked, final); err != nil {
+		// Another process may have been as far at the same moment: then its download is as good.
+		if b, bad := inspect(ctx, filepath.Join(final, "bin")); bad == nil {
+			return b, nil
+		}
+		return Binaries{}, fmt.Errorf("move the download to its place: %w", err)
+	}
+	return inspect(ctx, filepath.Join(final, "bin"))
+}
+
+// fetch downloads and unpacks into work/installation. The library can only start a server, not merely fetch one: it is
+// given a data folder that is none, so that it stops with an error right after unpacking. Whether it succeeded is
+// therefore seen from what it unpacked, and its error is wanted only when that is not whole.
+func fetch(version embeddedpostgres.PostgresVersion, cache, work string) error {
+	data := filepath.Join(work, "no-data")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	majorOnly, _, _ := bytes.Cut([]byte(version), []byte("."))
+	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), append(majorOnly, '\n'), 0o600); err != nil {
+		return err
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	return embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
+		Version(version).
+		Port(uint32(port)).
+		CachePath(cache).
+		RuntimePath(filepath.Join(work, "runtime")).
+		BinariesPath(filepath.Join(work, "installation")).
+		DataPath(data).
+		Logger(new(bytes.Buffer))).Start()
+}
+
+// cacheDir is where downloads are kept. The account under which root's server runs cannot read root's home, so root's
+// are kept where everybody can.
+func cacheDir() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/cache/manifold/postgresql", nil
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the user's cache: %w", err)
+	}
+	return filepath.Join(dir, "manifold", "postgresql"), nil
+}

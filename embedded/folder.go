@@ -1,0 +1,206 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// folder is where a server keeps its files:
+//
+//	data/       PostgreSQL's data folder
+//	password    the superuser's password, readable by its owner only
+//	server.log  what the server says
+//	lock        held, with flock, by the process that runs the server; holds that process's number
+type folder struct {
+	dir     string
+	account account
+}
+
+func (f folder) data() string     { return filepath.Join(f.dir, "data") }
+func (f folder) password() string { return filepath.Join(f.dir, "password") }
+func (f folder) log() string      { return filepath.Join(f.dir, "server.log") }
+func (f folder) lockFile() string { return filepath.Join(f.dir, "lock") }
+
+// lock keeps other processes from the folder until the file that it returns is closed, or this process ends.
+func (f folder) lock() (*os.File, error) {
+	file, err := os.OpenFile(f.lockFile(), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder's lock: %w", err)
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		var buf [32]byte
+		n, _ := file.Read(buf[:]) // without the number the message is still right
+		file.Close()
+		holder := strings.TrimSpace(string(buf[:n]))
+		return nil, fmt.Errorf("%w: process %s has %s; stop it, or choose another folder", ErrAlreadyRunning, holder, f.dir)
+	}
+	if err == nil {
+		err = file.Truncate(0)
+	}
+	if err == nil {
+		_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.dir, err)
+	}
+	return file, nil
+}
+
+// major is the version of PostgreSQL that made the data; 0 where there is none yet.
+func (f folder) major() (int, error) {
+	text, err := os.ReadFile(filepath.Join(f.data(), "PG_VERSION"))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the data's version: %w", err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("%s is damaged: it says %q, which is no version", filepath.Join(f.data(), "PG_VERSION"), text)
+	}
+	return major, nil
+}
+
+// make runs initdb with a new password, which it returns. The data is made beside its place and moved there, so that an
+// interrupted initdb is never taken for data.
+func (f folder) make(ctx context.Context, b Binaries, disposable bool) (string, error) {
+	half := f.data() + ".new"
+	if err := os.RemoveAll(half); err != nil {
+		return "", fmt.Errorf("remove an interrupted initdb: %w", err)
+	}
+	password := rand.Text()
+	if err := writeFile(f.password(), password); err != nil {
+		return "", err
+	}
+	// initdb reads it as the server's account, which may not read the other.
+	given := filepath.Join(f.dir, "password.initdb")
+	if err := writeFile(given, password); err != nil {
+		return "", err
+	}
+	defer os.Remove(given)
+	if err := f.account.own(given); err != nil {
+		return "", err
+	}
+	args := []string{
+		"--pgdata=" + half, "--username=" + Superuser, "--pwfile=" + given, "--auth=scram-sha-256",
+		"--encoding=UTF8", "--locale=C", "--no-instructions",
+	}
+	if disposable {
+		args = append(args, "--no-sync")
+	}
+	cmd := f.account.command(f.dir, b.path("initdb"), args...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("start initdb: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Kill() })
+	err := cmd.Wait()
+	stop()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err != nil {
+		return "", fmt.Errorf("initdb in %s: %w:\n%s", f.dir, err, bytes.TrimSpace(said.Bytes()))
+	}
+	if err := os.Rename(half, f.data()); err != nil {
+		return "", fmt.Errorf("move the new data to its place: %w", err)
+	}
+	return password, nil
+}
+
+// readPassword returns the password that make saved.
+func (f folder) readPassword() (string, error) {
+	text, err := os.ReadFile(f.password())
+	if err != nil {
+		return "", fmt.Errorf("read the superuser's password (without it the data in %s cannot be reached; put it back, or remove the folder and its data): %w", f.dir, err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// settle deals with a postmaster.pid that an earlier server left. Where that server still runs without us, as when our
+// process was killed a moment ago, it is on its way out: it gets some time. Where its number belongs to another program
+// by now, the file is removed, since PostgreSQL would take that program for a server. Any other stale file PostgreSQL
+// removes by itself.
+func (f folder) settle(ctx context.Context, patience time.Duration) error {
+	file := filepath.Join(f.data(), "postmaster.pid")
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the server's lock: %w", err)
+		}
+		first, _, _ := strings.Cut(string(text), "\n")
+		pid, err := strconv.Atoi(strings.TrimSpace(first))
+		if err != nil || pid <= 0 || !alive(pid) || !isPostgres(pid) {
+			if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("remove the server's stale lock: %w", err)
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: PostgreSQL runs on %s as process %d; stop it (kill -INT %d), or choose another folder", ErrAlreadyRunning, f.data(), pid, pid)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// openLog opens the server's log for the server to write to, and says where what it writes begins. Past 16 MB it starts
+// over.
+func (f folder) openLog() (file *os.File, begins int64, err error) {
+	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	info, err := os.Stat(f.log())
+	switch {
+	case err == nil && info.Size() > 16<<20:
+		flags |= os.O_TRUNC
+	case err == nil:
+		begins = info.Size()
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, 0, fmt.Errorf("look at the server's log: %w", err)
+	}
+	file, err = os.OpenFile(f.log(), flags, 0o600)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open the server's log: %w", err)
+	}
+	return file, begins, nil
+}
+
+// said returns the end of what the server logged from offset on, at most a screenful.
+func (f folder) said(offset int64) string {
+	text, err := os.ReadFile(f.log())
+	if err != nil || int64(len(text)) < offset {
+		return "(its log cannot be read)"
+	}
+	text = text[offset:]
+	if len(text) > 4096 {
+		text = text[len(text)-4096:]
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func writeFile(path, text string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("replace a file: %w", err)
+	}
+	if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+		return fmt.Errorf("write a file: %w", err)
+	}
+	return nil
+}

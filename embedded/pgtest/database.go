@@ -1,0 +1,155 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/manifold-es/manifold/embedded"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+// Beside migrations' own roles, these two can connect to a test's database.
+const (
+	// RoleMigrator owns the database and has migrated it. It is no superuser, as with a managed PostgreSQL.
+	RoleMigrator migrations.Role = "manifold_migrator"
+	// RoleSuperuser may do everything, and no row-level security holds for it.
+	RoleSuperuser migrations.Role = embedded.Superuser
+)
+
+// DB is a database with Manifold's schema, and nothing in it.
+type DB struct {
+	Server *embedded.Server
+	Name   string
+
+	passwords map[migrations.Role]string
+}
+
+// URL is how a role connects, as a postgres:// URL with the password. Its port outlasts a restart of the server.
+func (db DB) URL(role migrations.Role) string {
+	if role == RoleSuperuser {
+		return db.Server.URL(db.Name)
+	}
+	return db.Server.URLAs(db.Name, string(role), db.passwords[role])
+}
+
+// Passwords are those of migrations' roles, as migrations.Up takes them.
+func (db DB) Passwords() map[migrations.Role]string {
+	return maps.Clone(db.passwords)
+}
+
+// Pool opens a pool of a role's connections, at most maxConns, and closes it when the test ends.
+func (db DB) Pool(t testing.TB, role migrations.Role, maxConns int32) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(db.URL(role))
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	config.MaxConns = maxConns
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Database makes a database for one test on the shared server, and drops it when the test ends, with the sessions that
+// are still open on it.
+func Database(t testing.TB) DB {
+	t.Helper()
+	return process.template.clone(t, Server(t))
+}
+
+// Migrated makes a database on a private server, which goes with the server.
+func Migrated(t testing.TB, server *embedded.Server) DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	passwords, err := migrate(ctx, server, "manifold")
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	return DB{Server: server, Name: "manifold", passwords: passwords}
+}
+
+// template is a migrated database of the shared server from which the tests' databases are copied.
+type template struct {
+	once      sync.Once
+	passwords map[migrations.Role]string
+	admin     *pgxpool.Pool // the superuser's, for making and dropping databases
+	err       error
+	last      atomic.Int64 // the number of the newest copy
+}
+
+const templateName = "template"
+
+func (tm *template) make(server *embedded.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if tm.passwords, tm.err = migrate(ctx, server, templateName); tm.err != nil {
+		return
+	}
+	// Two, so that many parallel tests queue for the copying instead of fighting for the processor.
+	tm.admin, tm.err = pgxpool.New(ctx, server.URL("postgres")+"&pool_max_conns=2")
+	if tm.err != nil {
+		return
+	}
+	// With connections forbidden not even autovacuum is in the template when it is copied.
+	_, tm.err = tm.admin.Exec(ctx, "alter database "+templateName+" with allow_connections false")
+}
+
+func (tm *template) clone(t testing.TB, server *embedded.Server) DB {
+	t.Helper()
+	tm.once.Do(func() { tm.make(server) })
+	if tm.err != nil {
+		t.Fatalf("pgtest: make the template: %v", tm.err)
+	}
+	name := fmt.Sprintf("test_%d", tm.last.Add(1))
+	_, err := tm.admin.Exec(context.Background(), fmt.Sprintf("create database %s template %s owner %s", name, templateName, RoleMigrator))
+	if err != nil {
+		t.Fatalf("pgtest: copy the template: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if _, err := tm.admin.Exec(ctx, "drop database "+name+" with (force)"); err != nil {
+			t.Errorf("pgtest: drop the test's database: %v", err)
+		}
+	})
+	return DB{Server: server, Name: name, passwords: tm.passwords}
+}
+
+// migrate makes a database, owned by the migrator, and runs the migrations in it as the migrator.
+func migrate(ctx context.Context, server *embedded.Server, name string) (_ map[migrations.Role]string, err error) {
+	passwords := map[migrations.Role]string{RoleMigrator: "migrator's"}
+	ours := make(map[migrations.Role]string)
+	for _, role := range migrations.Roles {
+		ours[role] = strings.TrimPrefix(string(role), "manifold_") + "'s"
+	}
+	maps.Copy(passwords, ours)
+	conn, err := pgx.Connect(ctx, server.URL("postgres"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	for _, statement := range []string{
+		fmt.Sprintf("create role %s login createrole password '%s'", RoleMigrator, strings.ReplaceAll(passwords[RoleMigrator], "'", "''")),
+		fmt.Sprintf("create database %s owner %s", name, RoleMigrator),
+	} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	err = migrations.Up(ctx, server.URLAs(name, string(RoleMigrator), passwords[RoleMigrator]), ours)
+	return passwords, err
+}

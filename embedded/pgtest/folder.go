@@ -1,0 +1,52 @@
+package pgtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/manifold-es/manifold/embedded"
+)
+
+const (
+	prefix  = "manifold-test-"
+	shm     = "/dev/shm"
+	shmRoom = 2 << 30 // bytes free from which on memory is taken for the files
+)
+
+// base is where tests keep their files: in memory where there is room, else on disk.
+func base() string {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(shm, &fs); err == nil && uint64(fs.Bavail)*uint64(fs.Bsize) >= shmRoom {
+		return shm
+	}
+	return os.TempDir()
+}
+
+func tempDir() (string, error) {
+	dir, err := os.MkdirTemp(base(), prefix)
+	if err != nil {
+		return "", fmt.Errorf("make a folder for the server: %w", err)
+	}
+	return dir, nil
+}
+
+// sweep removes what test binaries that were killed have left behind: a folder that no living process has locked, and
+// that is not just being set up. What cannot be removed, as another user's, stays: it does no harm here.
+func sweep() {
+	for _, base := range []string{shm, os.TempDir()} {
+		dirs, err := filepath.Glob(filepath.Join(base, prefix+"*"))
+		if err != nil {
+			continue
+		}
+		for _, dir := range dirs {
+			info, err := os.Stat(dir)
+			if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute || embedded.InUse(dir) {
+				continue
+			}
+			_ = os.RemoveAll(dir)
+		}
+	}
+}

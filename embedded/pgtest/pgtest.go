@@ -1,0 +1,128 @@
+// Package pgtest gives tests a real PostgreSQL: one server for each test binary, started when the first test asks for
+// it, and a database of its own for each test, with Manifold's schema in it.
+//
+// A package that uses it has
+//
+//	func TestMain(m *testing.M) { pgtest.Main(m) }
+//
+// so that the server is stopped and its files are removed at the end. Without that, and when the binary is killed, the
+// server ends with the binary, and the next test binary removes the files. All functions may be called from parallel
+// tests.
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/embedded"
+)
+
+// startTimeout bounds the start of a server, which takes half a second on an idle machine, and includes a download
+// where PostgreSQL is not installed.
+const startTimeout = 5 * time.Minute
+
+// process is what this test binary shares between its tests.
+var process struct {
+	once     sync.Once
+	server   *embedded.Server
+	dir      string
+	err      error
+	template template
+}
+
+// Main runs the package's tests, stops the server if they started it, and exits.
+func Main(m *testing.M) {
+	os.Exit(Run(m))
+}
+
+// Run is Main without the exit, for a TestMain that has more to do: it returns the exit code. No goroutine of pgtest's is
+// left behind, so that a check for leaked ones may follow.
+func Run(m *testing.M) int {
+	code := m.Run()
+	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		code = max(code, 1)
+	}
+	return code
+}
+
+func stop() error {
+	process.once.Do(func() { process.err = fmt.Errorf("pgtest: asked for a server after the tests' end") })
+	if process.server == nil {
+		return nil
+	}
+	if process.template.admin != nil {
+		process.template.admin.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := process.server.Stop(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(process.dir)
+}
+
+// Server is the server that the tests of this binary share. It does not sync, and allows 300 connections. To stop or
+// kill it is not for a single test: see Private.
+func Server(t testing.TB) *embedded.Server {
+	t.Helper()
+	process.once.Do(func() {
+		sweep()
+		if process.dir, process.err = tempDir(); process.err != nil {
+			return
+		}
+		process.server, process.err = start(embedded.Config{Dir: process.dir, Disposable: true})
+	})
+	if process.err != nil {
+		t.Fatalf("pgtest: %v", process.err)
+	}
+	return process.server
+}
+
+// Options say what a private server is like.
+type Options struct {
+	// Settings are added to those of the shared server.
+	Settings embedded.Settings
+	// Durable makes it sync its commits, on disk rather than in memory.
+	Durable bool
+}
+
+// Private starts a server for one test, which may kill and restart it. It is stopped when the test ends.
+func Private(t testing.TB, options Options) *embedded.Server {
+	t.Helper()
+	var dir string
+	if options.Durable {
+		dir = t.TempDir() + "/postgresql"
+	} else {
+		sweep()
+		var err error
+		if dir, err = tempDir(); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+	}
+	server, err := start(embedded.Config{Dir: dir, Disposable: !options.Durable, Settings: options.Settings})
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := server.Stop(ctx); err != nil {
+			t.Errorf("pgtest: %v", err)
+		}
+		if err := os.RemoveAll(server.Dir); err != nil {
+			t.Errorf("pgtest: remove the private server's files: %v", err)
+		}
+	})
+	return server
+}
+
+func start(cfg embedded.Config) (*embedded.Server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	return embedded.Start(ctx, cfg)
+}

@@ -1,0 +1,400 @@
+// Package embedded runs a private PostgreSQL as a child process: for `manifold dev`, the benchmarks and the tests.
+//
+// The server listens on a loopback port only (no Unix socket), asks for a password, and ends with the process that
+// started it, even when that is killed. Its data stays where it is and is found again by the next Start. Linux, macOS
+// and the BSDs are supported.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Superuser is the name of the server's superuser.
+const Superuser = "postgres"
+
+// ErrAlreadyRunning is what Start's error wraps when the folder's server runs already, for another process.
+var ErrAlreadyRunning = errors.New("already running")
+
+// ErrPortTaken is what Start's and Restart's error wraps when another program listens on the port.
+var ErrPortTaken = errors.New("port taken")
+
+// Config says what server to start.
+type Config struct {
+	// Dir is the folder for everything of the server's: data, password, log. It is made where it is missing. When this
+	// process is root's, the server runs as the user postgres (or nobody); if that cannot reach Dir, as below /root, a
+	// folder below /var/lib/manifold takes its place, the same one at each start. See Server.Dir.
+	Dir string
+
+	// Port to listen on at 127.0.0.1; 0 chooses a free one.
+	Port int
+
+	// Binaries to run; the zero value takes what FindBinaries finds for the data that is there.
+	Binaries Binaries
+
+	// Settings are added to, and win over, DurableSettings or DisposableSettings.
+	Settings Settings
+
+	// Disposable marks data that need not outlive the machine: nothing is synced, and stopping is immediate.
+	Disposable bool
+
+	// Log receives what happens to the server; nil: nothing does. What the server itself says is in Dir/server.log.
+	Log *slog.Logger
+}
+
+// Server is a PostgreSQL that runs as a child process. Its methods may be called concurrently.
+type Server struct {
+	// Dir is the folder that is used: Config.Dir as an absolute path, or what took its place.
+	Dir string
+	// Port is where the server listens, at 127.0.0.1. It stays the same over Restart.
+	Port int
+	// Password is the superuser's.
+	Password string
+
+	folder     folder
+	binaries   Binaries
+	settings   Settings
+	disposable bool
+	log        *slog.Logger
+
+	mu      sync.Mutex // held while the server is being started or stopped
+	lock    io.Closer  // the folder's; nil after Stop
+	process *process   // the current one, or the last
+}
+
+// Start starts a server and returns when it answers. The first start in a folder makes the data (initdb). ctx bounds the
+// starting only, recovery after a crash included; the server runs until Stop, or until this process ends.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("start PostgreSQL: no folder given")
+	}
+	s, err := start(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	return s, nil
+}
+
+func start(ctx context.Context, cfg Config) (_ *Server, err error) {
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	account, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	home, err := account.home(dir)
+	if err != nil {
+		return nil, err
+	}
+	if home != dir {
+		log.Info("the database server's user cannot reach the folder asked for; its data is elsewhere", "user", account.name, "asked", dir, "used", home)
+	}
+	settings := DurableSettings()
+	if cfg.Disposable {
+		settings = DisposableSettings()
+	}
+	maps.Copy(settings, cfg.Settings)
+	s := &Server{
+		Dir: home, Port: cfg.Port, folder: folder{home, account}, binaries: cfg.Binaries,
+		settings: settings, disposable: cfg.Disposable, log: log,
+	}
+	s.lock, err = s.folder.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.lock.Close()
+		}
+	}()
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	const attempts = 8 // a port that was free may be taken a moment later
+	for attempt := 1; ; attempt++ {
+		if cfg.Port == 0 {
+			if s.Port, err = freePort(); err != nil {
+				return nil, err
+			}
+		}
+		err = s.run(ctx)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, ErrPortTaken) || cfg.Port != 0 || attempt == attempts {
+			return nil, err
+		}
+	}
+}
+
+// prepare finds the binaries and makes the data, or sees that both fit.
+func (s *Server) prepare(ctx context.Context) error {
+	major, err := s.folder.major()
+	if err != nil {
+		return err
+	}
+	if s.binaries == (Binaries{}) {
+		if s.binaries, err = FindBinaries(ctx, major); err != nil {
+			return err
+		}
+	}
+	if major == 0 {
+		s.log.Info("making a new database", "dir", s.Dir, "postgresql", s.binaries.Major)
+		s.Password, err = s.folder.make(ctx, s.binaries, s.disposable)
+		return err
+	}
+	if major != s.binaries.Major {
+		return fmt.Errorf("the data in %s is PostgreSQL %d's, and %s is version %d: install PostgreSQL %d, or choose another folder",
+			s.Dir, major, s.binaries.Dir, s.binaries.Major, major)
+	}
+	if s.Password, err = s.folder.readPassword(); err != nil {
+		return err
+	}
+	return s.folder.settle(ctx, 30*time.Second)
+}
+
+// run launches the server and waits until it answers. The caller holds mu, or is the only one to know s.
+func (s *Server) run(ctx context.Context) error {
+	if err := checkPort(s.Port); err != nil {
+		return err
+	}
+	logFile, begins, err := s.folder.openLog()
+	if err != nil {
+		return err
+	}
+	defer logFile.Close() // the child has its own
+	args := []string{
+		"-D", s.folder.data(),
+		"-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(s.Port), "-c", "unix_socket_directories=",
+		"-c", "timezone=UTC", "-c", "log_timezone=UTC", "-c", "logging_collector=off", "-c", "cluster_name=manifold",
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.settings)) {
+		args = append(args, "-c", name+"="+s.settings[name])
+	}
+	cmd := s.folder.account.command(s.folder.dir, s.binaries.path("postgres"), args...)
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	p, err := launch(cmd, s.stopSignal())
+	if err != nil {
+		return fmt.Errorf("run %s: %w", s.binaries.path("postgres"), err)
+	}
+	s.process = p
+	if err := s.ready(ctx, p); err != nil {
+		select {
+		case <-p.exited:
+			if taken := checkPort(s.Port); taken != nil {
+				return taken
+			}
+			return fmt.Errorf("the server ended (%w); it said:\n%s", errors.Join(err, p.err), s.folder.said(begins))
+		default:
+		}
+		s.end(context.WithoutCancel(ctx), p, 10*time.Second)
+		return fmt.Errorf("the server does not answer: %w; it said:\n%s", err, s.folder.said(begins))
+	}
+	s.log.Info("PostgreSQL is ready", "dir", s.Dir, "port", s.Port, "version", s.binaries.Major, "pid", p.pid)
+	return nil
+}
+
+// ready connects until that succeeds.
+func (s *Server) ready(ctx context.Context, p *process) error {
+	next := time.NewTicker(15 * time.Millisecond)
+	defer next.Stop()
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		conn, err := pgx.Connect(attempt, s.URL("postgres"))
+		cancel()
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-p.exited:
+			return errors.New("before it was ready")
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-next.C:
+		}
+	}
+}
+
+// URL is how the superuser connects to a database, as a postgres:// URL with the password.
+func (s *Server) URL(database string) string {
+	return s.URLAs(database, Superuser, s.Password)
+}
+
+// URLAs is how another login connects to a database, as a postgres:// URL with the password.
+func (s *Server) URLAs(database, user, password string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(user, password),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)),
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// PID is the number of the server's main process.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process.pid
+}
+
+// Exited is closed when the current process of the server has ended, for whatever reason.
+func (s *Server) Exited() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process.exited
+}
+
+// Stop shuts the server down: it ends its sessions, writes everything out, and returns when it is gone. When ctx ends
+// first, the server stops at once instead, and recovers at its next start: no committed transaction is lost either way.
+// A disposable server always stops at once. After Stop the folder may be used by others; stopping again does nothing.
+func (s *Server) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock == nil {
+		return nil
+	}
+	s.end(ctx, s.process, time.Minute)
+	err := s.lock.Close()
+	s.lock = nil
+	s.log.Info("PostgreSQL has stopped", "dir", s.Dir)
+	if err != nil {
+		return fmt.Errorf("stop PostgreSQL: %w", err)
+	}
+	return nil
+}
+
+// stopSignal is what tells the server to stop: SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one.
+func (s *Server) stopSignal() syscall.Signal {
+	if s.disposable {
+		return syscall.SIGQUIT
+	}
+	return syscall.SIGINT
+}
+
+// end stops a process with increasing force, and returns when it is gone.
+func (s *Server) end(ctx context.Context, p *process, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	p.signal(s.stopSignal())
+	select {
+	case <-p.exited:
+		return
+	case <-ctx.Done():
+	}
+	s.log.Warn("PostgreSQL does not stop in time; stopping it at once", "pid", p.pid)
+	p.signal(syscall.SIGQUIT)
+	select {
+	case <-p.exited:
+	case <-time.After(10 * time.Second):
+		killAll(p)
+	}
+}
+
+// Kill ends the server and all its sessions with SIGKILL, as a crash would, and returns when they are gone. Restart
+// starts it again.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	killAll(s.process)
+}
+
+// Restart starts the server again on the same port and data: after Kill, after a crash, or, stopping it first, while it
+// runs. It fails after Stop.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lock == nil {
+		return errors.New("restart PostgreSQL: it was stopped for good; use Start")
+	}
+	s.end(ctx, s.process, time.Minute)
+	err := s.folder.settle(ctx, 30*time.Second)
+	if err == nil {
+		err = s.run(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("restart PostgreSQL: %w", err)
+	}
+	return nil
+}
+
+// killAll ends a postmaster and its children with SIGKILL and waits for them. Each child is in a group of its own, so
+// they are found by their parent, which is halted first: it can start no more of them.
+func killAll(p *process) {
+	select {
+	case <-p.exited:
+		return
+	default:
+	}
+	p.signal(syscall.SIGSTOP)
+	all := children(p.pid)
+	p.signal(syscall.SIGKILL)
+	for _, pid := range all {
+		// An error means that it went by itself since; a halted parent's children are not waited for, so that its number is
+		// still its own.
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-p.exited
+	for _, pid := range all {
+		for alive(pid) {
+			<-time.After(time.Millisecond)
+		}
+	}
+}
+
+// InUse says whether a process has a server's folder, as Start would find out.
+func InUse(dir string) bool {
+	lock, err := folder{dir: dir}.lock()
+	if err != nil {
+		return errors.Is(err, ErrAlreadyRunning)
+	}
+	lock.Close()
+	return false
+}
+
+// checkPort says whether the port can be listened on.
+func checkPort(port int) error {
+	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: another program listens on 127.0.0.1:%d; stop it, or choose another port (0 takes a free one)", ErrPortTaken, port)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on 127.0.0.1:%d: %w; choose another port", port, err)
+	}
+	return l.Close()
+}
+
+// freePort chooses a port below the range from which systems number outgoing connections, since one of those could take
+// it between a server's stop and its restart.
+func freePort() (int, error) {
+	var err error
+	for range 100 {
+		port := 15000 + rand.IntN(17000)
+		if err = checkPort(port); err == nil {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no free port between 15000 and 31999: %w", err)
+}
