@@ -1,0 +1,122 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestUpDownUp(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	db := pgtest.Database(t)
+	migrator := db.URL(pgtest.RoleMigrator)
+	wantVersion := func(want uint) {
+		t.Helper()
+		version, dirty, err := migrations.Version(ctx, migrator)
+		if err != nil || dirty || version != want {
+			t.Fatalf("version %d, dirty %v, %v; want %d", version, dirty, err, want)
+		}
+	}
+	wantVersion(migrations.Latest())
+	if err := migrations.Down(ctx, migrator); err != nil {
+		t.Fatal(err)
+	}
+	wantVersion(0)
+
+	// Several processes start at once: one migrates, the others wait.
+	var starts sync.WaitGroup
+	for range 4 {
+		starts.Go(func() {
+			if err := migrations.Up(ctx, migrator, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starts.Wait()
+	wantVersion(migrations.Latest())
+}
+
+// Every table of a tenant has row-level security enabled and forced, and its tenant first in every index.
+func TestTablesKeepTenantsApart(t *testing.T) {
+	t.Parallel()
+	super := pgtest.Database(t).Pool(t, pgtest.RoleSuperuser, 1)
+	rows, err := super.Query(t.Context(), `
+		select c.relname, c.relrowsecurity and c.relforcerowsecurity,
+		  coalesce((select string_agg(i.indexrelid::regclass::text, ', ') from pg_index i
+		    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+		    where i.indrelid = c.oid and a.attname <> 'tenant_id'), '')
+		from pg_class c where c.relnamespace = 'manifold'::regnamespace and c.relkind = 'r'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := 0
+	var table, otherIndexes string
+	var forced bool
+	if _, err := pgx.ForEachRow(rows, []any{&table, &forced, &otherIndexes}, func() error {
+		tables++
+		if !forced {
+			t.Errorf("%s: row-level security is not enabled and forced", table)
+		}
+		if otherIndexes != "" && otherIndexes != "manifold.tenants_name" {
+			t.Errorf("%s: the tenant is not first in %s", table, otherIndexes)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if tables < 10 {
+		t.Errorf("only %d tables found", tables)
+	}
+}
+
+// What a role may not do, it cannot do, whatever the code above it asks for.
+func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	const tenant = "11111111-1111-1111-1111-111111111111"
+	for _, forbidden := range []struct {
+		role      migrations.Role
+		statement string
+	}{
+		{migrations.RoleApp, "update manifold.events set event_type = 'x'"},
+		{migrations.RoleApp, "delete from manifold.events"},
+		{migrations.RoleApp, "truncate manifold.events"},
+		{migrations.RoleApp, "delete from manifold.logs"},
+		{migrations.RoleApp, "select * from manifold.keys"},
+		{migrations.RoleApp, "insert into manifold.tenants values (gen_random_uuid(), 'x', 'active')"},
+		{migrations.RoleApp, "insert into manifold.logs (tenant_id) values ('22222222-2222-2222-2222-222222222222')"},
+		{migrations.RoleSystem, "select * from manifold.events"},
+		{migrations.RoleSystem, "update manifold.logs set head = 9"},
+		{migrations.RoleSystem, "update manifold.projections set build = 9"},
+		{migrations.RoleDocuments, "select * from manifold.events"},
+		{migrations.RoleDocuments, "select * from manifold.projections"},
+		{migrations.RoleRetention, "insert into manifold.logs (tenant_id) values ('11111111-1111-1111-1111-111111111111')"},
+		{migrations.RoleRetention, "update manifold.events set event_type = 'x'"},
+	} {
+		t.Run(string(forbidden.role)+"/"+forbidden.statement, func(t *testing.T) {
+			t.Parallel()
+			conn, err := pgx.Connect(t.Context(), db.URL(forbidden.role))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(context.WithoutCancel(t.Context()))
+			if _, err := conn.Exec(t.Context(), "set manifold.tenant = '"+tenant+"'"); err != nil {
+				t.Fatal(err)
+			}
+			_, err = conn.Exec(t.Context(), forbidden.statement)
+			if native, ok := errors.AsType[*pgconn.PgError](err); !ok || native.Code != "42501" {
+				t.Errorf("%v; want insufficient privilege (42501)", err)
+			}
+		})
+	}
+}
