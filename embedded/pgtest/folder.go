@@ -25,8 +25,8 @@ func base() string {
 	return os.TempDir()
 }
 
-func tempDir() (string, error) {
-	dir, err := os.MkdirTemp(base(), prefix)
+func tempDir(in string) (string, error) {
+	dir, err := os.MkdirTemp(in, prefix)
 	if err != nil {
 		return "", fmt.Errorf("make a folder for the server: %w", err)
 	}

@@ -72,7 +72,7 @@ func Server(t testing.TB) *embedded.Server {
 	t.Helper()
 	process.once.Do(func() {
 		sweep()
-		if process.dir, process.err = tempDir(); process.err != nil {
+		if process.dir, process.err = tempDir(base()); process.err != nil {
 			return
 		}
 		process.server, process.err = start(embedded.Config{Dir: process.dir, Disposable: true})
@@ -94,15 +94,14 @@ type Options struct {
 // Private starts a server for one test, which may kill and restart it. It is stopped when the test ends.
 func Private(t testing.TB, options Options) *embedded.Server {
 	t.Helper()
-	var dir string
+	sweep()
+	in := base()
 	if options.Durable {
-		dir = t.TempDir() + "/postgresql"
-	} else {
-		sweep()
-		var err error
-		if dir, err = tempDir(); err != nil {
-			t.Fatalf("pgtest: %v", err)
-		}
+		in = os.TempDir()
+	}
+	dir, err := tempDir(in)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
 	}
 	server, err := start(embedded.Config{Dir: dir, Disposable: !options.Durable, Settings: options.Settings})
 	if err != nil {
