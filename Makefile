@@ -1,0 +1,64 @@
+# What one does with Manifold's sources. `make` lists it. Only Go is asked for: the rest is fetched or installed.
+
+GO        ?= go
+ARGS      ?=
+FUZZTIME  ?= 30s
+# Two packages at a time: each test binary has a PostgreSQL of its own.
+TESTFLAGS ?= -timeout=9m -p=2
+# Packages in which several goroutines share something.
+RACE      ?= ^$(MODULE)/(api|auth|console|drivers/.*|embedded|members|projection|rebuild|store|subscription)$$
+
+MODULE      := github.com/manifold-es/manifold
+STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
+
+.DEFAULT_GOAL := help
+.PHONY: help dev build test race fuzz generate drift lint check postgresql clean
+
+help: ## list what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+dev: postgresql build ## start a working Manifold with a database of its own; flags in ARGS="..."
+	./bin/manifold dev $(ARGS)
+
+build: ## build bin/manifold, a static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/manifold ./cmd/manifold
+
+test: postgresql ## run every test, on a real PostgreSQL
+	$(GO) test $(TESTFLAGS) ./...
+
+race: postgresql ## run the tests of the concurrent packages with the race detector
+	$(GO) test -race -timeout=20m -p=2 $$($(GO) list ./... | grep -E '$(RACE)')
+
+fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
+	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			echo "$(GO) test -fuzz=$$name $$(dirname "$$file")"; \
+			$(GO) test -run='^$$' -fuzz="^$$name$$" -fuzztime=$(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
+		done; \
+	done
+
+generate: ## make the generated code anew
+	$(GO) generate ./...
+
+drift: ## fail where the generated code is not what its source gives
+	@before=$$(git status --porcelain; git diff); \
+	$(MAKE) --no-print-directory generate && \
+	after=$$(git status --porcelain; git diff) && \
+	if [ "$$before" != "$$after" ]; then \
+		git status --short; git --no-pager diff --stat; \
+		echo "generated code has drifted from its source: run make generate, and commit what it changes"; exit 1; \
+	fi
+
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
+		echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+
+check: build lint drift test race ## everything that CI does
+
+postgresql: # install PostgreSQL where there is none and it can be
+	@tools/install-postgresql
+
+clean: ## remove what was built; the data of `make dev` in .manifold stays
+	rm -rf bin

@@ -1,0 +1,247 @@
+package manifold_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const module = "github.com/manifold-es/manifold"
+
+// imports is the law: which of our packages may import which others of ours. "manifold" is the root package. A package
+// that is not here may not be there; a change here is a change of the architecture (docs/architecture.md).
+var imports = map[string][]string{
+	"domain":     {},
+	"migrations": {},
+	"telemetry":  {},
+	"console":    {},
+	"client":     {},
+
+	"config":  {"domain"},
+	"expr":    {"domain"},
+	"drivers": {"domain"},
+	"auth":    {"domain"},
+	"members": {"domain"},
+
+	"drivers/postgres":  {"domain", "drivers"},
+	"drivers/mongo":     {"domain", "drivers"},
+	"drivers/sqlserver": {"domain", "drivers"},
+	"store":             {"domain", "migrations"},
+
+	"projection":   {"domain", "expr", "drivers", "members"},
+	"rebuild":      {"domain", "drivers", "projection"},
+	"subscription": {"domain", "expr", "members"},
+
+	"api": {"domain", "auth", "expr", "projection", "rebuild", "subscription", "api/openapi"},
+	// What openapi.yaml generates for the server.
+	"api/openapi": {},
+
+	"embedded": {},
+
+	"manifold": {
+		"domain", "migrations", "telemetry", "console", "config", "expr", "drivers", "auth", "members",
+		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
+		"projection", "rebuild", "subscription", "api", "api/openapi", "embedded",
+	},
+	"cmd/manifold": {"manifold", "client", "embedded", "config"},
+}
+
+// testPackages are for tests alone: nothing but tests and each other may import them. What is below internal is so, too.
+var testPackages = map[string][]string{
+	"drivers/drivertest": {"domain", "drivers"},
+	"embedded/pgtest":    {"embedded", "migrations"},
+}
+
+// foreign says which of our packages may import a module of others'. A package stands for those below it, too. What is
+// not here may be imported anywhere but in domain.
+var foreign = map[string][]string{
+	"github.com/labstack/echo":                              {"api"},
+	"github.com/oapi-codegen/runtime/strictmiddleware/echo": {"api"},
+	"cel.dev":                                    {"expr"},
+	"github.com/jackc/pgx":                       {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold"},
+	"github.com/golang-migrate/migrate":          {"migrations"},
+	"go.mongodb.org/mongo-driver":                {"drivers/mongo"},
+	"github.com/microsoft/go-mssqldb":            {"drivers/sqlserver"},
+	"github.com/fergusstrange/embedded-postgres": {"embedded"},
+	"github.com/spf13/cobra":                     {"cmd/manifold", "manifold"},
+}
+
+// goPackage is what these tests read of what `go list -json` prints.
+type goPackage struct {
+	ImportPath   string
+	Dir          string
+	Doc          string
+	GoFiles      []string
+	TestGoFiles  []string
+	XTestGoFiles []string
+	Imports      []string
+}
+
+// name is the package's path below the module, as the tables above have it.
+func (p goPackage) name() string { return ours(p.ImportPath) }
+
+// ours is the name of one of our packages, and "" for another's.
+func ours(path string) string {
+	if path == module {
+		return "manifold"
+	}
+	name, _ := strings.CutPrefix(path, module+"/")
+	if name == path {
+		return ""
+	}
+	return name
+}
+
+func forTests(name string) bool {
+	_, listed := testPackages[name]
+	return listed || strings.HasPrefix(name, "internal/")
+}
+
+var list = sync.OnceValues(func() ([]goPackage, error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,TestGoFiles,XTestGoFiles,Imports", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.Bytes())
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("go list printed something else than JSON: %w", err)
+		}
+		packages = append(packages, p)
+	}
+})
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	all, err := list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 5 {
+		t.Fatalf("go list found only %d packages", len(all))
+	}
+	return all
+}
+
+func TestImportTable(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		name := p.name()
+		allowed, known := imports[name]
+		if !known {
+			allowed, known = testPackages[name]
+		}
+		if !known && !forTests(name) {
+			t.Errorf("package %s is not in the import table", name)
+			continue
+		}
+		for _, path := range p.Imports {
+			imported := ours(path)
+			switch {
+			case imported == "", strings.HasPrefix(name, "internal/"):
+			case forTests(imported) && !forTests(name):
+				t.Errorf("package %s imports %s, which is for tests alone", name, imported)
+			case !slices.Contains(allowed, imported):
+				t.Errorf("package %s may not import %s: only %v", name, imported, allowed)
+			}
+		}
+	}
+}
+
+func TestForeignImports(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		name := p.name()
+		if forTests(name) {
+			continue
+		}
+		for _, path := range p.Imports {
+			host, _, _ := strings.Cut(path, "/")
+			if name == "domain" && strings.Contains(host, ".") {
+				t.Errorf("domain imports %s: only the standard library is allowed", path)
+			}
+			for library, users := range foreign {
+				if within(path, library) && !slices.ContainsFunc(users, func(user string) bool { return within(name, user) }) {
+					t.Errorf("package %s may not import %s: only %v", name, path, users)
+				}
+			}
+		}
+	}
+}
+
+// within says whether path is the folder itself or below it.
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
+
+func TestEveryPackageIsDocumented(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		if len(p.GoFiles) > 0 && p.Doc == "" {
+			t.Errorf("package %s has no doc comment", p.name())
+		}
+	}
+}
+
+// A test waits for a signal, never for time.
+func TestNoTestSleeps(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		files := slices.Concat(p.TestGoFiles, p.XTestGoFiles)
+		if forTests(p.name()) {
+			files = append(files, p.GoFiles...)
+		}
+		for _, file := range files {
+			for _, place := range sleeps(t, filepath.Join(p.Dir, file)) {
+				t.Errorf("%s: a test calls time.Sleep", place)
+			}
+		}
+	}
+}
+
+// sleeps finds the uses of time.Sleep in a file.
+func sleeps(t *testing.T, path string) []token.Position {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := ""
+	for _, spec := range file.Imports {
+		if imported, err := strconv.Unquote(spec.Path.Value); err == nil && imported == "time" {
+			name = "time"
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+		}
+	}
+	var found []token.Position
+	ast.Inspect(file, func(n ast.Node) bool {
+		if selector, ok := n.(*ast.SelectorExpr); ok && selector.Sel.Name == "Sleep" {
+			if x, ok := selector.X.(*ast.Ident); ok && x.Name == name {
+				found = append(found, set.Position(n.Pos()))
+			}
+		}
+		return true
+	})
+	return found
+}
