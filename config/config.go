@@ -1,0 +1,276 @@
+// Package config reads Manifold's settings: from a YAML file, and from environment variables that win over it.
+//
+// It is strict: a setting that is not known is an error that names its place and the nearest one that is, and a value
+// that cannot work is refused here, before anything is started. Secrets may stand in files of their own (passwordFile,
+// operatorKeyFile), as orchestrators mount them.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Role says what a process does.
+type Role string
+
+// The roles of a process.
+const (
+	RoleAll    Role = "all"    // both of the others
+	RoleWeb    Role = "web"    // answers requests
+	RoleWorker Role = "worker" // follows projections, rebuilds, erases; answers only /livez, /readyz and /metrics
+)
+
+// Web reports whether the role answers requests.
+func (r Role) Web() bool { return r != RoleWorker }
+
+// Worker reports whether the role works in the background.
+func (r Role) Worker() bool { return r != RoleWeb }
+
+// Config is every setting. Each has an environment variable as well: MANIFOLD_ and the names on the way to it, so that
+// database.app.passwordFile is MANIFOLD_DATABASE_APP_PASSWORD_FILE. Default says what holds where one is not given.
+type Config struct {
+	Listen           string                       `yaml:"listen" env:"LISTEN"`
+	Role             Role                         `yaml:"role" env:"ROLE"`
+	Database         Database                     `yaml:"database" envPrefix:"DATABASE_"`
+	Databases        map[string]DocumentsDatabase `yaml:"databases" env:"DATABASES"` // by the name that definitions use
+	Projections      []string                     `yaml:"projections" env:"PROJECTIONS"`
+	OperatorKey      Secret                       `yaml:"operatorKey" env:"OPERATOR_KEY"`
+	OperatorKeyFile  string                       `yaml:"operatorKeyFile" env:"OPERATOR_KEY_FILE"`
+	Limits           Limits                       `yaml:"limits" envPrefix:"LIMITS_"`
+	Log              Log                          `yaml:"log" envPrefix:"LOG_"`
+	ShutdownDeadline time.Duration                `yaml:"shutdownDeadline" env:"SHUTDOWN_DEADLINE"`
+	RebuildKeep      time.Duration                `yaml:"rebuildKeep" env:"REBUILD_KEEP"`
+
+	// OperatorKeys are the keys of OperatorKey and of the lines of OperatorKeyFile, set by Load.
+	OperatorKeys []string `yaml:"-" env:"-"`
+}
+
+// Database is Manifold's own PostgreSQL database: the log, tenants, keys and definitions.
+type Database struct {
+	URL       string `yaml:"url" env:"URL"` // postgres://host:port/database?...; the logins' names and passwords are put into it
+	App       Login  `yaml:"app" envPrefix:"APP_"`
+	System    Login  `yaml:"system" envPrefix:"SYSTEM_"`
+	Documents Login  `yaml:"documents" envPrefix:"DOCUMENTS_"`
+	Retention Login  `yaml:"retention" envPrefix:"RETENTION_"`
+	Migrator  Login  `yaml:"migrator" envPrefix:"MIGRATOR_"` // for `manifold migrate` only
+	MaxConns  int    `yaml:"maxConns" env:"MAX_CONNS"`       // of the app login; the others have a part of it
+}
+
+// Login is one login of the database. Without a password the server's other ways hold (pg_hba's trust, certificates in
+// the URL, ~/.pgpass).
+type Login struct {
+	User         string `yaml:"user" env:"USER"`
+	Password     Secret `yaml:"password" env:"PASSWORD"`
+	PasswordFile string `yaml:"passwordFile" env:"PASSWORD_FILE"`
+}
+
+// DocumentsDatabase is a database that projections keep their documents in.
+type DocumentsDatabase struct {
+	Driver       string `yaml:"driver" json:"driver"`
+	URL          string `yaml:"url" json:"url"`
+	Password     Secret `yaml:"password" json:"password"` // put into the URL, where it has a user
+	PasswordFile string `yaml:"passwordFile" json:"passwordFile"`
+	MaxConns     int    `yaml:"maxConns" json:"maxConns"` // 0: the driver's own default
+}
+
+// Limits bound what one process takes on.
+type Limits struct {
+	QueueBytes        Size `yaml:"queueBytes" env:"QUEUE_BYTES"`               // waiting appends of all tenants together
+	TenantQueueBytes  Size `yaml:"tenantQueueBytes" env:"TENANT_QUEUE_BYTES"`  // waiting appends of one tenant
+	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"` // batches of projections at the same time; 0: by the processors
+	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`       // tenants that a rebuild replays at the same time; 0: by the processors
+	Connections       int  `yaml:"connections" env:"CONNECTIONS"`              // HTTP connections at the same time
+}
+
+// Log says how the program speaks.
+type Log struct {
+	Level  slog.Level `yaml:"level" env:"LEVEL"`
+	Format string     `yaml:"format" env:"FORMAT"` // text or json
+}
+
+// Default returns the settings that hold where none is given. Database.URL has no default.
+func Default() Config {
+	return Config{
+		Listen: ":8080",
+		Role:   RoleAll,
+		Database: Database{
+			App:       Login{User: "manifold_app"},
+			System:    Login{User: "manifold_system"},
+			Documents: Login{User: "manifold_documents"},
+			Retention: Login{User: "manifold_retention"},
+			Migrator:  Login{User: "manifold_migrator"},
+			MaxConns:  16,
+		},
+		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, Connections: 10_000},
+		Log:              Log{Level: slog.LevelInfo, Format: "text"},
+		ShutdownDeadline: 30 * time.Second,
+		RebuildKeep:      time.Hour,
+	}
+}
+
+// Check reports everything that cannot work, each with its setting's name.
+func (c *Config) Check() error {
+	var wrong []error
+	refuse := func(setting, format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("%s: %s", setting, fmt.Sprintf(format, args...)))
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		refuse("listen", "%q is not host:port; write 127.0.0.1:8080, or :8080 for every address", c.Listen)
+	}
+	if !slices.Contains([]Role{RoleAll, RoleWeb, RoleWorker}, c.Role) {
+		refuse("role", "%q is not a role; write all, web or worker", string(c.Role))
+	}
+	if c.Database.URL == "" {
+		refuse("database.url", "it is missing; write postgres://host:5432/manifold, or set MANIFOLD_DATABASE_URL")
+	} else if err := checkURL(c.Database.URL, "postgres", "postgresql"); err != nil {
+		refuse("database.url", "%s", err)
+	}
+	for name, login := range c.Database.logins() {
+		if login.User == "" {
+			refuse("database."+name+".user", "it is empty")
+		}
+	}
+	for name, database := range c.Databases {
+		if err := domain.CheckName("databases", name); err != nil {
+			refuse("databases."+name, "%s", err)
+		}
+		if database.Driver == "" {
+			refuse("databases."+name+".driver", "it is missing; write postgres")
+		}
+		if err := checkURL(database.URL); err != nil {
+			refuse("databases."+name+".url", "%s", err)
+		}
+		if database.MaxConns < 0 {
+			refuse("databases."+name+".maxConns", "%d is negative", database.MaxConns)
+		}
+	}
+	for setting, count := range map[string]int{
+		"database.maxConns":  c.Database.MaxConns,
+		"limits.connections": c.Limits.Connections,
+	} {
+		if count < 1 {
+			refuse(setting, "%d is not enough; at least 1 is needed", count)
+		}
+	}
+	for setting, count := range map[string]int{
+		"limits.projectionWorkers": c.Limits.ProjectionWorkers,
+		"limits.rebuildWorkers":    c.Limits.RebuildWorkers,
+	} {
+		if count < 0 {
+			refuse(setting, "%d is negative; 0 chooses by the number of processors", count)
+		}
+	}
+	// A request may be that large, and must not be refused for ever.
+	for setting, size := range map[string]Size{
+		"limits.queueBytes":       c.Limits.QueueBytes,
+		"limits.tenantQueueBytes": c.Limits.TenantQueueBytes,
+	} {
+		if size < domain.MaxRequestBytes {
+			refuse(setting, "%s is less than the largest request, %s", size, Size(domain.MaxRequestBytes))
+		}
+	}
+	if c.Log.Format != "text" && c.Log.Format != "json" {
+		refuse("log.format", "%q is not a format; write text or json", c.Log.Format)
+	}
+	if c.ShutdownDeadline <= 0 {
+		refuse("shutdownDeadline", "%s is not a time to wait; write 30s", c.ShutdownDeadline)
+	}
+	if c.RebuildKeep < 0 {
+		refuse("rebuildKeep", "%s is negative", c.RebuildKeep)
+	}
+	slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(wrong...)
+}
+
+func checkURL(text string, schemes ...string) error {
+	parsed, err := url.Parse(text)
+	// url.Parse's own error repeats the URL, and with it a password.
+	if err != nil || parsed.Scheme == "" {
+		return errors.New("it is not a URL such as postgres://host:5432/name")
+	}
+	if len(schemes) > 0 && !slices.Contains(schemes, parsed.Scheme) {
+		return fmt.Errorf("its scheme is %q; it begins with postgres://", parsed.Scheme)
+	}
+	return nil
+}
+
+// resolve reads the secrets that stand in files.
+func (c *Config) resolve() error {
+	var wrong []error
+	read := func(setting, file string, secret *Secret) {
+		if file == "" {
+			return
+		}
+		if *secret != "" {
+			wrong = append(wrong, fmt.Errorf("%s: it and %sFile are both given; keep one", setting, setting))
+			return
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%sFile: %w", setting, err))
+			return
+		}
+		*secret = Secret(strings.TrimRight(string(text), "\r\n"))
+		if *secret == "" {
+			wrong = append(wrong, fmt.Errorf("%sFile: %s is empty", setting, file))
+		}
+	}
+	for name, login := range c.Database.logins() {
+		read("database."+name+".password", login.PasswordFile, &login.Password)
+	}
+	for name, database := range c.Databases {
+		read("databases."+name+".password", database.PasswordFile, &database.Password)
+		c.Databases[name] = database
+	}
+	keys := c.OperatorKey
+	read("operatorKey", c.OperatorKeyFile, &keys)
+	c.OperatorKeys = nil
+	for line := range strings.Lines(string(keys)) {
+		if key := strings.TrimSpace(line); key != "" {
+			c.OperatorKeys = append(c.OperatorKeys, key)
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func (d *Database) logins() map[string]*Login {
+	return map[string]*Login{"app": &d.App, "system": &d.System, "documents": &d.Documents, "retention": &d.Retention, "migrator": &d.Migrator}
+}
+
+// URLFor returns the connection URL of one of the database's logins.
+func (d *Database) URLFor(login Login) (string, error) {
+	parsed, err := url.Parse(d.URL)
+	if err != nil {
+		return "", errors.New("database.url is not a URL such as postgres://host:5432/name")
+	}
+	parsed.User = url.User(login.User)
+	if login.Password != "" {
+		parsed.User = url.UserPassword(login.User, string(login.Password))
+	}
+	return parsed.String(), nil
+}
+
+// Address returns the URL with the password in it.
+func (d *DocumentsDatabase) Address() (string, error) {
+	parsed, err := url.Parse(d.URL)
+	if err != nil {
+		return "", errors.New("it is not a URL")
+	}
+	if d.Password == "" {
+		return d.URL, nil
+	}
+	if parsed.User.Username() == "" {
+		return "", errors.New("a password is given, and the URL names no user; write postgres://user@host:5432/name")
+	}
+	parsed.User = url.UserPassword(parsed.User.Username(), string(d.Password))
+	return parsed.String(), nil
+}

@@ -1,0 +1,263 @@
+package config_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/config"
+)
+
+const url = "MANIFOLD_DATABASE_URL=postgres://db:5432/manifold"
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDefaultsNeedOnlyADatabase(t *testing.T) {
+	t.Parallel()
+	want := config.Default()
+	want.Database.URL = "postgres://db:5432/manifold"
+	for name, file := range map[string]string{
+		"no file":       "",
+		"only comments": write(t, "a.yaml", "# nothing\n"),
+		"part of a map": write(t, "b.yaml", "database:\n  app: {user: manifold_app}\nlog: {format: text}\n"),
+	} {
+		got, err := config.Load(file, []string{url})
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if _, err := config.Load("", nil); err == nil || !strings.Contains(err.Error(), "database.url") {
+		t.Errorf("without a database: %v", err)
+	}
+}
+
+func TestFileEnvironmentAndSecrets(t *testing.T) {
+	t.Parallel()
+	secret := write(t, "secret", "p:w/d@\n")
+	keys := write(t, "keys", "new-operator-key\nold-operator-key\n")
+	file := write(t, "manifold.yaml", `
+listen: 127.0.0.1:9000
+role: worker
+database:
+  url: postgres://db:5432/manifold?sslmode=require
+  app: {user: someone, passwordFile: `+secret+`}
+  maxConns: 40
+databases:
+  reporting: {driver: postgres, url: 'postgres://reports@r:5432/d', passwordFile: `+secret+`}
+projections: [a, b]
+operatorKeyFile: `+keys+`
+limits: {queueBytes: 64MiB, tenantQueueBytes: 9000000, projectionWorkers: 3}
+log: {level: debug, format: json}
+shutdownDeadline: 1m30s
+rebuildKeep: 0s
+`)
+	c, err := config.Load(file, []string{
+		"MANIFOLD_LISTEN=:1", "MANIFOLD_LOG_LEVEL=WARN", "MANIFOLD_DATABASE_SYSTEM_PASSWORD=s", "MANIFOLD_LIMITS_REBUILD_WORKERS=5",
+		"HOME=/", "MANIFOLD_URL=http://localhost", "MANIFOLD_SERVICE_HOST=10.0.0.1", "MANIFOLD_PORT_8080_TCP_ADDR=10.0.0.1", "MANIFOLD_WEB_SERVICE_PORT_HTTP=80",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.Listen, want.Role, want.Projections = ":1", config.RoleWorker, []string{"a", "b"}
+	want.Database.URL, want.Database.MaxConns = "postgres://db:5432/manifold?sslmode=require", 40
+	want.Database.App = config.Login{User: "someone", Password: "p:w/d@", PasswordFile: secret}
+	want.Database.System.Password = "s"
+	want.Databases = map[string]config.DocumentsDatabase{"reporting": {Driver: "postgres", URL: "postgres://reports@r:5432/d", Password: "p:w/d@", PasswordFile: secret}}
+	want.OperatorKeyFile, want.OperatorKeys = keys, []string{"new-operator-key", "old-operator-key"}
+	want.Limits.QueueBytes, want.Limits.TenantQueueBytes, want.Limits.ProjectionWorkers, want.Limits.RebuildWorkers = 64<<20, 9_000_000, 3, 5
+	want.Log = config.Log{Level: slog.LevelWarn, Format: "json"}
+	want.ShutdownDeadline, want.RebuildKeep = 90*time.Second, 0
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got  %#v\nwant %#v", c, want)
+	}
+
+	app, err := c.Database.URLFor(c.Database.App)
+	if err != nil || app != "postgres://someone:p%3Aw%2Fd%40@db:5432/manifold?sslmode=require" {
+		t.Errorf("the app login connects to %s, %v", app, err)
+	}
+	reporting := c.Databases["reporting"]
+	if address, err := reporting.Address(); err != nil || address != "postgres://reports:p%3Aw%2Fd%40@r:5432/d" {
+		t.Errorf("reporting is at %s, %v", address, err)
+	}
+	for _, shown := range []string{fmt.Sprintf("%v %+v %#v", c, c, c)} {
+		if strings.Contains(shown, "p:w/d@") {
+			t.Errorf("the password is shown: %s", shown)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	empty := write(t, "empty", "\n")
+	for name, c := range map[string]struct {
+		yaml string
+		env  []string
+		want string
+	}{
+		"unknown":          {"role: all\nlimits:\n  queuebytes: 1\n", nil, "line 3: there is no setting limits.queuebytes; the nearest is limits.queueBytes"},
+		"unknown on top":   {"lissten: ':1'\n", nil, "line 1: there is no setting lissten; the nearest is listen"},
+		"unknown database": {"databases: {r: {driver: postgres, uri: x}}\n", nil, "there is no setting databases.r.uri; the nearest is databases.r.url"},
+		"two unknown":      {"a: 1\nrolle: web\n", nil, "line 2: there is no setting rolle; the nearest is role"},
+		"unknown variable": {"", []string{"MANIFOLD_LOGLEVEL=x"}, "there is no setting MANIFOLD_LOGLEVEL; the nearest is MANIFOLD_LOG_LEVEL"},
+		"variable's value": {"", []string{"MANIFOLD_LIMITS_QUEUE_BYTES=many"}, "is not a size"},
+		"databases":        {"", []string{"MANIFOLD_DATABASES={r: {drivr: postgres}}"}, "drivr"},
+		"role":             {"role: master", nil, `role: "master" is not a role`},
+		"listen":           {"listen: '8080'", nil, "listen: "},
+		"kind":             {"role: {a: b}", nil, "role"},
+		"not yaml":         {"role: [", nil, "role"},
+		"two documents":    {"role: all\n---\nrole: web\n", nil, "several YAML documents"},
+		"scheme":           {"database: {url: 'mysql://a/b'}", nil, `database.url: its scheme is "mysql"`},
+		"secret in url":    {"database: {url: 'postgres://u:topsecret@%zz/b'}", nil, "database.url: it is not a URL"},
+		"both":             {"operatorKey: a\noperatorKeyFile: b\n", nil, "operatorKey: it and operatorKeyFile are both given"},
+		"no such file":     {"database: {app: {passwordFile: /there/is/none}}", nil, "database.app.passwordFile: open /there/is/none"},
+		"empty file":       {"operatorKeyFile: " + empty, nil, "is empty"},
+		"queue":            {"limits: {queueBytes: 1MiB}", nil, "limits.queueBytes: 1MiB is less than the largest request, 8MiB"},
+		"password no user": {"databases: {r: {url: 'postgres://h/d'}}", nil, "databases.r.driver: it is missing"},
+		"negative":         {"rebuildKeep: -1s", nil, "rebuildKeep: -1s is negative"},
+		"format":           {"log: {format: xml}", nil, `log.format: "xml" is not a format`},
+		"level":            {"log: {level: loud}", nil, "loud"},
+		"connections":      {"limits: {connections: 0}", nil, "limits.connections: 0 is not enough"},
+	} {
+		environ := c.env
+		if !strings.Contains(c.yaml, "database: {url") {
+			environ = append(environ, url)
+		}
+		_, err := config.Load(write(t, "manifold.yaml", c.yaml), environ)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: the error is %v; it should say %s", name, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "topsecret") {
+			t.Errorf("%s: the error shows a password: %v", name, err)
+		}
+	}
+	if _, err := config.Load(filepath.Join(t.TempDir(), "none.yaml"), nil); err == nil {
+		t.Error("a file that is not there is no error")
+	}
+}
+
+// Every size survives being written and read.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		size := config.Size(rapid.Int64Min(0).Draw(t, "bytes"))
+		if rapid.Bool().Draw(t, "round") {
+			size = size >> 30 << rapid.SampledFrom([]int{0, 10, 20, 30}).Draw(t, "shift")
+		}
+		var back config.Size
+		if err := back.UnmarshalText([]byte(size.String())); err != nil || back != size {
+			t.Fatalf("%d is written %s and read as %d, %v", int64(size), size, int64(back), err)
+		}
+	})
+	for _, bad := range []string{"", "x", "-1", "1.5MiB", "1 XB", "MiB", "9223372036854775807KiB"} {
+		var size config.Size
+		if err := size.UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("%q is read as %d", bad, size)
+		}
+	}
+}
+
+// Any text is a configuration or an error, and no text makes it panic.
+func TestAnyText(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		lines := rapid.SliceOfN(rapid.OneOf(
+			rapid.StringMatching(`[a-z: {}\[\]\-#'"&*!|>%@0-9]{0,20}`),
+			rapid.SampledFrom([]string{"listen: ':1'", "limits:", "  queueBytes: 1", "databases:", "  a: b", "  a: {driver: x}", "database: &x", "log: *x", "<<: *x"}),
+		), 0, 8).Draw(t, "lines")
+		path := filepath.Join(folder, "fuzz.yaml")
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(path, []string{url})
+		if err == nil && c.Check() != nil {
+			t.Fatalf("Load passes what Check refuses: %v", c.Check())
+		}
+	})
+}
+
+// The guide names every setting and variable, and its example is a configuration that holds the defaults.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide := string(text)
+	settings, variables := config.Settings(), config.Variables()
+	for _, setting := range settings {
+		if i := strings.LastIndex(setting, "."); !strings.Contains(guide, setting[i+1:]) {
+			t.Errorf("docs/configuration.md does not name %s", setting)
+		}
+		if strings.HasPrefix(setting, "databases.") {
+			continue
+		}
+		variable := config.Prefix + shout(setting)
+		if !strings.Contains(guide, "| `"+setting+"` | `"+variable+"` |") {
+			t.Errorf("docs/configuration.md lacks this row:\n| `%s` | `%s` |", setting, variable)
+		}
+		found := false
+		for _, v := range variables {
+			found = found || v == variable
+		}
+		if !found {
+			t.Errorf("%s has no variable %s", setting, variable)
+		}
+	}
+
+	_, example, _ := strings.Cut(guide, "```yaml\n")
+	example, _, found := strings.Cut(example, "```")
+	if !found {
+		t.Fatal("docs/configuration.md has no example")
+	}
+	secrets := t.TempDir()
+	for _, name := range []string{"app", "system", "documents", "retention", "migrator", "reporting", "operator"} {
+		if err := os.WriteFile(filepath.Join(secrets, name), []byte("secret of "+name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := config.Load(write(t, "manifold.yaml", strings.ReplaceAll(example, "/run/secrets", secrets)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	got.Database.URL, got.Databases, got.Projections, got.OperatorKeyFile, got.OperatorKeys = "", nil, nil, "", nil
+	for _, login := range []*config.Login{&got.Database.App, &got.Database.System, &got.Database.Documents, &got.Database.Retention, &got.Database.Migrator} {
+		login.Password, login.PasswordFile = "", ""
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the example holds\n%+v\nand the defaults are\n%+v", got, want)
+	}
+}
+
+// shout turns database.app.maxConns into DATABASE_APP_MAX_CONNS.
+func shout(setting string) string {
+	var b strings.Builder
+	for _, c := range setting {
+		switch {
+		case c == '.':
+			b.WriteByte('_')
+		case 'A' <= c && c <= 'Z':
+			b.WriteByte('_')
+			b.WriteRune(c)
+		default:
+			b.WriteRune(c - 'a' + 'A')
+		}
+	}
+	return b.String()
+}
