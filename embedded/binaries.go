@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,10 +28,11 @@ func (b Binaries) path(program string) string { return filepath.Join(b.Dir, prog
 
 // FindBinaries looks for an installed PostgreSQL of version 14 or later: on the PATH, where `pg_config --bindir` says,
 // and where Debian's, Red Hat's and Homebrew's packages put it, the newest first. Where there is none, one is
-// downloaded into a folder of the user's cache. major names the one major version wanted; 0 takes any.
+// downloaded into a folder of the user's cache (which is said to log, as it takes a while). major names the one major
+// version wanted; 0 takes any.
 //
 // The error lists every place that was looked at, with the reason why it did not do.
-func FindBinaries(ctx context.Context, major int) (Binaries, error) {
+func FindBinaries(ctx context.Context, major int, log *slog.Logger) (Binaries, error) {
 	var tried []string
 	for _, dir := range installed(ctx) {
 		b, err := inspect(ctx, dir)
@@ -48,7 +50,11 @@ func FindBinaries(ctx context.Context, major int) (Binaries, error) {
 		}
 		tried = append(tried, dir+": "+err.Error())
 	}
-	b, err := download(ctx, major)
+	source, err := defaultSource()
+	if err != nil {
+		return Binaries{}, err
+	}
+	b, err := source.download(ctx, major, log)
 	if err == nil {
 		return b, nil
 	}

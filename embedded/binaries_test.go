@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,7 +10,7 @@ import (
 )
 
 func TestBinariesAreFoundOnThePathFirst(t *testing.T) {
-	real, err := FindBinaries(t.Context(), 0)
+	real, err := FindBinaries(t.Context(), 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +22,7 @@ func TestBinariesAreFoundOnThePathFirst(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	got, err := FindBinaries(t.Context(), real.Major)
+	got, err := FindBinaries(t.Context(), real.Major, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func TestMissingBinariesAreExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir)
-	_, err := FindBinaries(t.Context(), 99)
+	_, err := FindBinaries(t.Context(), 99, slog.New(slog.DiscardHandler))
 	if err == nil {
 		t.Fatal("found a PostgreSQL 99")
 	}
@@ -58,7 +59,7 @@ func TestOldBinariesDoNotDo(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", old+":"+os.Getenv("PATH"))
-	b, err := FindBinaries(t.Context(), 0)
+	b, err := FindBinaries(t.Context(), 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

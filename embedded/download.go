@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,8 +25,28 @@ var downloads = []struct {
 	{18, embeddedpostgres.V18}, // only when asked for: the newest is not the default until Manifold is tested on it
 }
 
+// source is where downloads come from, and where they are kept.
+type source struct {
+	repository string // a Maven repository's URL
+	cache      string // folder
+}
+
+// defaultSource keeps downloads in the user's cache; but root's where everybody can read them, since the account under
+// which root's server runs cannot read root's home.
+func defaultSource() (source, error) {
+	const repository = "https://repo1.maven.org/maven2"
+	if os.Geteuid() == 0 {
+		return source{repository, "/var/cache/manifold/postgresql"}, nil
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return source{}, fmt.Errorf("find the user's cache: %w", err)
+	}
+	return source{repository, filepath.Join(dir, "manifold", "postgresql")}, nil
+}
+
 // download fetches a PostgreSQL into the cache, or takes the one that an earlier call left there.
-func download(ctx context.Context, major int) (Binaries, error) {
+func (s source) download(ctx context.Context, major int, log *slog.Logger) (Binaries, error) {
 	var version embeddedpostgres.PostgresVersion
 	for _, d := range downloads {
 		if major == 0 || d.major == major {
@@ -36,19 +57,16 @@ func download(ctx context.Context, major int) (Binaries, error) {
 	if version == "" {
 		return Binaries{}, fmt.Errorf("version %d is not offered", major)
 	}
-	cache, err := cacheDir()
-	if err != nil {
-		return Binaries{}, err
-	}
-	final := filepath.Join(cache, fmt.Sprintf("%s-%s-%s", version, runtime.GOOS, runtime.GOARCH))
+	final := filepath.Join(s.cache, fmt.Sprintf("%s-%s-%s", version, runtime.GOOS, runtime.GOARCH))
 	if b, err := inspect(ctx, filepath.Join(final, "bin")); err == nil {
 		return b, nil
 	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	log.Info("no PostgreSQL is installed; downloading one", "version", string(version), "from", s.repository, "to", final)
+	if err := os.MkdirAll(s.cache, 0o755); err != nil {
 		return Binaries{}, fmt.Errorf("make the cache: %w", err)
 	}
 	// Everything is unpacked beside its place and moved there whole, so that no half an installation is ever found.
-	work, err := os.MkdirTemp(cache, "download-")
+	work, err := os.MkdirTemp(s.cache, "download-")
 	if err != nil {
 		return Binaries{}, fmt.Errorf("make a folder in the cache: %w", err)
 	}
@@ -57,7 +75,7 @@ func download(ctx context.Context, major int) (Binaries, error) {
 		return Binaries{}, err
 	}
 	done := make(chan error, 1)
-	go func() { done <- fetch(version, cache, work) }()
+	go func() { done <- s.fetch(version, work) }()
 	select {
 	case <-ctx.Done(): // the library takes no context; what it still fetches is not waited for
 		return Binaries{}, ctx.Err()
@@ -83,7 +101,7 @@ func download(ctx context.Context, major int) (Binaries, error) {
 // fetch downloads and unpacks into work/installation. The library can only start a server, not merely fetch one: it is
 // given a data folder that is none, so that it stops with an error right after unpacking. Whether it succeeded is
 // therefore seen from what it unpacked, and its error is wanted only when that is not whole.
-func fetch(version embeddedpostgres.PostgresVersion, cache, work string) error {
+func (s source) fetch(version embeddedpostgres.PostgresVersion, work string) error {
 	data := filepath.Join(work, "no-data")
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
@@ -99,22 +117,10 @@ func fetch(version embeddedpostgres.PostgresVersion, cache, work string) error {
 	return embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
 		Version(version).
 		Port(uint32(port)).
-		CachePath(cache).
+		BinaryRepositoryURL(s.repository).
+		CachePath(s.cache).
 		RuntimePath(filepath.Join(work, "runtime")).
 		BinariesPath(filepath.Join(work, "installation")).
 		DataPath(data).
 		Logger(new(bytes.Buffer))).Start()
-}
-
-// cacheDir is where downloads are kept. The account under which root's server runs cannot read root's home, so root's
-// are kept where everybody can.
-func cacheDir() (string, error) {
-	if os.Geteuid() == 0 {
-		return "/var/cache/manifold/postgresql", nil
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find the user's cache: %w", err)
-	}
-	return filepath.Join(dir, "manifold", "postgresql"), nil
 }

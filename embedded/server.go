@@ -155,7 +155,7 @@ func (s *Server) prepare(ctx context.Context) error {
 		return err
 	}
 	if s.binaries == (Binaries{}) {
-		if s.binaries, err = FindBinaries(ctx, major); err != nil {
+		if s.binaries, err = FindBinaries(ctx, major, s.log); err != nil {
 			return err
 		}
 	}
