@@ -30,6 +30,7 @@ type Definition struct {
 	Key      string            `json:"key,omitempty" yaml:"key"`         // expression: event -> document id, or null; event.stream where empty
 	Initial  json.RawMessage   `json:"initial,omitempty" yaml:"initial"` // the document before its first event; {} where empty
 	On       map[string]string `json:"on" yaml:"on"`                     // event type, or "*" -> expression (doc, event) -> doc or null
+	Handler  string            `json:"handler,omitempty" yaml:"handler"` // a handler written in Go that the program registers by this name; instead of Key, Initial and On
 	Indexes  []string          `json:"indexes,omitempty" yaml:"indexes"` // paths in the document
 	Mode     Mode              `json:"mode,omitempty" yaml:"mode"`
 	OnError  OnError           `json:"onError,omitempty" yaml:"onError"`
@@ -151,4 +152,16 @@ type Rebuild struct {
 	StartedAt   time.Time // zero while queued
 	UpdatedAt   time.Time
 	EndedAt     time.Time // zero until State.Ended
+}
+
+// Reading is what a projection's worker reads of a tenant's log in one round trip: first the head, then the events,
+// then the projection's row, each with a snapshot of its own. So, where fewer events came than were asked for, every
+// event of the source at or below Head was seen; and where Held is false, a hold placed later than this reading cannot
+// be missed by anything saved from it.
+type Reading struct {
+	Events []Event
+	Head   int64
+	Found  bool  // the projection's row is there
+	Build  int64 // the live build
+	Held   bool  // a rebuild holds the live build still
 }
