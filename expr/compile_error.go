@@ -1,0 +1,51 @@
+package expr
+
+import (
+	"fmt"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+)
+
+// CompileError says why a text is not an expression: where, what, and what to write instead.
+type CompileError struct {
+	Line    int    // from 1
+	Column  int    // from 1, in code points
+	Message string // what is wrong
+	Hint    string // what to write instead; empty where that is not known
+	source  string
+}
+
+// Error gives place, message and hint in one line.
+func (e *CompileError) Error() string {
+	text := fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
+}
+
+// Snippet is the line meant, and below it a caret at the column; empty where the text has no such line. Long lines are
+// cut around the column.
+func (e *CompileError) Snippet() string {
+	lines := strings.Split(e.source, "\n")
+	if e.Line < 1 || e.Line > len(lines) {
+		return ""
+	}
+	const before, after = 60, 40
+	line := []rune(strings.ReplaceAll(lines[e.Line-1], "\t", " "))
+	column := min(max(0, e.Column-1), len(line))
+	start, end := max(0, column-before), min(len(line), column+after)
+	return string(line[start:end]) + "\n" + strings.Repeat(" ", column-start) + "^"
+}
+
+// explain turns what cel-go reports into the first error, in this language's words.
+func (l *language) explain(source string, issues *cel.Issues) *CompileError {
+	all := issues.Errors()
+	if len(all) == 0 {
+		return &CompileError{Line: 1, Column: 1, Message: issues.Err().Error(), source: source}
+	}
+	first := all[0]
+	e := &CompileError{Line: max(1, first.Location.Line()), Column: max(0, first.Location.Column()) + 1, Message: first.Message, source: source}
+	return e
+}

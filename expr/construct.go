@@ -1,0 +1,107 @@
+package expr
+
+// listLiteral is [a, b, ?c].
+type listLiteral struct {
+	items    []node
+	optional []bool // nil: none is
+	at       position
+}
+
+func (n *listLiteral) eval(ev *evaluation) (Value, *EvalError) {
+	if fault := ev.allocate(valueBytes*(len(n.items)+1), n.at); fault != nil {
+		return nil, fault
+	}
+	items := make([]Value, 0, len(n.items))
+	foreign := false
+	for i, item := range n.items {
+		v, fault := item.eval(ev)
+		if fault != nil {
+			return nil, fault
+		}
+		if n.optional != nil && n.optional[i] {
+			if v, fault = unwrap(v, n.at); fault != nil {
+				return nil, fault
+			}
+			if v == nil {
+				continue
+			}
+		}
+		foreign = foreign || isForeign(v)
+		items = append(items, v)
+	}
+	return List{items: items, foreign: foreign}, nil
+}
+
+// objectLiteral is {"a": x, ?"b": y} with keys that are not all known, or not all different, when it is compiled.
+type objectLiteral struct {
+	keys     []node
+	values   []node
+	optional []bool
+	at       position
+}
+
+func (n *objectLiteral) eval(ev *evaluation) (Value, *EvalError) {
+	if fault := ev.allocate(entryBytes*(len(n.keys)+1), n.at); fault != nil {
+		return nil, fault
+	}
+	o := &Object{keys: make([]string, 0, len(n.keys)), values: make([]Value, 0, len(n.keys))}
+	for i := range n.keys {
+		k, fault := n.keys[i].eval(ev)
+		if fault != nil {
+			return nil, fault
+		}
+		key, ok := k.(String)
+		if !ok {
+			return nil, n.at.fault(KindType, "write string(...) around it", "the keys of an object are strings, not %s", describe(k))
+		}
+		v, fault := n.values[i].eval(ev)
+		if fault != nil {
+			return nil, fault
+		}
+		if n.optional[i] {
+			if v, fault = unwrap(v, n.at); fault != nil {
+				return nil, fault
+			}
+			if v == nil {
+				continue
+			}
+		}
+		o.keys, o.values = append(o.keys, string(key)), append(o.values, v)
+		o.foreign = o.foreign || isForeign(v)
+	}
+	o.sortEntries()
+	return o, nil
+}
+
+// recordLiteral is an object whose keys are constant, different and all present: they are sorted once, when it is
+// compiled, and shared by all objects that it makes.
+type recordLiteral struct {
+	keys   []string
+	values []node
+	at     position
+}
+
+func (n *recordLiteral) eval(ev *evaluation) (Value, *EvalError) {
+	if fault := ev.allocate(entryBytes*(len(n.keys)+1), n.at); fault != nil {
+		return nil, fault
+	}
+	o := &Object{keys: n.keys[:len(n.keys):len(n.keys)], values: make([]Value, len(n.values))}
+	for i, value := range n.values {
+		v, fault := value.eval(ev)
+		if fault != nil {
+			return nil, fault
+		}
+		o.values[i] = v
+		o.foreign = o.foreign || isForeign(v)
+	}
+	return o, nil
+}
+
+// unwrap returns what an optional holds: nil where it is missing.
+func unwrap(v Value, at position) (Value, *EvalError) {
+	optional, ok := v.(*Optional)
+	if !ok {
+		return nil, at.fault(KindType, "write x.?field, or leave the ? before the entry out", "an entry marked with ? needs an optional value, not %s", describe(v))
+	}
+	return optional.value, nil
+}

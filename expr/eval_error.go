@@ -1,0 +1,108 @@
+package expr
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kind says what kind of fault stopped an evaluation. It is a closed set.
+type Kind string
+
+const (
+	// KindCost: the evaluation took more steps than MaxCost.
+	KindCost Kind = "cost"
+	// KindMemory: the values made took more than MaxMemory, or the result is larger than a document may be.
+	KindMemory Kind = "memory"
+	// KindType: a value is of a kind that an operator or function does not take.
+	KindType Kind = "type"
+	// KindMissingField: an object has no such field.
+	KindMissingField Kind = "missing-field"
+	// KindIndex: a list or string has no such place.
+	KindIndex Kind = "index"
+	// KindOverflow: a number, time or duration is out of its range.
+	KindOverflow Kind = "overflow"
+	// KindDivision: a division by zero.
+	KindDivision Kind = "division-by-zero"
+	// KindValue: a text could not be read as what it should be: a number, a time, a pattern.
+	KindValue Kind = "value"
+	// KindResult: the expression's result is not what it is for, such as a list for a document.
+	KindResult Kind = "result"
+	// KindInput: an event's data could not be read.
+	KindInput Kind = "input"
+	// KindInternal: a mistake in this package, caught so that it stops one evaluation only.
+	KindInternal Kind = "internal"
+)
+
+// EvalError is a fault: why an expression has no result for these inputs. The same inputs give the same fault.
+type EvalError struct {
+	Kind    Kind
+	Line    int    // in the expression's text, from 1; 0 where the fault has no place in it
+	Column  int    // in code points, from 1
+	Message string // what was wrong
+	Hint    string // what to write instead; may be empty
+}
+
+// Error gives place, message and hint in one line.
+func (e *EvalError) Error() string {
+	var b strings.Builder
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "line %d, column %d: ", e.Line, e.Column)
+	}
+	b.WriteString(e.Message)
+	if e.Hint != "" {
+		b.WriteString("; ")
+		b.WriteString(e.Hint)
+	}
+	return b.String()
+}
+
+// position is a place in an expression's text.
+type position struct{ line, column int32 }
+
+func (p position) fault(kind Kind, hint, format string, args ...any) *EvalError {
+	return &EvalError{Kind: kind, Line: int(p.line), Column: int(p.column), Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// place turns any error into a fault at p, keeping one that is a fault already.
+func (p position) place(err error) *EvalError {
+	if fault, ok := err.(*EvalError); ok {
+		if fault.Line == 0 {
+			placed := *fault
+			placed.Line, placed.Column = int(p.line), int(p.column)
+			return &placed
+		}
+		return fault
+	}
+	return p.fault(KindInput, "", "%s", err.Error())
+}
+
+// describe names a value's kind for a message: "a string", "an int".
+func describe(v Value) string {
+	switch v.(type) {
+	case Null:
+		return "null"
+	case Bool:
+		return "a bool"
+	case Int:
+		return "an int"
+	case Double:
+		return "a double"
+	case String:
+		return "a string"
+	case Timestamp:
+		return "a timestamp"
+	case Duration:
+		return "a duration"
+	case List:
+		return "a list"
+	case *Object:
+		return "an object"
+	case *Event:
+		return "an event"
+	case *Optional:
+		return "an optional value"
+	case Type:
+		return "a type"
+	}
+	return "nothing"
+}

@@ -1,0 +1,73 @@
+package expr
+
+// evaluation is the state of one run of a program: its variables and what it may still spend.
+type evaluation struct {
+	variables []variable
+	few       [6]variable // where the variables of most expressions are
+	stack     []Value     // the arguments of the calls under way
+	cost      int         // what is left of MaxCost
+	memory    int         // what is left of MaxMemory
+	exhausted *EvalError
+}
+
+// variable holds what a name stands for. A fault can be a value too: all and exists carry one along, since a later
+// element may settle the answer without it.
+type variable struct {
+	value Value
+	fault *EvalError
+}
+
+// spend takes steps from the budget before they are made.
+func (ev *evaluation) spend(steps int, at position) *EvalError {
+	ev.cost -= steps
+	if ev.cost < 0 {
+		return ev.exhaust(at.fault(KindCost, "fold fewer elements at a time, or keep a running result in the document instead of walking all of it for each event",
+			"the evaluation takes more than %d steps", MaxCost))
+	}
+	return nil
+}
+
+// allocate takes memory from the budget before it is used, and the steps that filling it takes.
+func (ev *evaluation) allocate(bytes int, at position) *EvalError {
+	ev.memory -= bytes
+	if ev.memory < 0 {
+		return ev.exhaust(at.fault(KindMemory, "", "the evaluation needs more than %d MiB for the values that it makes", MaxMemory>>20))
+	}
+	return ev.spend(bytes/64, at)
+}
+
+// exhaust remembers that a budget is used up: such a fault is final, whatever || or exists make of it.
+func (ev *evaluation) exhaust(fault *EvalError) *EvalError {
+	if ev.exhausted == nil {
+		ev.exhausted = fault
+	}
+	ev.cost, ev.memory = -1, -1
+	return ev.exhausted
+}
+
+// What values take, for allocate.
+const (
+	valueBytes = 24 // a place in a list, and a small value in it
+	entryBytes = 48 // an entry of an object: key, value, and a small value in it
+)
+
+// node is a part of a compiled expression. It is immutable; all state is in the evaluation.
+type node interface {
+	eval(ev *evaluation) (Value, *EvalError)
+}
+
+// constant is a literal, or what was folded into one.
+type constant struct{ value Value }
+
+func (n *constant) eval(*evaluation) (Value, *EvalError) { return n.value, nil }
+
+// name reads a variable.
+type name struct {
+	slot int
+}
+
+func (n *name) eval(ev *evaluation) (Value, *EvalError) {
+	v := &ev.variables[n.slot]
+	ev.cost--
+	return v.value, v.fault
+}

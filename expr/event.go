@@ -1,0 +1,92 @@
+package expr
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Event is the variable `event`: an event of the log, bound to an evaluation. Its data and metadata are parsed when they
+// are first touched, and at most once, so one Event serves all expressions that are evaluated for it. For the same
+// reason an Event is for one goroutine at a time.
+type Event struct {
+	event    domain.Event
+	data     Value
+	metadata Value
+	whole    *Object
+}
+
+// NewEvent binds event. It parses nothing, and keeps event's data and metadata, which must not change.
+func NewEvent(event domain.Event) *Event { return &Event{event: event} }
+
+// eventFields are the fields of `event`, in byte order.
+var eventFields = []string{"category", "data", "id", "key", "metadata", "occurredAt", "position", "recordedAt", "stream", "type", "version"}
+
+// field returns a field by name; found is false for one that events do not have.
+func (e *Event) field(name string) (v Value, found bool, err error) {
+	switch name {
+	case "category":
+		return String(domain.Category(e.event.Stream)), true, nil
+	case "data":
+		if e.data == nil {
+			e.data, err = parsePart(e.event.Data, "data")
+		}
+		return e.data, true, err
+	case "id":
+		return String(e.event.ID.String()), true, nil
+	case "key":
+		return String(domain.Key(e.event.Stream)), true, nil
+	case "metadata":
+		if e.metadata == nil {
+			e.metadata, err = parsePart(e.event.Metadata, "metadata")
+		}
+		return e.metadata, true, err
+	case "occurredAt":
+		if e.event.OccurredAt.IsZero() {
+			return timestamp(e.event.RecordedAt), true, nil
+		}
+		return timestamp(e.event.OccurredAt), true, nil
+	case "position":
+		return Int(e.event.Position), true, nil
+	case "recordedAt":
+		return timestamp(e.event.RecordedAt), true, nil
+	case "stream":
+		return String(e.event.Stream), true, nil
+	case "type":
+		return String(e.event.Type), true, nil
+	case "version":
+		return Int(e.event.Version), true, nil
+	}
+	return nil, false, nil
+}
+
+func timestamp(t time.Time) Timestamp { return Timestamp(t.UTC()) }
+
+func parsePart(raw []byte, name string) (Value, error) {
+	if len(raw) == 0 {
+		return Null{}, nil
+	}
+	v, err := ParseJSON(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the event's %s: %w", name, err)
+	}
+	return v, nil
+}
+
+// object returns the event as an object with all its fields.
+func (e *Event) object() (*Object, error) {
+	if e.whole != nil {
+		return e.whole, nil
+	}
+	o := &Object{}
+	for _, name := range eventFields {
+		v, _, err := e.field(name)
+		if err != nil {
+			return nil, err
+		}
+		o.set(name, v)
+	}
+	e.whole = o
+	return o, nil
+}

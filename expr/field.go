@@ -1,0 +1,206 @@
+package expr
+
+import "fmt"
+
+// selectField is operand.field.
+type selectField struct {
+	operand node
+	field   string
+	path    string // the operand as written, for messages
+	at      position
+}
+
+func (n *selectField) eval(ev *evaluation) (Value, *EvalError) {
+	operand, fault := n.operand.eval(ev)
+	if fault != nil {
+		return nil, fault
+	}
+	ev.cost--
+	switch operand := operand.(type) {
+	case *Object:
+		if v, found := operand.Get(n.field); found {
+			return v, nil
+		}
+		return nil, n.missing()
+	case *Event:
+		v, found, err := operand.field(n.field)
+		if err != nil {
+			return nil, n.at.place(err)
+		}
+		if !found {
+			return nil, n.missing()
+		}
+		return v, nil
+	case *Optional:
+		// Behind .?a, a plain .b goes on being optional.
+		return optionalField(operand, n.field, n.path, n.at)
+	case Null:
+		return nil, n.at.fault(KindMissingField, fmt.Sprintf("where it may be null, write %s.?%s.orValue(...)", n.path, n.field),
+			"%s is null and has no field %q", n.path, n.field)
+	default:
+		return nil, n.at.fault(KindType, "", "%s is %s and has no field %q", n.path, describe(operand), n.field)
+	}
+}
+
+func (n *selectField) missing() *EvalError {
+	return n.at.fault(KindMissingField, fmt.Sprintf("where it may be missing, write %s.?%s.orValue(...) or test has(%[1]s.%[2]s)", n.path, n.field),
+		"%s has no field %q", n.path, n.field)
+}
+
+// selectOptional is operand.?field.
+type selectOptional struct {
+	operand node
+	field   string
+	path    string
+	at      position
+}
+
+func (n *selectOptional) eval(ev *evaluation) (Value, *EvalError) {
+	operand, fault := n.operand.eval(ev)
+	if fault != nil {
+		return nil, fault
+	}
+	ev.cost--
+	return optionalField(operand, n.field, n.path, n.at)
+}
+
+// optionalField returns a field as an optional. A null has no fields, and where they may be missing that is no fault.
+func optionalField(operand Value, field, path string, at position) (Value, *EvalError) {
+	switch operand := operand.(type) {
+	case *Object:
+		v, _ := operand.Get(field)
+		return &Optional{value: v}, nil
+	case *Event:
+		v, _, err := operand.field(field)
+		if err != nil {
+			return nil, at.place(err)
+		}
+		return &Optional{value: v}, nil
+	case Null:
+		return &Optional{}, nil
+	case *Optional:
+		if operand.value == nil {
+			return operand, nil
+		}
+		return optionalField(operand.value, field, path, at)
+	default:
+		return nil, at.fault(KindType, "", "%s is %s and has no field %q", path, describe(operand), field)
+	}
+}
+
+// hasField is has(operand.field).
+type hasField struct {
+	operand node
+	field   string
+	path    string
+	at      position
+}
+
+func (n *hasField) eval(ev *evaluation) (Value, *EvalError) {
+	operand, fault := n.operand.eval(ev)
+	if fault != nil {
+		return nil, fault
+	}
+	ev.cost--
+	if o, ok := operand.(*Object); ok {
+		_, found := o.Get(n.field)
+		return Bool(found), nil
+	}
+	v, fault := optionalField(operand, n.field, n.path, n.at)
+	if fault != nil {
+		return nil, fault
+	}
+	value := v.(*Optional).value
+	if _, isEvent := operand.(*Event); isEvent {
+		// Metadata that was not given is null.
+		_, null := value.(Null)
+		return Bool(value != nil && !null), nil
+	}
+	return Bool(value != nil), nil
+}
+
+// index is operand[key], or operand[?key].
+type index struct {
+	operand  node
+	key      node
+	optional bool
+	path     string
+	at       position
+}
+
+func (n *index) eval(ev *evaluation) (Value, *EvalError) {
+	operand, fault := n.operand.eval(ev)
+	if fault != nil {
+		return nil, fault
+	}
+	key, fault := n.key.eval(ev)
+	if fault != nil {
+		return nil, fault
+	}
+	ev.cost--
+	optional := n.optional
+	if chain, ok := operand.(*Optional); ok {
+		if chain.value == nil {
+			return chain, nil
+		}
+		operand, optional = chain.value, true
+	}
+	v, fault := n.look(operand, key, optional)
+	if fault != nil {
+		return nil, fault
+	}
+	if optional {
+		return &Optional{value: v}, nil
+	}
+	return v, nil
+}
+
+// look returns nil where optional and there is nothing.
+func (n *index) look(operand, key Value, optional bool) (Value, *EvalError) {
+	switch operand := operand.(type) {
+	case List:
+		i, ok := key.(Int)
+		if !ok {
+			return nil, n.at.fault(KindType, "", "%s is a list; its places are counted by an int from 0, not by %s", n.path, describe(key))
+		}
+		if i >= 0 && int64(i) < int64(len(operand.items)) {
+			return operand.items[i], nil
+		}
+		if optional {
+			return nil, nil
+		}
+		return nil, n.at.fault(KindIndex, fmt.Sprintf("where it may be too short, write %s[?i].orValue(...)", n.path),
+			"%s has %d elements, none at place %d", n.path, len(operand.items), i)
+	case *Object, *Event:
+		field, ok := key.(String)
+		if !ok {
+			return nil, n.at.fault(KindType, "write string(...) around it", "%s is an object; its keys are strings, not %s", n.path, describe(key))
+		}
+		v, fault := optionalField(operand, string(field), n.path, n.at)
+		if fault != nil {
+			return nil, fault
+		}
+		if value := v.(*Optional).value; value != nil || optional {
+			return value, nil
+		}
+		return nil, n.at.fault(KindMissingField, fmt.Sprintf("where it may be missing, write %s[?key].orValue(...) or test key in %[1]s", n.path),
+			"%s has no field %q", n.path, clip(string(field)))
+	case Null:
+		if optional {
+			return nil, nil
+		}
+		return nil, n.at.fault(KindMissingField, fmt.Sprintf("where it may be null, write %s[?key].orValue(...)", n.path), "%s is null and has nothing inside", n.path)
+	default:
+		return nil, n.at.fault(KindType, "", "%s is %s and has nothing inside", n.path, describe(operand))
+	}
+}
+
+// clip shortens text from data for a message.
+func clip(text string) string {
+	const most = 80
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	return string(runes[:most]) + "..."
+}

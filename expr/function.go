@@ -1,0 +1,96 @@
+package expr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+)
+
+// function is one function of the language: how it is called, and what it does.
+type function struct {
+	name   string
+	usage  string // for people: "text.substring(start[, end])"
+	member bool   // called as x.name(...), x being the first argument
+	takes  [][]*cel.Type
+	gives  *cel.Type
+	// apply must not keep args.
+	apply func(c *call, ev *evaluation, args []Value) (Value, *EvalError)
+}
+
+// call is name(args...) or x.name(args...).
+type call struct {
+	function *function
+	args     []node
+	at       position
+}
+
+func (n *call) eval(ev *evaluation) (Value, *EvalError) {
+	if fault := ev.spend(1, n.at); fault != nil {
+		return nil, fault
+	}
+	base := len(ev.stack)
+	for _, arg := range n.args {
+		v, fault := arg.eval(ev)
+		if fault != nil {
+			ev.stack = ev.stack[:base]
+			return nil, fault
+		}
+		ev.stack = append(ev.stack, v)
+	}
+	result, fault := n.function.apply(n, ev, ev.stack[base:])
+	ev.stack = ev.stack[:base]
+	return result, fault
+}
+
+// fault is a fault of this call.
+func (n *call) fault(kind Kind, hint, format string, args ...any) (Value, *EvalError) {
+	return nil, n.at.fault(kind, hint, "%s: %s", n.function.name, fmt.Sprintf(format, args...))
+}
+
+// mismatch is the fault of a call whose arguments are of kinds that it does not take.
+func (n *call) mismatch(args []Value) (Value, *EvalError) {
+	kinds := make([]string, len(args))
+	for i, arg := range args {
+		kinds[i] = describe(arg)
+	}
+	hint := "it is called as " + n.function.usage
+	if slices.ContainsFunc(args, func(v Value) bool { _, null := v.(Null); return null }) {
+		hint += "; a field that is there may still be null"
+	}
+	return nil, n.at.fault(KindType, hint, "%s does not take %s", n.function.name, strings.Join(kinds, ", "))
+}
+
+// text allocates and returns a string that the call has made.
+func (n *call) text(ev *evaluation, text string) (Value, *EvalError) {
+	if fault := ev.allocate(len(text), n.at); fault != nil {
+		return nil, fault
+	}
+	return String(text), nil
+}
+
+// Types for declarations. Where a number of either kind is taken, both are declared.
+var (
+	anyType   = cel.DynType
+	textType  = cel.StringType
+	intType   = cel.IntType
+	listType  = cel.ListType(cel.TypeParamType("A"))
+	mapType   = cel.MapType(cel.StringType, cel.DynType)
+	anyMap    = cel.MapType(cel.TypeParamType("A"), cel.TypeParamType("B"))
+	otherMap  = cel.MapType(cel.TypeParamType("C"), cel.TypeParamType("D"))
+	anyList   = cel.ListType(cel.DynType)
+	otherList = cel.ListType(cel.TypeParamType("B"))
+	numbers   = []*cel.Type{cel.IntType, cel.DoubleType}
+)
+
+// one, two and three list the arguments of an overload.
+func one(a *cel.Type) []*cel.Type         { return []*cel.Type{a} }
+func two(a, b *cel.Type) []*cel.Type      { return []*cel.Type{a, b} }
+func three(a, b, c *cel.Type) []*cel.Type { return []*cel.Type{a, b, c} }
+
+// functions returns all functions by name. A name that is called both as f(x) and as x.f() stands twice.
+func functions() []*function {
+	return slices.Concat(conversionFunctions(), textFunctions(), listFunctions(), objectFunctions(), mathFunctions(),
+		timeFunctions(), optionalFunctions())
+}

@@ -1,0 +1,151 @@
+package expr
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"cel.dev/cel-go/cel"
+)
+
+func conversionFunctions() []*function {
+	return []*function{
+		{name: "int", usage: "int(x), with a number, a text such as '12', or a timestamp (seconds since 1970)", gives: intType,
+			takes: [][]*cel.Type{one(cel.IntType), one(cel.DoubleType), one(textType), one(cel.TimestampType), one(cel.DurationType)}, apply: toInt},
+		{name: "double", usage: "double(x), with a number or a text such as '1.5'", gives: cel.DoubleType,
+			takes: [][]*cel.Type{one(cel.IntType), one(cel.DoubleType), one(textType)}, apply: toDouble},
+		{name: "string", usage: "string(x), with a number, bool, text, timestamp, duration or type", gives: textType,
+			takes: [][]*cel.Type{one(anyType)}, apply: toText},
+		{name: "bool", usage: "bool(x), with 'true' or 'false'", gives: cel.BoolType,
+			takes: [][]*cel.Type{one(cel.BoolType), one(textType)}, apply: toBool},
+		{name: "timestamp", usage: "timestamp(x), with a text such as '2026-01-31T12:00:00Z', or seconds since 1970", gives: cel.TimestampType,
+			takes: [][]*cel.Type{one(cel.TimestampType), one(textType), one(intType)}, apply: toTimestamp},
+		{name: "duration", usage: "duration(x), with a text such as '1h30m'", gives: cel.DurationType,
+			takes: [][]*cel.Type{one(cel.DurationType), one(textType)}, apply: toDuration},
+		{name: "type", usage: "type(x)", gives: cel.TypeType,
+			takes: [][]*cel.Type{one(anyType)}, apply: typeOf},
+		{name: "dyn", usage: "dyn(x)", gives: anyType,
+			takes: [][]*cel.Type{one(anyType)}, apply: func(_ *call, _ *evaluation, args []Value) (Value, *EvalError) { return args[0], nil }},
+	}
+}
+
+func toInt(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+	switch v := args[0].(type) {
+	case Int:
+		return v, nil
+	case Double:
+		whole := number(math.Trunc(float64(v)))
+		if i, ok := whole.(Int); ok {
+			return i, nil
+		}
+		return c.fault(KindOverflow, "", "the number does not fit into a whole number of 64 bits")
+	case String:
+		i, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil {
+			return c.fault(KindValue, "", "%q is not a whole number of 64 bits", clip(string(v)))
+		}
+		return Int(i), nil
+	case Timestamp:
+		return Int(time.Time(v).Unix()), nil
+	case Duration:
+		return Int(v), nil
+	}
+	return c.mismatch(args)
+}
+
+func toDouble(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+	switch v := args[0].(type) {
+	case Int, Double:
+		return v, nil
+	case String:
+		// Go reads more than a number: hexadecimal, infinities, underscores.
+		f, err := strconv.ParseFloat(string(v), 64)
+		if err != nil || strings.Trim(string(v), "0123456789+-.eE") != "" {
+			return c.fault(KindValue, "", "%q is not a number", clip(string(v)))
+		}
+		return finiteAt(c, f)
+	}
+	return c.mismatch(args)
+}
+
+// finiteAt returns the result of a function of numbers.
+func finiteAt(c *call, f float64) (Value, *EvalError) {
+	v, problem := finite(f)
+	return c.at.number(v, problem)
+}
+
+func toText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, fault := textOf(args[0])
+	if fault != nil {
+		return c.mismatch(args)
+	}
+	return c.text(ev, text)
+}
+
+// textOf writes a value as text: numbers as in JSON, a string as it is.
+func textOf(v Value) (string, *EvalError) {
+	switch v := v.(type) {
+	case String:
+		return string(v), nil
+	case Bool:
+		return strconv.FormatBool(bool(v)), nil
+	case Int, Double:
+		return string(appendNumber(nil, v)), nil
+	case Type:
+		return string(v), nil
+	case Timestamp, Duration:
+		text, _ := timeText(v)
+		return text, nil
+	}
+	return "", &EvalError{Kind: KindType, Message: describe(v) + " has no form as text"}
+}
+
+func toBool(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+	switch v := args[0].(type) {
+	case Bool:
+		return v, nil
+	case String:
+		if v == "true" || v == "false" {
+			return Bool(v == "true"), nil
+		}
+		return c.fault(KindValue, "", "%q is neither 'true' nor 'false'", clip(string(v)))
+	}
+	return c.mismatch(args)
+}
+
+func toTimestamp(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+	switch v := args[0].(type) {
+	case Timestamp:
+		return v, nil
+	case Int:
+		// Beyond this, seconds since 1970 would run over before the year can be looked at.
+		if v < -1<<40 || v > 1<<40 {
+			return c.fault(KindOverflow, "", "the timestamp is out of range: its year must be 1 to 9999")
+		}
+		return c.at.moment(time.Unix(int64(v), 0))
+	case String:
+		t, err := time.Parse(time.RFC3339Nano, string(v))
+		if err != nil {
+			return c.fault(KindValue, "write it as in 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+01:00", "%q is not a time", clip(string(v)))
+		}
+		return c.at.moment(t)
+	}
+	return c.mismatch(args)
+}
+
+func toDuration(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+	switch v := args[0].(type) {
+	case Duration:
+		return v, nil
+	case String:
+		d, err := time.ParseDuration(string(v))
+		if err != nil {
+			return c.fault(KindValue, "write it with units: 1h30m, 90s, 250ms", "%q is not a duration", clip(string(v)))
+		}
+		return Duration(d), nil
+	}
+	return c.mismatch(args)
+}
+
+func typeOf(_ *call, _ *evaluation, args []Value) (Value, *EvalError) { return args[0].kind(), nil }

@@ -1,0 +1,114 @@
+package expr
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// maxFormatPrecision is how many digits behind the point a text can be formatted with.
+const maxFormatPrecision = 100
+
+// formatText is '...'.format([...]): the clauses of CEL's string extension. %s any value, %d a whole number, %f and %e
+// a number with %.2f's precision or 6, %x %X %o %b a whole number in another base, %% a percent sign.
+func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	layout, _, _, ok := texts(args, 1)
+	list, isList := args[1].(List)
+	if !ok || !isList {
+		return c.mismatch(args)
+	}
+	if fault := ev.allocate(len(layout), c.at); fault != nil {
+		return nil, fault
+	}
+	var out []byte
+	next := 0
+	for i := 0; i < len(layout); i++ {
+		if layout[i] != '%' {
+			out = append(out, layout[i])
+			continue
+		}
+		i++
+		if i < len(layout) && layout[i] == '%' {
+			out = append(out, '%')
+			continue
+		}
+		precision := 6
+		if i < len(layout) && layout[i] == '.' {
+			end := i + 1
+			for end < len(layout) && '0' <= layout[end] && layout[end] <= '9' {
+				end++
+			}
+			digits, err := strconv.Atoi(layout[i+1 : end])
+			if err != nil || digits > maxFormatPrecision {
+				return c.fault(KindValue, "write a precision as in %.2f", "the precision of a %% clause must be 0 to %d", maxFormatPrecision)
+			}
+			precision, i = digits, end
+		}
+		if i == len(layout) {
+			return c.fault(KindValue, "write %% for a percent sign", "the text ends within a %% clause")
+		}
+		if next == len(list.items) {
+			return c.fault(KindIndex, "", "there are more %% clauses than the %d values in the list", len(list.items))
+		}
+		before := len(out)
+		var fault *EvalError
+		if out, fault = c.clause(out, layout[i], precision, list.items[next]); fault != nil {
+			return nil, fault
+		}
+		if fault := ev.allocate(len(out)-before, c.at); fault != nil {
+			return nil, fault
+		}
+		next++
+	}
+	if next < len(list.items) {
+		return c.fault(KindIndex, "", "the list has %d values, but the text only %d %% clauses", len(list.items), next)
+	}
+	return String(out), nil
+}
+
+// clause appends v as a clause wants it.
+func (n *call) clause(out []byte, verb byte, precision int, v Value) ([]byte, *EvalError) {
+	switch verb {
+	case 's':
+		switch v := v.(type) {
+		case List, *Object, *Event, Null:
+			text, err := AppendJSON(nil, v)
+			if err != nil {
+				return nil, n.at.place(err)
+			}
+			return append(out, text...), nil
+		}
+		text, fault := textOf(v)
+		if fault != nil {
+			return nil, n.at.place(fault)
+		}
+		return append(out, text...), nil
+	case 'd':
+		if i, ok := v.(Int); ok {
+			return strconv.AppendInt(out, int64(i), 10), nil
+		}
+		return nil, n.at.fault(KindType, "write %s, %f or %.2f for other numbers", "%%d needs an int, not %s", describe(v))
+	case 'f', 'e':
+		switch v := v.(type) {
+		case Int:
+			if verb == 'f' {
+				return new(big.Float).SetInt64(int64(v)).Append(out, 'f', precision), nil
+			}
+			return strconv.AppendFloat(out, float64(v), 'e', precision, 64), nil
+		case Double:
+			return strconv.AppendFloat(out, float64(v), verb, precision, 64), nil
+		}
+		return nil, n.at.fault(KindType, "", "%%%c needs a number, not %s", verb, describe(v))
+	case 'x', 'X', 'o', 'b':
+		i, ok := v.(Int)
+		if !ok {
+			return nil, n.at.fault(KindType, "", "%%%c needs an int, not %s", verb, describe(v))
+		}
+		text := strconv.FormatInt(int64(i), map[byte]int{'x': 16, 'X': 16, 'o': 8, 'b': 2}[verb])
+		if verb == 'X' {
+			text = strings.ToUpper(text)
+		}
+		return append(out, text...), nil
+	}
+	return nil, n.at.fault(KindValue, "the clauses are %s %d %f %e %x %X %o %b, and %% for a percent sign", "format does not know %%%s", strconv.QuoteRune(rune(verb)))
+}

@@ -1,0 +1,248 @@
+package expr
+
+import (
+	"slices"
+
+	"cel.dev/cel-go/cel"
+)
+
+// sortByFunction is what the macro sortBy becomes: a list, and the key of each of its elements.
+const sortByFunction = "@sortBy"
+
+func listFunctions() []*function {
+	member := func(name, usage string, gives *cel.Type, apply func(*call, *evaluation, []Value) (Value, *EvalError), takes ...[]*cel.Type) *function {
+		return &function{name: name, usage: usage, member: true, gives: gives, takes: takes, apply: apply}
+	}
+	return []*function{
+		member("slice", "list.slice(start, end)", listType, sliceList, three(listType, intType, intType)),
+		member("flatten", "list.flatten([depth])", anyList, flattenList, one(listType), two(listType, intType)),
+		member("reverse", "list.reverse() or text.reverse()", anyType, reverse, one(listType), one(textType)),
+		member("distinct", "list.distinct()", listType, distinct, one(listType)),
+		member("sort", "list.sort()", listType, sortList, one(listType)),
+		member("sum", "list.sum(), with a list of numbers", anyType, sumList, one(listType)),
+		{name: sortByFunction, usage: "list.sortBy(x, key)", gives: listType, takes: [][]*cel.Type{two(listType, otherList)}, apply: sortBy},
+		{name: "lists.range", usage: "lists.range(count)", gives: cel.ListType(intType), takes: [][]*cel.Type{one(intType)}, apply: rangeList},
+	}
+}
+
+// list charges for a new list of length, and returns room for it.
+func (ev *evaluation) list(length int, at position) ([]Value, *EvalError) {
+	if fault := ev.reserve(0, length, valueBytes, at); fault != nil {
+		return nil, fault
+	}
+	return make([]Value, 0, length), ev.spend(length/8, at)
+}
+
+func sliceList(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+	list, ok := args[0].(List)
+	start, isInt := args[1].(Int)
+	end, isInt2 := args[2].(Int)
+	if !ok || !isInt || !isInt2 {
+		return c.mismatch(args)
+	}
+	if start < 0 || end < start || end > Int(len(list.items)) {
+		return c.fault(KindIndex, "the end is the place behind the last element wanted", "there is no part %d to %d in a list of %d elements", start, end, len(list.items))
+	}
+	return NewList(list.items[start:end:end]...), nil
+}
+
+func flattenList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	list, ok := args[0].(List)
+	depth := Int(1)
+	if len(args) == 2 {
+		var isInt bool
+		depth, isInt = args[1].(Int)
+		ok = ok && isInt
+	}
+	if !ok {
+		return c.mismatch(args)
+	}
+	if depth < 0 {
+		return c.fault(KindValue, "", "the depth must not be negative")
+	}
+	out := List{}
+	var add func(items []Value, depth Int) *EvalError
+	add = func(items []Value, depth Int) *EvalError {
+		for _, item := range items {
+			if inner, ok := item.(List); ok && depth > 0 {
+				if fault := ev.spend(1, c.at); fault != nil {
+					return fault
+				}
+				if fault := add(inner.items, depth-1); fault != nil {
+					return fault
+				}
+				continue
+			}
+			if fault := ev.allocate(2*valueBytes, c.at); fault != nil {
+				return fault
+			}
+			if fault := ev.spend(1, c.at); fault != nil {
+				return fault
+			}
+			out.items = append(out.items, item)
+			out.foreign = out.foreign || isForeign(item)
+		}
+		return nil
+	}
+	if fault := add(list.items, depth); fault != nil {
+		return nil, fault
+	}
+	return out, nil
+}
+
+func reverse(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	switch v := args[0].(type) {
+	case List:
+		items, fault := ev.list(len(v.items), c.at)
+		if fault != nil {
+			return nil, fault
+		}
+		items = append(items, v.items...)
+		slices.Reverse(items)
+		return List{items: items, foreign: v.foreign}, nil
+	case String:
+		if fault := ev.allocate(5*len(v), c.at); fault != nil {
+			return nil, fault
+		}
+		runes := []rune(string(v))
+		slices.Reverse(runes)
+		return String(runes), nil
+	}
+	return c.mismatch(args)
+}
+
+// distinct keeps the first of equal elements. Scalars are found by hash; only lists and objects are compared one by one.
+func distinct(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	list, ok := args[0].(List)
+	if !ok {
+		return c.mismatch(args)
+	}
+	items, fault := ev.list(len(list.items)*4, c.at)
+	if fault != nil {
+		return nil, fault
+	}
+	seen := make(map[Value]struct{}, len(list.items))
+	var composite []Value
+	for _, item := range list.items {
+		if fault := ev.spend(1, c.at); fault != nil {
+			return nil, fault
+		}
+		switch v := item.(type) {
+		case Null, Bool, Int, Double, String, Duration, Type:
+			if _, found := seen[v]; found {
+				continue
+			}
+			seen[v] = struct{}{}
+		default:
+			found := false
+			for _, other := range composite {
+				if found, fault = ev.equal(item, other, c.at); fault != nil {
+					return nil, fault
+				}
+				if found {
+					break
+				}
+			}
+			if found {
+				continue
+			}
+			composite = append(composite, item)
+		}
+		items = append(items, item)
+	}
+	return NewList(items...), nil
+}
+
+func sortList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	list, ok := args[0].(List)
+	if !ok {
+		return c.mismatch(args)
+	}
+	return c.sorted(ev, list, list)
+}
+
+func sortBy(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	list, ok := args[0].(List)
+	keys, ok2 := args[1].(List)
+	if !ok || !ok2 {
+		return c.mismatch(args)
+	}
+	return c.sorted(ev, list, keys)
+}
+
+// sorted returns list in the order of keys; elements with equal keys stay in the order that they had.
+func (n *call) sorted(ev *evaluation, list, keys List) (Value, *EvalError) {
+	items, fault := ev.list(2*len(list.items), n.at)
+	if fault != nil {
+		return nil, fault
+	}
+	places := make([]int, len(list.items))
+	for i := range places {
+		places[i] = i
+	}
+	var failed *EvalError
+	slices.SortStableFunc(places, func(a, b int) int {
+		if failed != nil {
+			return 0
+		}
+		x, y := keys.items[a], keys.items[b]
+		steps := 1
+		if text, ok := x.(String); ok {
+			steps += len(text) / 64
+		}
+		if failed = ev.spend(steps, n.at); failed != nil {
+			return 0
+		}
+		result, ok := order(x, y)
+		if !ok {
+			_, failed = n.fault(KindType, "sort by keys that are all numbers, all texts or all times", "%s and %s have no order", describe(x), describe(y))
+		}
+		return result
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	for _, place := range places {
+		items = append(items, list.items[place])
+	}
+	return List{items: items, foreign: list.foreign}, nil
+}
+
+func sumList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	list, ok := args[0].(List)
+	if !ok {
+		return c.mismatch(args)
+	}
+	if fault := ev.spend(len(list.items), c.at); fault != nil {
+		return nil, fault
+	}
+	var sum Value = Int(0)
+	for i, item := range list.items {
+		if !isNumber(item) {
+			return c.fault(KindType, "", "the list has %s at place %d; only numbers are added", describe(item), i)
+		}
+		var fault *EvalError
+		if sum, fault = c.at.number(arithmetic('+', sum, item)); fault != nil {
+			return nil, fault
+		}
+	}
+	return sum, nil
+}
+
+func rangeList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	count, ok := args[0].(Int)
+	if !ok {
+		return c.mismatch(args)
+	}
+	if count < 0 {
+		return c.fault(KindValue, "", "the count must not be negative")
+	}
+	items, fault := ev.list(int(min(count, MaxMemory)), c.at)
+	if fault != nil {
+		return nil, fault
+	}
+	for i := range count {
+		items = append(items, i)
+	}
+	return List{items: items}, nil
+}

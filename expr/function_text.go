@@ -1,0 +1,339 @@
+package expr
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+)
+
+// Places in a text are counted in code points from 0, as in CEL.
+func textFunctions() []*function {
+	member := func(name, usage string, gives *cel.Type, apply func(*call, *evaluation, []Value) (Value, *EvalError), takes ...[]*cel.Type) *function {
+		return &function{name: name, usage: usage, member: true, gives: gives, takes: takes, apply: apply}
+	}
+	search := func(name string, found func(text, part string) bool) *function {
+		return member(name, "text."+name+"(part)", cel.BoolType, searchText(found), two(textType, textType))
+	}
+	change := func(name string, f func(string) string) *function {
+		return member(name, "text."+name+"()", textType, changeText(f), one(textType))
+	}
+	return []*function{
+		search("contains", strings.Contains),
+		search("startsWith", strings.HasPrefix),
+		search("endsWith", strings.HasSuffix),
+		change("lowerAscii", lowerASCII),
+		change("upperAscii", upperASCII),
+		change("trim", strings.TrimSpace),
+		member("charAt", "text.charAt(place)", textType, charAt, two(textType, intType)),
+		member("indexOf", "text.indexOf(part[, start])", intType, indexOf, two(textType, textType), three(textType, textType, intType)),
+		member("lastIndexOf", "text.lastIndexOf(part)", intType, lastIndexOf, two(textType, textType)),
+		member("substring", "text.substring(start[, end])", textType, substring, two(textType, intType), three(textType, intType, intType)),
+		member("replace", "text.replace(old, new[, count])", textType, replaceText, three(textType, textType, textType),
+			[]*cel.Type{textType, textType, textType, intType}),
+		member("split", "text.split(separator[, count])", cel.ListType(textType), splitText, two(textType, textType), three(textType, textType, intType)),
+		member("join", "list.join([separator]), with a list of texts", textType, joinTexts, one(listType), two(listType, textType)),
+		member("format", "'%s: %d'.format([...])", textType, formatText, two(textType, anyList)),
+		{name: "strings.quote", usage: "strings.quote(text)", gives: textType, takes: [][]*cel.Type{one(textType)}, apply: quoteText},
+		member("matches", "text.matches(pattern)", cel.BoolType, matchText, two(textType, textType)),
+		{name: "matches", usage: "matches(text, pattern)", gives: cel.BoolType, takes: [][]*cel.Type{two(textType, textType)}, apply: matchText},
+	}
+}
+
+// texts returns the first arguments as strings; ok is false where one of them is none.
+func texts(args []Value, n int) (a, b, c string, ok bool) {
+	var out [3]string
+	for i := range n {
+		text, isText := args[i].(String)
+		if !isText {
+			return "", "", "", false
+		}
+		out[i] = string(text)
+	}
+	return out[0], out[1], out[2], true
+}
+
+// scan charges for going through a text.
+func (ev *evaluation) scan(text string, at position) *EvalError { return ev.spend(len(text)/64, at) }
+
+func searchText(found func(text, part string) bool) func(*call, *evaluation, []Value) (Value, *EvalError) {
+	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+		text, part, _, ok := texts(args, 2)
+		if !ok {
+			return c.mismatch(args)
+		}
+		if fault := ev.scan(text, c.at); fault != nil {
+			return nil, fault
+		}
+		return Bool(found(text, part)), nil
+	}
+}
+
+func changeText(change func(string) string) func(*call, *evaluation, []Value) (Value, *EvalError) {
+	return func(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+		text, _, _, ok := texts(args, 1)
+		if !ok {
+			return c.mismatch(args)
+		}
+		if fault := ev.allocate(len(text), c.at); fault != nil {
+			return nil, fault
+		}
+		return String(change(text)), nil
+	}
+}
+
+func lowerASCII(text string) string { return mapASCII(text, 'A', 'Z', 'a'-'A') }
+func upperASCII(text string) string { return mapASCII(text, 'a', 'z', -('a' - 'A')) }
+
+func mapASCII(text string, from, to byte, shift int) string {
+	out := []byte(text)
+	for i, c := range out {
+		if from <= c && c <= to {
+			out[i] = byte(int(c) + shift)
+		}
+	}
+	return string(out)
+}
+
+func sizeOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	switch v := args[0].(type) {
+	case String:
+		if fault := ev.scan(string(v), c.at); fault != nil {
+			return nil, fault
+		}
+		return Int(utf8.RuneCountInString(string(v))), nil
+	case List:
+		return Int(len(v.items)), nil
+	case *Object:
+		return Int(len(v.keys)), nil
+	}
+	return c.mismatch(args)
+}
+
+// offset turns a place counted in code points into one counted in bytes. It reports false for a place outside text;
+// the place behind the last code point is inside.
+func offset(text string, place Int) (int, bool) {
+	if place < 0 {
+		return 0, false
+	}
+	if int64(place) > int64(len(text)) {
+		return 0, false
+	}
+	for i := range text {
+		if place == 0 {
+			return i, true
+		}
+		place--
+	}
+	return len(text), place == 0
+}
+
+func (n *call) outside(text string, place Int) (Value, *EvalError) {
+	return n.fault(KindIndex, "", "there is no place %d in a text of %d characters", place, utf8.RuneCountInString(text))
+}
+
+func charAt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, _, _, ok := texts(args, 1)
+	place, isInt := args[1].(Int)
+	if !ok || !isInt {
+		return c.mismatch(args)
+	}
+	if fault := ev.scan(text, c.at); fault != nil {
+		return nil, fault
+	}
+	start, inside := offset(text, place)
+	if !inside {
+		return c.outside(text, place)
+	}
+	_, width := utf8.DecodeRuneInString(text[start:])
+	return String(text[start : start+width]), nil
+}
+
+func indexOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, part, _, ok := texts(args, 2)
+	start, from := 0, Int(0)
+	if len(args) == 3 {
+		var isInt bool
+		if from, isInt = args[2].(Int); !isInt {
+			ok = false
+		}
+	}
+	if !ok {
+		return c.mismatch(args)
+	}
+	if fault := ev.scan(text, c.at); fault != nil {
+		return nil, fault
+	}
+	start, inside := offset(text, from)
+	if !inside {
+		return c.outside(text, from)
+	}
+	at := strings.Index(text[start:], part)
+	if at < 0 {
+		return Int(-1), nil
+	}
+	return from + Int(utf8.RuneCountInString(text[start:start+at])), nil
+}
+
+func lastIndexOf(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, part, _, ok := texts(args, 2)
+	if !ok {
+		return c.mismatch(args)
+	}
+	if fault := ev.scan(text, c.at); fault != nil {
+		return nil, fault
+	}
+	at := strings.LastIndex(text, part)
+	if at < 0 {
+		return Int(-1), nil
+	}
+	return Int(utf8.RuneCountInString(text[:at])), nil
+}
+
+func substring(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, _, _, ok := texts(args, 1)
+	from, isInt := args[1].(Int)
+	if !ok || !isInt {
+		return c.mismatch(args)
+	}
+	if fault := ev.scan(text, c.at); fault != nil {
+		return nil, fault
+	}
+	start, inside := offset(text, from)
+	if !inside {
+		return c.outside(text, from)
+	}
+	end := len(text)
+	if len(args) == 3 {
+		to, isInt := args[2].(Int)
+		if !isInt {
+			return c.mismatch(args)
+		}
+		if end, inside = offset(text, to); !inside {
+			return c.outside(text, to)
+		}
+		if end < start {
+			return c.fault(KindIndex, "", "the end %d lies before the start %d", to, from)
+		}
+	}
+	// A part of a string shares its memory: nothing is allocated.
+	return String(text[start:end]), nil
+}
+
+func replaceText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, old, replacement, ok := texts(args, 3)
+	limit := -1
+	if len(args) == 4 {
+		count, isInt := args[3].(Int)
+		ok = ok && isInt
+		limit = clampCount(count)
+	}
+	if !ok {
+		return c.mismatch(args)
+	}
+	if fault := ev.scan(text, c.at); fault != nil {
+		return nil, fault
+	}
+	count := strings.Count(text, old)
+	if limit >= 0 {
+		count = min(count, limit)
+	}
+	if fault := ev.reserve(len(text), count, len(replacement), c.at); fault != nil {
+		return nil, fault
+	}
+	return String(strings.Replace(text, old, replacement, limit)), nil
+}
+
+// reserve allocates base + count*each bytes, whose product may be beyond an int.
+func (ev *evaluation) reserve(base, count, each int, at position) *EvalError {
+	if each > 0 && count > MaxMemory/each {
+		return ev.allocate(MaxMemory+1, at)
+	}
+	return ev.allocate(base+count*each, at)
+}
+
+// clampCount reads a count of pieces: negative means all.
+func clampCount(count Int) int {
+	return int(max(-1, min(count, MaxMemory)))
+}
+
+func splitText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, separator, _, ok := texts(args, 2)
+	limit := -1
+	if len(args) == 3 {
+		count, isInt := args[2].(Int)
+		ok = ok && isInt
+		limit = clampCount(count)
+	}
+	if !ok {
+		return c.mismatch(args)
+	}
+	if fault := ev.scan(text, c.at); fault != nil {
+		return nil, fault
+	}
+	pieces := strings.Count(text, separator) + 1
+	if limit >= 0 {
+		pieces = min(pieces, limit)
+	}
+	if fault := ev.reserve(0, pieces, 3*valueBytes, c.at); fault != nil {
+		return nil, fault
+	}
+	items := make([]Value, 0, pieces)
+	for _, piece := range strings.SplitN(text, separator, limit) {
+		items = append(items, String(piece))
+	}
+	return List{items: items}, nil
+}
+
+func joinTexts(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	list, ok := args[0].(List)
+	separator := String("")
+	if len(args) == 2 {
+		var isText bool
+		separator, isText = args[1].(String)
+		ok = ok && isText
+	}
+	if !ok {
+		return c.mismatch(args)
+	}
+	if fault := ev.reserve(0, len(list.items), len(separator)+1, c.at); fault != nil {
+		return nil, fault
+	}
+	var b strings.Builder
+	for i, item := range list.items {
+		text, ok := item.(String)
+		if !ok {
+			return c.fault(KindType, "write list.map(x, string(x)).join(', ')", "the list has %s at place %d; only texts are joined", describe(item), i)
+		}
+		if i > 0 {
+			b.WriteString(string(separator))
+		}
+		if fault := ev.allocate(len(text), c.at); fault != nil {
+			return nil, fault
+		}
+		b.WriteString(string(text))
+	}
+	return String(b.String()), nil
+}
+
+func quoteText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	text, _, _, ok := texts(args, 1)
+	if !ok {
+		return c.mismatch(args)
+	}
+	if fault := ev.allocate(2*len(text)+2, c.at); fault != nil {
+		return nil, fault
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		if at := strings.IndexRune("\a\b\f\n\r\t\v\\\"", r); at >= 0 {
+			b.WriteByte('\\')
+			b.WriteByte(`abfnrtv\"`[at])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	b.WriteByte('"')
+	return String(b.String()), nil
+}

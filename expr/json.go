@@ -1,0 +1,482 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// ParseJSON reads one JSON text (RFC 8259). It keeps nothing of raw. Of several equal keys the last counts; text that is
+// not UTF-8, and lone surrogates, are read with U+FFFD in their place.
+//
+// It is meant for texts that a database gives back or that were checked when they were taken; it refuses what is not
+// JSON and what is nested deeper than MaxDepth, with an error that names the byte.
+func ParseJSON(raw []byte) (Value, error) {
+	p := jsonParser{text: raw}
+	v, err := p.value(0)
+	if err != nil {
+		return nil, err
+	}
+	p.space()
+	if p.pos != len(p.text) {
+		return nil, p.fail("something follows the value")
+	}
+	return v, nil
+}
+
+// ParseDocument reads a document: JSON that is one object.
+func ParseDocument(raw []byte) (*Object, error) {
+	v, err := ParseJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := v.(*Object)
+	if !ok {
+		return nil, fmt.Errorf("a document is a JSON object, not %s", describe(v))
+	}
+	return object, nil
+}
+
+type jsonParser struct {
+	text []byte
+	pos  int
+}
+
+func (p *jsonParser) fail(message string) error {
+	return fmt.Errorf("not JSON: %s at byte %d", message, p.pos)
+}
+
+func (p *jsonParser) space() {
+	for p.pos < len(p.text) {
+		switch p.text[p.pos] {
+		case ' ', '\t', '\n', '\r':
+			p.pos++
+		default:
+			return
+		}
+	}
+}
+
+func (p *jsonParser) value(depth int) (Value, error) {
+	if depth > MaxDepth {
+		return nil, fmt.Errorf("lists and objects are nested deeper than %d at byte %d", MaxDepth, p.pos)
+	}
+	p.space()
+	if p.pos == len(p.text) {
+		return nil, p.fail("the text ends where a value is wanted")
+	}
+	switch c := p.text[p.pos]; c {
+	case '{':
+		return p.object(depth)
+	case '[':
+		return p.list(depth)
+	case '"':
+		text, err := p.str()
+		return String(text), err
+	case 't':
+		return Bool(true), p.word("true")
+	case 'f':
+		return Bool(false), p.word("false")
+	case 'n':
+		return Null{}, p.word("null")
+	default:
+		return p.number()
+	}
+}
+
+func (p *jsonParser) word(word string) error {
+	if len(p.text)-p.pos < len(word) || string(p.text[p.pos:p.pos+len(word)]) != word {
+		return p.fail("a value is wanted")
+	}
+	p.pos += len(word)
+	return nil
+}
+
+func (p *jsonParser) object(depth int) (Value, error) {
+	p.pos++
+	o := &Object{}
+	sorted := true
+	p.space()
+	if p.pos < len(p.text) && p.text[p.pos] == '}' {
+		p.pos++
+		return o, nil
+	}
+	for {
+		p.space()
+		if p.pos == len(p.text) || p.text[p.pos] != '"' {
+			return nil, p.fail("a key is wanted")
+		}
+		key, err := p.str()
+		if err != nil {
+			return nil, err
+		}
+		p.space()
+		if p.pos == len(p.text) || p.text[p.pos] != ':' {
+			return nil, p.fail("a colon is wanted")
+		}
+		p.pos++
+		value, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(o.keys); n > 0 && o.keys[n-1] >= key {
+			sorted = false
+		}
+		if o.keys == nil {
+			o.keys, o.values = make([]string, 0, 8), make([]Value, 0, 8)
+		}
+		o.keys, o.values = append(o.keys, key), append(o.values, value)
+		more, err := p.next('}')
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			break
+		}
+	}
+	if !sorted {
+		o.sortEntries()
+	}
+	return o, nil
+}
+
+func (p *jsonParser) list(depth int) (Value, error) {
+	p.pos++
+	items := []Value{}
+	p.space()
+	if p.pos < len(p.text) && p.text[p.pos] == ']' {
+		p.pos++
+		return List{items: items}, nil
+	}
+	for {
+		item, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+		more, err := p.next(']')
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			return List{items: items}, nil
+		}
+	}
+}
+
+// next consumes the comma between two entries, or the end; it reports whether an entry follows.
+func (p *jsonParser) next(end byte) (more bool, err error) {
+	p.space()
+	if p.pos < len(p.text) {
+		switch p.text[p.pos] {
+		case ',':
+			p.pos++
+			return true, nil
+		case end:
+			p.pos++
+			return false, nil
+		}
+	}
+	return false, p.fail("a comma or the end of the list or object is wanted")
+}
+
+func (p *jsonParser) number() (Value, error) {
+	start := p.pos
+	digits := func() int {
+		from := p.pos
+		for p.pos < len(p.text) && '0' <= p.text[p.pos] && p.text[p.pos] <= '9' {
+			p.pos++
+		}
+		return p.pos - from
+	}
+	at := func(c byte) bool {
+		if p.pos < len(p.text) && p.text[p.pos] == c {
+			p.pos++
+			return true
+		}
+		return false
+	}
+	negative := at('-')
+	first := p.pos
+	n := digits()
+	if n == 0 || n > 1 && p.text[first] == '0' {
+		p.pos = start
+		return nil, p.fail("a value is wanted")
+	}
+	if n <= 18 && (p.pos == len(p.text) || p.text[p.pos] != '.' && p.text[p.pos]|' ' != 'e') {
+		var i int64
+		for _, c := range p.text[first:p.pos] {
+			i = i*10 + int64(c-'0')
+		}
+		if negative {
+			i = -i
+		}
+		return Int(i), nil
+	}
+	if at('.') && digits() == 0 {
+		return nil, p.fail("a digit is wanted")
+	}
+	if at('e') || at('E') {
+		if !at('+') {
+			at('-')
+		}
+		if digits() == 0 {
+			return nil, p.fail("a digit is wanted")
+		}
+	}
+	return parseNumber(string(p.text[start:p.pos])), nil
+}
+
+// str reads a string at its opening quote. Each gets memory of its own: a document keeps few of an event's strings, and
+// must not keep the whole event's text alive with them.
+func (p *jsonParser) str() (string, error) {
+	p.pos++
+	start := p.pos
+	ascii := true
+	for p.pos < len(p.text) {
+		switch c := p.text[p.pos]; {
+		case c == '"':
+			raw := p.text[start:p.pos]
+			p.pos++
+			if ascii || utf8.Valid(raw) {
+				return string(raw), nil
+			}
+			return string([]rune(string(raw))), nil
+		case c == '\\':
+			return p.escaped(start)
+		case c < ' ':
+			return "", p.fail("a control character stands in a string")
+		case c >= utf8.RuneSelf:
+			ascii = false
+		}
+		p.pos++
+	}
+	return "", p.fail("a string does not end")
+}
+
+// escaped reads on from the first backslash of the string that began at start.
+func (p *jsonParser) escaped(start int) (string, error) {
+	out := append(make([]byte, 0, 2*(p.pos-start)+16), p.text[start:p.pos]...)
+	for p.pos < len(p.text) {
+		switch c := p.text[p.pos]; {
+		case c == '"':
+			p.pos++
+			if !utf8.Valid(out) {
+				return string([]rune(string(out))), nil
+			}
+			return string(out), nil
+		case c < ' ':
+			return "", p.fail("a control character stands in a string")
+		case c != '\\':
+			out = append(out, c)
+			p.pos++
+		default:
+			r, err := p.escape()
+			if err != nil {
+				return "", err
+			}
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return "", p.fail("a string does not end")
+}
+
+// escape reads one escape sequence at its backslash, both halves of a surrogate pair included.
+func (p *jsonParser) escape() (rune, error) {
+	if p.pos+1 >= len(p.text) {
+		return 0, p.fail("a string does not end")
+	}
+	c := p.text[p.pos+1]
+	switch c {
+	case '"', '\\', '/':
+		p.pos += 2
+		return rune(c), nil
+	case 'b':
+		p.pos += 2
+		return '\b', nil
+	case 'f':
+		p.pos += 2
+		return '\f', nil
+	case 'n':
+		p.pos += 2
+		return '\n', nil
+	case 'r':
+		p.pos += 2
+		return '\r', nil
+	case 't':
+		p.pos += 2
+		return '\t', nil
+	case 'u':
+		r, ok := p.hex(p.pos)
+		if !ok {
+			return 0, p.fail("four hexadecimal digits are wanted")
+		}
+		p.pos += 6
+		if utf16.IsSurrogate(r) {
+			low, ok := p.hex(p.pos)
+			if pair := utf16.DecodeRune(r, low); ok && pair != utf8.RuneError {
+				p.pos += 6
+				return pair, nil
+			}
+			return utf8.RuneError, nil
+		}
+		return r, nil
+	}
+	return 0, p.fail("an escape sequence is not one of JSON's")
+}
+
+// hex reads \uXXXX at pos.
+func (p *jsonParser) hex(pos int) (rune, bool) {
+	if pos+6 > len(p.text) || p.text[pos] != '\\' || p.text[pos+1] != 'u' {
+		return 0, false
+	}
+	var r rune
+	for _, c := range p.text[pos+2 : pos+6] {
+		switch {
+		case '0' <= c && c <= '9':
+			r = r<<4 | rune(c-'0')
+		case 'a' <= c && c <= 'f':
+			r = r<<4 | rune(c-'a'+10)
+		case 'A' <= c && c <= 'F':
+			r = r<<4 | rune(c-'A'+10)
+		default:
+			return 0, false
+		}
+	}
+	return r, true
+}
+
+// ErrTooLarge is part of the error for a value that is longer than MaxDocumentBytes as JSON, or nested deeper than
+// MaxDepth.
+var ErrTooLarge = errors.New("the value is too large for a document")
+
+// AppendJSON appends v to dst as JSON without white space. Equal values give equal bytes: keys are in byte order,
+// numbers in the shortest form that reads back as the same number. Times become strings as in RFC 3339.
+//
+// The error wraps ErrTooLarge, or is an *EvalError for a value that has no JSON form: an optional, a type, an event
+// whose data cannot be read.
+func AppendJSON(dst []byte, v Value) ([]byte, error) {
+	w := jsonWriter{out: dst, limit: len(dst) + MaxDocumentBytes}
+	if err := w.value(v, 0); err != nil {
+		return dst, err
+	}
+	return w.out, nil
+}
+
+type jsonWriter struct {
+	out   []byte
+	limit int
+}
+
+func (w *jsonWriter) value(v Value, depth int) error {
+	if depth > MaxDepth {
+		return fmt.Errorf("%w: it is nested deeper than %d", ErrTooLarge, MaxDepth)
+	}
+	switch v := v.(type) {
+	case Null:
+		w.out = append(w.out, "null"...)
+	case Bool:
+		if v {
+			w.out = append(w.out, "true"...)
+		} else {
+			w.out = append(w.out, "false"...)
+		}
+	case Int, Double:
+		w.out = appendNumber(w.out, v)
+	case String:
+		w.str(string(v))
+	case List:
+		w.out = append(w.out, '[')
+		for i, item := range v.items {
+			if i > 0 {
+				w.out = append(w.out, ',')
+			}
+			if err := w.value(item, depth+1); err != nil {
+				return err
+			}
+		}
+		w.out = append(w.out, ']')
+	case *Object:
+		w.out = append(w.out, '{')
+		for i, key := range v.keys {
+			if i > 0 {
+				w.out = append(w.out, ',')
+			}
+			w.str(key)
+			w.out = append(w.out, ':')
+			if err := w.value(v.values[i], depth+1); err != nil {
+				return err
+			}
+		}
+		w.out = append(w.out, '}')
+	default:
+		settled, err := settle(v)
+		if err != nil {
+			return err
+		}
+		return w.value(settled, depth)
+	}
+	if len(w.out) > w.limit {
+		return fmt.Errorf("%w: as JSON it has more than %d bytes", ErrTooLarge, MaxDocumentBytes)
+	}
+	return nil
+}
+
+const hexDigits = "0123456789abcdef"
+
+func (w *jsonWriter) str(text string) {
+	w.out = append(w.out, '"')
+	start := 0
+	for i := range len(text) {
+		c := text[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		w.out = append(w.out, text[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			w.out = append(w.out, '\\', c)
+		case '\n':
+			w.out = append(w.out, '\\', 'n')
+		case '\r':
+			w.out = append(w.out, '\\', 'r')
+		case '\t':
+			w.out = append(w.out, '\\', 't')
+		default:
+			w.out = append(w.out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	w.out = append(append(w.out, text[start:]...), '"')
+}
+
+// timeText writes a Timestamp or Duration as documents keep it.
+func timeText(v Value) (string, error) {
+	switch v := v.(type) {
+	case Timestamp:
+		return time.Time(v).UTC().Format(time.RFC3339Nano), nil
+	case Duration:
+		return durationText(time.Duration(v)), nil
+	}
+	return "", fmt.Errorf("%s is not a time", describe(v))
+}
+
+// durationText is CEL's form: seconds, with a fraction where there is one.
+func durationText(d time.Duration) string {
+	sign := ""
+	seconds, fraction := int64(d/time.Second), int64(d%time.Second)
+	if d < 0 {
+		sign, seconds, fraction = "-", -seconds, -fraction
+	}
+	text := fmt.Sprintf("%s%d", sign, seconds)
+	if fraction != 0 {
+		digits := fmt.Sprintf(".%09d", fraction)
+		for digits[len(digits)-1] == '0' {
+			digits = digits[:len(digits)-1]
+		}
+		text += digits
+	}
+	return text + "s"
+}

@@ -1,0 +1,128 @@
+package expr
+
+import (
+	"cmp"
+	"strings"
+	"time"
+)
+
+// equal compares two values by what they mean: numbers exactly and across their kinds, lists and objects by what is in
+// them. Values of different kinds are not equal; that is no fault. The walk is charged to the evaluation, since values
+// that share their parts can be far larger than the memory that they take.
+func (ev *evaluation) equal(a, b Value, at position) (bool, *EvalError) {
+	if err := ev.spend(1, at); err != nil {
+		return false, err
+	}
+	switch a := a.(type) {
+	case Null:
+		_, same := b.(Null)
+		return same, nil
+	case Bool:
+		other, same := b.(Bool)
+		return same && a == other, nil
+	case Int:
+		other, same := b.(Int)
+		return same && a == other, nil
+	case Double:
+		other, same := b.(Double)
+		return same && a == other, nil
+	case String:
+		other, same := b.(String)
+		return same && a == other, ev.spend(min(len(a), len(other))/64, at)
+	case Timestamp:
+		other, same := b.(Timestamp)
+		return same && time.Time(a).Equal(time.Time(other)), nil
+	case Duration:
+		other, same := b.(Duration)
+		return same && a == other, nil
+	case Type:
+		other, same := b.(Type)
+		return same && a == other, nil
+	case List:
+		other, same := b.(List)
+		if !same || len(a.items) != len(other.items) {
+			return false, nil
+		}
+		for i := range a.items {
+			if same, err := ev.equal(a.items[i], other.items[i], at); err != nil || !same {
+				return false, err
+			}
+		}
+		return true, nil
+	case *Optional:
+		other, same := b.(*Optional)
+		if !same || (a.value == nil) != (other.value == nil) {
+			return false, nil
+		}
+		if a.value == nil {
+			return true, nil
+		}
+		return ev.equal(a.value, other.value, at)
+	case *Object, *Event:
+		left, err := asObject(a, at)
+		if err != nil {
+			return false, err
+		}
+		right, err := asObject(b, at)
+		if err != nil {
+			return false, err
+		}
+		if right == nil || len(left.keys) != len(right.keys) {
+			return false, nil
+		}
+		for i, key := range left.keys {
+			if key != right.keys[i] {
+				return false, nil
+			}
+			if same, err := ev.equal(left.values[i], right.values[i], at); err != nil || !same {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// asObject returns v as an object, or nil where it is none.
+func asObject(v Value, at position) (*Object, *EvalError) {
+	switch v := v.(type) {
+	case *Object:
+		return v, nil
+	case *Event:
+		o, err := v.object()
+		if err != nil {
+			return nil, at.place(err)
+		}
+		return o, nil
+	}
+	return nil, nil
+}
+
+// order compares two values of one kind that has an order: numbers, strings (by their bytes, that is by code points),
+// bools (false first), timestamps and durations. It reports false for any other pair.
+func order(a, b Value) (int, bool) {
+	switch a := a.(type) {
+	case Int, Double:
+		return compareNumbers(a, b), isNumber(b)
+	case String:
+		other, same := b.(String)
+		return strings.Compare(string(a), string(other)), same
+	case Bool:
+		other, same := b.(Bool)
+		return cmp.Compare(bit(a), bit(other)), same
+	case Timestamp:
+		other, same := b.(Timestamp)
+		return time.Time(a).Compare(time.Time(other)), same
+	case Duration:
+		other, same := b.(Duration)
+		return cmp.Compare(a, other), same
+	}
+	return 0, false
+}
+
+func bit(b Bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,134 @@
+package expr
+
+import "fmt"
+
+// Eval evaluates the expression. subject is the value of `doc` or `state`; it is ignored in ScopeEvent. The error is
+// always an *EvalError. Eval never panics: a mistake in this package comes back as an error of KindInternal.
+//
+// The result may share memory with subject and with what event was parsed into; all of it is immutable.
+func (p *Program) Eval(subject Value, event *Event) (result Value, err error) {
+	v, fault := p.run(subject, event)
+	if fault != nil {
+		return nil, fault
+	}
+	return v, nil
+}
+
+func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalError) {
+	defer func() {
+		if r := recover(); r != nil {
+			result, fault = nil, &EvalError{Kind: KindInternal, Message: fmt.Sprintf("the expression could not be evaluated: %v", r)}
+		}
+	}()
+	ev := &evaluation{cost: MaxCost, memory: MaxMemory}
+	if p.variables <= len(ev.few) {
+		ev.variables = ev.few[:]
+	} else {
+		ev.variables = make([]variable, p.variables)
+	}
+	if event == nil {
+		return nil, &EvalError{Kind: KindInternal, Message: "there is no event"}
+	}
+	ev.variables[0].value = event
+	if p.scope.subject() != "" {
+		if subject == nil {
+			return nil, &EvalError{Kind: KindInternal, Message: "there is no " + p.scope.subject()}
+		}
+		ev.variables[1].value = subject
+	}
+	result, fault = p.root.eval(ev)
+	if ev.exhausted != nil {
+		return nil, ev.exhausted
+	}
+	return result, fault
+}
+
+// Fold is a compiled fold: (document, event) -> document. It may be used by any number of goroutines at once.
+type Fold struct{ program *Program }
+
+// CompileFold reads a fold; scope is ScopeProjection or ScopeAggregate. Errors are as in Compile.
+func CompileFold(scope Scope, source string) (*Fold, error) {
+	program, err := Compile(scope, source)
+	if err != nil {
+		return nil, err
+	}
+	return &Fold{program}, nil
+}
+
+// Source is the fold's text.
+func (f *Fold) Source() string { return f.program.source }
+
+// Eval returns what doc becomes by event: an *Object, or nil where the document is removed (the expression gave null).
+// doc is the document so far, or the initial one. The result consists of JSON's kinds only, so it is equal to what
+// writing it with AppendJSON and reading it again gives. The error is always an *EvalError; any result but an object or
+// null is one.
+func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
+	if doc == nil {
+		return nil, &EvalError{Kind: KindInternal, Message: "there is no " + f.program.scope.subject()}
+	}
+	v, fault := f.program.run(doc, event)
+	if fault != nil {
+		return nil, fault
+	}
+	switch v.(type) {
+	case Null:
+		return nil, nil
+	case *Object, *Event:
+		settled, err := settle(v)
+		if err != nil {
+			return nil, position{}.place(err)
+		}
+		return settled.(*Object), nil
+	}
+	return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a fold gives an object, or null to remove it; this one gave %s", describe(v))}
+}
+
+// Key is a compiled key of a projection: event -> the document's id. It may be used by any number of goroutines at once.
+type Key struct{ program *Program }
+
+// CompileKey reads a key. Errors are as in Compile.
+func CompileKey(source string) (*Key, error) {
+	program, err := Compile(ScopeEvent, source)
+	if err != nil {
+		return nil, err
+	}
+	return &Key{program}, nil
+}
+
+// Source is the key's text.
+func (k *Key) Source() string { return k.program.source }
+
+// Eval returns the id of the document that event belongs to: 1 to MaxKeyBytes bytes without U+0000. ok is false where
+// the event is not for this projection: the expression gave null. The error is always an *EvalError.
+func (k *Key) Eval(event *Event) (id string, ok bool, err error) {
+	v, fault := k.program.run(nil, event)
+	if fault != nil {
+		return "", false, fault
+	}
+	switch v := v.(type) {
+	case Null:
+		return "", false, nil
+	case String:
+		if problem := keyProblem(string(v)); problem != "" {
+			return "", false, &EvalError{Kind: KindResult, Message: problem}
+		}
+		return string(v), true, nil
+	}
+	return "", false, &EvalError{Kind: KindResult, Hint: "write string(...) around it", Message: fmt.Sprintf("a key is a string, or null where the event is not for this projection; this one is %s", describe(v))}
+}
+
+// keyProblem says what keeps a text from being a document's id.
+func keyProblem(id string) string {
+	switch {
+	case id == "":
+		return "the key is an empty string; write null where the event is not for this projection"
+	case len(id) > MaxKeyBytes:
+		return fmt.Sprintf("the key has %d bytes; at most %d are allowed", len(id), MaxKeyBytes)
+	}
+	for i := range len(id) {
+		if id[i] == 0 {
+			return "the key has a character U+0000, which databases cannot keep"
+		}
+	}
+	return ""
+}

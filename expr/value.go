@@ -1,0 +1,273 @@
+package expr
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Value is an immutable value of the language. It is one of Null, Bool, Int, Double, String, Timestamp, Duration,
+// List, *Object, *Event, *Optional and Type.
+//
+// Values may be shared freely between goroutines, with the exception of *Event.
+type Value interface {
+	// kind names the value's kind in messages and as the result of type().
+	kind() Type
+}
+
+type (
+	// Null is JSON's null.
+	Null struct{}
+	// Bool is true or false.
+	Bool bool
+	// Int is a whole number that fits into 64 bits. There is no other form of such a number.
+	Int int64
+	// Double is a number that is not an Int: finite, and either with a fraction or beyond Int's range.
+	Double float64
+	// String is text in UTF-8.
+	String string
+	// Timestamp is a moment, in UTC.
+	Timestamp time.Time
+	// Duration is a length of time.
+	Duration time.Duration
+	// Type is what type(x) gives, written as in CEL: "int", "map", "null_type".
+	Type string
+)
+
+// The kinds of values.
+const (
+	typeNull      Type = "null_type"
+	typeBool      Type = "bool"
+	typeInt       Type = "int"
+	typeDouble    Type = "double"
+	typeString    Type = "string"
+	typeTimestamp Type = "timestamp"
+	typeDuration  Type = "duration"
+	typeList      Type = "list"
+	typeObject    Type = "map"
+	typeOptional  Type = "optional_type"
+	typeType      Type = "type"
+)
+
+func (Null) kind() Type      { return typeNull }
+func (Bool) kind() Type      { return typeBool }
+func (Int) kind() Type       { return typeInt }
+func (Double) kind() Type    { return typeDouble }
+func (String) kind() Type    { return typeString }
+func (Timestamp) kind() Type { return typeTimestamp }
+func (Duration) kind() Type  { return typeDuration }
+func (Type) kind() Type      { return typeType }
+func (List) kind() Type      { return typeList }
+func (*Object) kind() Type   { return typeObject }
+func (*Event) kind() Type    { return typeObject }
+func (*Optional) kind() Type { return typeOptional }
+
+// List is a sequence of values.
+type List struct {
+	items []Value
+	// foreign: some value inside is none of JSON's kinds, and settle has work to do.
+	foreign bool
+}
+
+// NewList returns a list of items, which it takes over.
+func NewList(items ...Value) List {
+	return List{items: items, foreign: slices.ContainsFunc(items, isForeign)}
+}
+
+// Len is the number of items.
+func (l List) Len() int { return len(l.items) }
+
+// At returns the item at index, which must be within 0 and Len()-1.
+func (l List) At(index int) Value { return l.items[index] }
+
+// Object is a JSON object: values by key, kept in the byte order of the keys.
+type Object struct {
+	keys    []string
+	values  []Value
+	foreign bool // as in List
+}
+
+// NewObject returns an object with the entries of m.
+func NewObject(m map[string]Value) *Object {
+	o := &Object{keys: make([]string, 0, len(m)), values: make([]Value, 0, len(m))}
+	for key := range m {
+		o.keys = append(o.keys, key)
+	}
+	slices.Sort(o.keys)
+	for _, key := range o.keys {
+		o.values = append(o.values, m[key])
+		o.foreign = o.foreign || isForeign(m[key])
+	}
+	return o
+}
+
+// Len is the number of entries.
+func (o *Object) Len() int { return len(o.keys) }
+
+// Entry returns the entry at index in the order of the keys; index must be within 0 and Len()-1.
+func (o *Object) Entry(index int) (key string, value Value) { return o.keys[index], o.values[index] }
+
+// Get returns the value under key.
+func (o *Object) Get(key string) (Value, bool) {
+	if i, found := o.find(key); found {
+		return o.values[i], true
+	}
+	return nil, false
+}
+
+// find returns where key is, or where it would be inserted. Most objects are small: there a scan beats bisection.
+func (o *Object) find(key string) (int, bool) {
+	if len(o.keys) > 12 {
+		return slices.BinarySearch(o.keys, key)
+	}
+	for i, have := range o.keys {
+		if have == key {
+			return i, true
+		}
+		if have > key {
+			return i, false
+		}
+	}
+	return len(o.keys), false
+}
+
+// set puts value under key. It changes the object, so it is only for one that is still being made.
+func (o *Object) set(key string, value Value) {
+	o.foreign = o.foreign || isForeign(value)
+	// Keys mostly come in order: then this appends.
+	n := len(o.keys)
+	if n == 0 || o.keys[n-1] < key {
+		o.keys, o.values = append(o.keys, key), append(o.values, value)
+		return
+	}
+	i, found := o.find(key)
+	if found {
+		o.values[i] = value
+		return
+	}
+	o.keys, o.values = slices.Insert(o.keys, i, key), slices.Insert(o.values, i, value)
+}
+
+// sortEntries brings entries that were appended in any order into the order of their keys; of several with one key the
+// last stays.
+func (o *Object) sortEntries() {
+	if slices.IsSorted(o.keys) && !hasNeighbours(o.keys) {
+		return
+	}
+	order := make([]int, len(o.keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(o.keys[a], o.keys[b]) })
+	keys, values := make([]string, 0, len(order)), make([]Value, 0, len(order))
+	for _, i := range order {
+		if n := len(keys); n > 0 && keys[n-1] == o.keys[i] {
+			values[n-1] = o.values[i]
+			continue
+		}
+		keys, values = append(keys, o.keys[i]), append(values, o.values[i])
+	}
+	o.keys, o.values = keys, values
+}
+
+// hasNeighbours reports whether two neighbouring keys are equal.
+func hasNeighbours(keys []string) bool {
+	for i := 1; i < len(keys); i++ {
+		if keys[i] == keys[i-1] {
+			return true
+		}
+	}
+	return false
+}
+
+// merge returns the entries of both; b's win.
+func merge(a, b *Object) *Object {
+	out := &Object{
+		keys:    make([]string, 0, len(a.keys)+len(b.keys)),
+		values:  make([]Value, 0, len(a.keys)+len(b.keys)),
+		foreign: a.foreign || b.foreign,
+	}
+	i, j := 0, 0
+	for i < len(a.keys) && j < len(b.keys) {
+		switch strings.Compare(a.keys[i], b.keys[j]) {
+		case -1:
+			out.keys, out.values = append(out.keys, a.keys[i]), append(out.values, a.values[i])
+			i++
+		case 0:
+			i++
+			fallthrough
+		default:
+			out.keys, out.values = append(out.keys, b.keys[j]), append(out.values, b.values[j])
+			j++
+		}
+	}
+	out.keys, out.values = append(out.keys, a.keys[i:]...), append(out.values, a.values[i:]...)
+	out.keys, out.values = append(out.keys, b.keys[j:]...), append(out.values, b.values[j:]...)
+	return out
+}
+
+// Optional is a value that may be missing, as x.?field gives it.
+type Optional struct {
+	value Value // nil: missing
+}
+
+// isForeign reports whether v is, or holds, a value of a kind that JSON does not have.
+func isForeign(v Value) bool {
+	switch v := v.(type) {
+	case Timestamp, Duration, Type, *Optional, *Event:
+		return true
+	case List:
+		return v.foreign
+	case *Object:
+		return v.foreign
+	}
+	return false
+}
+
+// settle turns v into the value that reading its JSON back would give: times become strings, an event an object. Only
+// settled values leave this package, so that folding on from a document in memory is the same as folding on from a
+// stored one.
+func settle(v Value) (Value, error) {
+	switch v := v.(type) {
+	case Timestamp, Duration:
+		text, err := timeText(v)
+		return String(text), err
+	case *Event:
+		object, err := v.object()
+		if err != nil {
+			return nil, err
+		}
+		return settle(object)
+	case List:
+		if !v.foreign {
+			return v, nil
+		}
+		items := make([]Value, len(v.items))
+		for i, item := range v.items {
+			settled, err := settle(item)
+			if err != nil {
+				return nil, err
+			}
+			items[i] = settled
+		}
+		return List{items: items}, nil
+	case *Object:
+		if !v.foreign {
+			return v, nil
+		}
+		values := make([]Value, len(v.values))
+		for i, value := range v.values {
+			settled, err := settle(value)
+			if err != nil {
+				return nil, err
+			}
+			values[i] = settled
+		}
+		return &Object{keys: v.keys, values: values}, nil
+	case *Optional:
+		return nil, &EvalError{Kind: KindType, Message: "an optional value cannot be part of a document", Hint: "unwrap it: doc.?field.orValue(0), or write {?'field': doc.?field} to leave the field out where it is missing"}
+	case Type:
+		return nil, &EvalError{Kind: KindType, Message: "a type cannot be part of a document", Hint: "write string(type(x)) for its name"}
+	}
+	return v, nil
+}
