@@ -1,0 +1,13 @@
+// Package openapi is the HTTP contract in Go: the types and handler signatures that are generated from openapi.yaml at
+// the module's root, and the contract itself, a copy of that file.
+package openapi
+
+import _ "embed"
+
+//go:generate cp ../../openapi.yaml openapi.yaml
+//go:generate go tool -modfile=../../tools/go.mod oapi-codegen -config server.yaml openapi.yaml
+
+// YAML is the contract as it is served at /openapi.yaml.
+//
+//go:embed openapi.yaml
+var YAML []byte
