@@ -114,8 +114,9 @@ func (a account) makeDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("read the server's folder: %w", err)
 	}
-	if len(entries) > 0 {
-		return nil
+	if len(entries) == 0 {
+		// Some file systems (a container's mounts) know no owners: whether the account can use the folder is seen by trying.
+		_ = a.own(dir)
 	}
-	return a.own(dir)
+	return nil
 }

@@ -1,8 +1,8 @@
 // Package embedded runs a private PostgreSQL as a child process: for `manifold dev`, the benchmarks and the tests.
 //
 // The server listens on a loopback port only (no Unix socket), asks for a password, and ends with the process that
-// started it, even when that is killed. Its data stays where it is and is found again by the next Start. Linux, macOS
-// and the BSDs are supported.
+// started it, even when that is killed. Its data stays where it is and is found again by the next Start. Linux
+// and macOS are supported.
 package embedded
 
 import (
