@@ -1,0 +1,105 @@
+// Package manifold is Manifold as a library: an event store and projection service for many tenants.
+//
+// A team that brings its own driver builds its own binary:
+//
+//	func main() {
+//		manifold.Main(manifold.WithDriver("cosmos", cosmos.Open))
+//	}
+//
+// Such a binary has the commands of a service: serve, dev, migrate and version. The commands of `manifold` that are
+// clients of one (import, export, tenant, bench, ...) work with every service, and are in cmd/manifold.
+//
+// This package is also the one place where everything is wired together: Start makes a running process of a
+// configuration.
+package manifold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Main runs the program with this process's arguments and exits. SIGINT or SIGTERM ends it in order: it stops taking,
+// lets what is under way finish until the configured deadline, and cancels the rest. The second signal skips the
+// waiting, and the third ends the process where it stands; what was acknowledged is kept in any case.
+func Main(options ...Option) {
+	var o settings
+	for _, option := range options {
+		option(&o)
+	}
+	soft, hard := interrupts()
+	root := command(o, hard)
+	if err := root.ExecuteContext(soft); err != nil {
+		if !errors.Is(err, ErrShown) {
+			fmt.Fprintln(os.Stderr, "manifold:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+// ErrShown is what a command's error wraps when the user has been told already.
+var ErrShown = errors.New("see above")
+
+func command(o settings, hard context.Context) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "manifold",
+		Short:         "An event store and projection service for many tenants",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(migrateCommand(), versionCommand())
+	root.AddCommand(o.commands...)
+	return root
+}
+
+// interrupted is the cause of what a signal ends.
+type interrupted struct{ signal os.Signal }
+
+func (i interrupted) Error() string { return "stopped by " + i.signal.String() }
+
+// interrupts returns two contexts: the first signal ends soft, the second hard. The third ends the process.
+func interrupts() (soft, hard context.Context) {
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	soft, cancelSoft := context.WithCancelCause(context.Background())
+	hard, cancelHard := context.WithCancelCause(context.Background())
+	// For as long as the process lives: nobody waits for it.
+	go func() {
+		cancelSoft(interrupted{<-signals})
+		cancelHard(interrupted{<-signals})
+		<-signals
+		os.Exit(130)
+	}()
+	return soft, hard
+}
+
+// Version is the version of this build: the module's, or the revision that it was built from.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	revision, modified := "", ""
+	for _, setting := range info.Settings {
+		switch {
+		case setting.Key == "vcs.revision":
+			revision = setting.Value
+		case setting.Key == "vcs.modified" && setting.Value == "true":
+			modified = "+changes"
+		}
+	}
+	if revision == "" {
+		return "development"
+	}
+	return revision[:min(12, len(revision))] + modified
+}

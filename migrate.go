@@ -1,0 +1,121 @@
+package manifold
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+func migrateCommand() *cobra.Command {
+	var file string
+	command := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the database's schema up, or take it down",
+		Long: `Bring the database's schema up, or take it down, with the migrator's login.
+
+up also makes the other logins where they are missing (which needs CREATEROLE), and sets the passwords that the
+configuration has for them.`,
+		Args: cobra.NoArgs,
+	}
+	command.PersistentFlags().StringVar(&file, "config", os.Getenv("MANIFOLD_CONFIG"), "the configuration file (MANIFOLD_CONFIG)")
+	command.AddCommand(migrateUp(&file), migrateDown(&file), migrateVersion(&file))
+	return command
+}
+
+// migrator returns the configuration and the URL of the migrator's login.
+func migrator(file string) (config.Config, string, error) {
+	c, err := config.Load(file, os.Environ())
+	if err != nil {
+		return config.Config{}, "", err
+	}
+	url, err := c.Database.URLFor(c.Database.Migrator)
+	return c, url, err
+}
+
+func migrateUp(file *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "up",
+		Short: "Bring the schema to this program's version",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			c, url, err := migrator(*file)
+			if err != nil {
+				return err
+			}
+			if err := migrations.Up(command.Context(), url, passwords(c.Database)); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(command.OutOrStdout(), "the schema is at version %d\n", migrations.Latest())
+			return err
+		},
+	}
+}
+
+// passwords are those of the configuration's logins that bear the roles' own names. A login of another name was made by
+// somebody else.
+func passwords(database config.Database) map[migrations.Role]string {
+	set := make(map[migrations.Role]string)
+	for role, login := range map[migrations.Role]config.Login{
+		migrations.RoleApp: database.App, migrations.RoleSystem: database.System,
+		migrations.RoleDocuments: database.Documents, migrations.RoleRetention: database.Retention,
+	} {
+		if login.User == string(role) && login.Password != "" {
+			set[role] = string(login.Password)
+		}
+	}
+	return set
+}
+
+func migrateDown(file *string) *cobra.Command {
+	var yes bool
+	command := &cobra.Command{
+		Use:   "down",
+		Short: "Remove the schema with everything in it",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if !yes {
+				return errors.New("this removes every event, document and tenant for good; say --yes-remove-everything if that is meant")
+			}
+			_, url, err := migrator(*file)
+			if err != nil {
+				return err
+			}
+			if err := migrations.Down(command.Context(), url); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(command.OutOrStdout(), "the schema is gone")
+			return err
+		},
+	}
+	command.Flags().BoolVar(&yes, "yes-remove-everything", false, "confirm that all data is to go")
+	return command
+}
+
+func migrateVersion(file *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the schema's version, and the one that this program needs",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			_, url, err := migrator(*file)
+			if err != nil {
+				return err
+			}
+			version, dirty, err := migrations.Version(command.Context(), url)
+			if err != nil {
+				return err
+			}
+			state := ""
+			if dirty {
+				state = ", and a migration failed half-way: mend it by hand, then set dirty to false in manifold_schema"
+			}
+			_, err = fmt.Fprintf(command.OutOrStdout(), "the schema is at version %d; this program needs %d%s\n", version, migrations.Latest(), state)
+			return err
+		},
+	}
+}

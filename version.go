@@ -1,0 +1,23 @@
+package manifold
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/migrations"
+)
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the program and of the schema that it needs",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(command.OutOrStdout(), "manifold %s, %s %s/%s, schema %d\n",
+				Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, migrations.Latest())
+			return err
+		},
+	}
+}
