@@ -288,10 +288,12 @@ func (c *compiler) object(e ast.Expr) (node, *CompileError) {
 	}
 	n := &recordLiteral{keys: slices.Sorted(maps.Keys(record)), at: c.at(e)}
 	for _, key := range n.keys {
+		n.names.addKey(key)
 		n.values = append(n.values, record[key])
 	}
 	if values, all := constants(n.values); all {
-		o := &Object{keys: n.keys, values: values, foreign: slices.ContainsFunc(values, isForeign)}
+		o := &Object{keys: n.keys, values: values}
+		o.measure()
 		return &constant{o}, nil
 	}
 	return n, nil

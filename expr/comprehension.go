@@ -57,7 +57,8 @@ func (n *comprehension) eval(ev *evaluation) (Value, *EvalError) {
 // collect builds a list or an object.
 func (n *comprehension) collect(ev *evaluation, source Value) (Value, *EvalError) {
 	var items []Value
-	object := &Object{}
+	var keys []string
+	var values []Value
 	fault := n.walk(ev, source, func() (bool, *EvalError) {
 		if n.filter != nil {
 			v, fault := n.filter.eval(ev)
@@ -88,8 +89,7 @@ func (n *comprehension) collect(ev *evaluation, source Value) (Value, *EvalError
 			if fault := ev.allocate(2*entryBytes, n.at); fault != nil {
 				return false, fault
 			}
-			object.keys, object.values = append(object.keys, key), append(object.values, added.values[i])
-			object.foreign = object.foreign || isForeign(added.values[i])
+			keys, values = append(keys, key), append(values, added.values[i])
 		}
 		return true, nil
 	})
@@ -97,13 +97,16 @@ func (n *comprehension) collect(ev *evaluation, source Value) (Value, *EvalError
 		return nil, fault
 	}
 	if n.collecting == elements {
-		return NewList(items...), nil
+		return ev.newList(items, n.at)
 	}
-	count := len(object.keys)
+	count := len(keys)
 	if fault := ev.allocate(count*entryBytes, n.at); fault != nil {
 		return nil, fault
 	}
-	object.sortEntries()
+	object, fault := ev.newObject(keys, values, n.at)
+	if fault != nil {
+		return nil, fault
+	}
 	if len(object.keys) != count {
 		return nil, n.at.fault(KindValue, "", "two elements gave the same key")
 	}
@@ -186,5 +189,5 @@ func (n *entryOf) eval(ev *evaluation) (Value, *EvalError) {
 		}
 		text = String(v)
 	}
-	return &Object{keys: []string{string(text)}, values: []Value{value}, foreign: isForeign(value)}, nil
+	return &Object{keys: []string{string(text)}, values: []Value{value}}, nil // never seen but by collect
 }

@@ -12,7 +12,6 @@ func (n *listLiteral) eval(ev *evaluation) (Value, *EvalError) {
 		return nil, fault
 	}
 	items := make([]Value, 0, len(n.items))
-	foreign := false
 	for i, item := range n.items {
 		v, fault := item.eval(ev)
 		if fault != nil {
@@ -26,10 +25,9 @@ func (n *listLiteral) eval(ev *evaluation) (Value, *EvalError) {
 				continue
 			}
 		}
-		foreign = foreign || isForeign(v)
 		items = append(items, v)
 	}
-	return List{items: items, foreign: foreign}, nil
+	return ev.newList(items, n.at)
 }
 
 // objectLiteral is {"a": x, ?"b": y} with keys that are not all known, or not all different, when it is compiled.
@@ -44,7 +42,7 @@ func (n *objectLiteral) eval(ev *evaluation) (Value, *EvalError) {
 	if fault := ev.allocate(entryBytes*(len(n.keys)+1), n.at); fault != nil {
 		return nil, fault
 	}
-	o := &Object{keys: make([]string, 0, len(n.keys)), values: make([]Value, 0, len(n.keys))}
+	keys, values := make([]string, 0, len(n.keys)), make([]Value, 0, len(n.keys))
 	for i := range n.keys {
 		k, fault := n.keys[i].eval(ev)
 		if fault != nil {
@@ -66,17 +64,16 @@ func (n *objectLiteral) eval(ev *evaluation) (Value, *EvalError) {
 				continue
 			}
 		}
-		o.keys, o.values = append(o.keys, string(key)), append(o.values, v)
-		o.foreign = o.foreign || isForeign(v)
+		keys, values = append(keys, string(key)), append(values, v)
 	}
-	o.sortEntries()
-	return o, nil
+	return ev.newObject(keys, values, n.at)
 }
 
 // recordLiteral is an object whose keys are constant, different and all present: they are sorted once, when it is
 // compiled, and shared by all objects that it makes.
 type recordLiteral struct {
 	keys   []string
+	names  measure // of the keys
 	values []node
 	at     position
 }
@@ -85,14 +82,18 @@ func (n *recordLiteral) eval(ev *evaluation) (Value, *EvalError) {
 	if fault := ev.allocate(entryBytes*(len(n.keys)+1), n.at); fault != nil {
 		return nil, fault
 	}
-	o := &Object{keys: n.keys[:len(n.keys):len(n.keys)], values: make([]Value, len(n.values))}
+	o := &Object{keys: n.keys[:len(n.keys):len(n.keys)], values: make([]Value, len(n.values)), inside: n.names}
 	for i, value := range n.values {
 		v, fault := value.eval(ev)
 		if fault != nil {
 			return nil, fault
 		}
+		m, fault := ev.weigh(v, n.at)
+		if fault != nil {
+			return nil, fault
+		}
 		o.values[i] = v
-		o.foreign = o.foreign || isForeign(v)
+		o.inside.add(m)
 	}
 	return o, nil
 }

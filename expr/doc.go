@@ -16,6 +16,8 @@
 // docs/expressions.md describes the language for those who write definitions; its examples are tests.
 package expr
 
+import "github.com/manifold-es/manifold/domain"
+
 // Version is the version of the language's meaning. It is part of the hash that a snapshot carries: raise it when any
 // expression could give another result than before, and states folded by the older meaning are no longer used.
 const Version = "1"
@@ -34,11 +36,11 @@ const (
 	// MaxMemory is how many bytes one evaluation may take for the values that it makes.
 	MaxMemory = 64 << 20
 	// MaxDocumentBytes is the length that a document may have as JSON.
-	MaxDocumentBytes = 16 << 20
+	MaxDocumentBytes = domain.MaxDocumentBytes
 	// MaxDepth is how deep lists and objects may be nested in a value that is read from or written as JSON.
 	MaxDepth = 512
 	// MaxKeyBytes is the length that a document's id may have.
-	MaxKeyBytes = 512
+	MaxKeyBytes = domain.MaxDocumentIDBytes
 	// MaxPatternInstructions is the size that a regular expression may have when compiled.
 	MaxPatternInstructions = 2_000
 )

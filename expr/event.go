@@ -14,7 +14,8 @@ type Event struct {
 	event    domain.Event
 	data     Value
 	metadata Value
-	whole    *Object
+	whole    *Object // all of it, once it was asked for
+	stored   *Object // the same, as a document keeps it
 }
 
 // NewEvent binds event. It parses nothing, and keeps event's data and metadata, which must not change.
@@ -79,14 +80,31 @@ func (e *Event) object() (*Object, error) {
 	if e.whole != nil {
 		return e.whole, nil
 	}
-	o := &Object{}
+	o := &Object{keys: eventFields}
 	for _, name := range eventFields {
 		v, _, err := e.field(name)
 		if err != nil {
 			return nil, err
 		}
-		o.set(name, v)
+		o.values = append(o.values, v)
 	}
+	o.measure()
 	e.whole = o
 	return o, nil
+}
+
+// settled returns the event as settle wants it. It is made once: an expression may mention its event many times.
+func (e *Event) settled() (Value, error) {
+	if e.stored == nil {
+		whole, err := e.object()
+		if err != nil {
+			return nil, err
+		}
+		v, err := settle(whole)
+		if err != nil {
+			return nil, err
+		}
+		e.stored = v.(*Object)
+	}
+	return e.stored, nil
 }

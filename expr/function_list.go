@@ -33,7 +33,7 @@ func (ev *evaluation) list(length int, at position) ([]Value, *EvalError) {
 	return make([]Value, 0, length), ev.spend(length/8, at)
 }
 
-func sliceList(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+func sliceList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	list, ok := args[0].(List)
 	start, isInt := args[1].(Int)
 	end, isInt2 := args[2].(Int)
@@ -43,7 +43,7 @@ func sliceList(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
 	if start < 0 || end < start || end > Int(len(list.items)) {
 		return c.fault(KindIndex, "the end is the place behind the last element wanted", "there is no part %d to %d in a list of %d elements", start, end, len(list.items))
 	}
-	return NewList(list.items[start:end:end]...), nil
+	return ev.newList(list.items[start:end:end], c.at)
 }
 
 func flattenList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
@@ -60,7 +60,7 @@ func flattenList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	if depth < 0 {
 		return c.fault(KindValue, "", "the depth must not be negative")
 	}
-	out := List{}
+	var out []Value
 	var add func(items []Value, depth Int) *EvalError
 	add = func(items []Value, depth Int) *EvalError {
 		for _, item := range items {
@@ -79,15 +79,14 @@ func flattenList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 			if fault := ev.spend(1, c.at); fault != nil {
 				return fault
 			}
-			out.items = append(out.items, item)
-			out.foreign = out.foreign || isForeign(item)
+			out = append(out, item)
 		}
 		return nil
 	}
 	if fault := add(list.items, depth); fault != nil {
 		return nil, fault
 	}
-	return out, nil
+	return ev.newList(out, c.at)
 }
 
 func reverse(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
@@ -99,7 +98,7 @@ func reverse(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		}
 		items = append(items, v.items...)
 		slices.Reverse(items)
-		return List{items: items, foreign: v.foreign}, nil
+		return List{items: items, inside: v.inside}, nil
 	case String:
 		if fault := ev.allocate(5*len(v), c.at); fault != nil {
 			return nil, fault
@@ -150,7 +149,7 @@ func distinct(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		}
 		items = append(items, item)
 	}
-	return NewList(items...), nil
+	return ev.newList(items, c.at)
 }
 
 func sortList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
@@ -205,7 +204,7 @@ func (n *call) sorted(ev *evaluation, list, keys List) (Value, *EvalError) {
 	for _, place := range places {
 		items = append(items, list.items[place])
 	}
-	return List{items: items, foreign: list.foreign}, nil
+	return List{items: items, inside: list.inside}, nil
 }
 
 func sumList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
@@ -244,5 +243,5 @@ func rangeList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	for i := range count {
 		items = append(items, i)
 	}
-	return List{items: items}, nil
+	return ev.newList(items, c.at)
 }

@@ -72,13 +72,17 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	if fault := ev.allocate(entryBytes*len(object.keys), c.at); fault != nil {
 		return nil, fault
 	}
-	out := &Object{keys: make([]string, 0, len(object.keys)), values: make([]Value, 0, len(object.keys))}
+	out := &Object{keys: make([]string, 0, len(object.keys)), values: make([]Value, 0, len(object.keys)), inside: object.inside}
 	for i, key := range object.keys {
 		if _, found := slices.BinarySearch(keys, key); found {
+			m, fault := ev.weigh(object.values[i], c.at)
+			if fault != nil {
+				return nil, fault
+			}
+			out.inside.bytes -= m.bytes + 1 + textLength(key) + 1
 			continue
 		}
 		out.keys, out.values = append(out.keys, key), append(out.values, object.values[i])
-		out.foreign = out.foreign || isForeign(object.values[i])
 	}
 	return out, nil
 }

@@ -76,7 +76,7 @@ func unwrapList(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 			items = append(items, optional.value)
 		}
 	}
-	return NewList(items...), nil
+	return ev.newList(items, c.at)
 }
 
 func isZero(v Value) bool {

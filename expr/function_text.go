@@ -282,7 +282,7 @@ func splitText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	for _, piece := range strings.SplitN(text, separator, limit) {
 		items = append(items, String(piece))
 	}
-	return List{items: items}, nil
+	return ev.newList(items, c.at)
 }
 
 func joinTexts(c *call, ev *evaluation, args []Value) (Value, *EvalError) {

@@ -139,16 +139,17 @@ func (p *jsonParser) object(depth int) (Value, error) {
 	if !sorted {
 		o.sortEntries()
 	}
+	o.measure()
 	return o, nil
 }
 
 func (p *jsonParser) list(depth int) (Value, error) {
 	p.pos++
-	items := []Value{}
+	var items []Value
 	p.space()
 	if p.pos < len(p.text) && p.text[p.pos] == ']' {
 		p.pos++
-		return List{items: items}, nil
+		return List{}, nil
 	}
 	for {
 		item, err := p.value(depth + 1)
@@ -161,7 +162,7 @@ func (p *jsonParser) list(depth int) (Value, error) {
 			return nil, err
 		}
 		if !more {
-			return List{items: items}, nil
+			return NewList(items...), nil
 		}
 	}
 }

@@ -260,7 +260,9 @@ func (ev *evaluation) concatenate(left, right List, at position) (Value, *EvalEr
 	}
 	items := make([]Value, 0, len(left.items)+len(right.items))
 	items = append(append(items, left.items...), right.items...)
-	return List{items: items, foreign: left.foreign || right.foreign}, nil
+	inside := left.inside
+	inside.join(right.inside)
+	return List{items: items, inside: inside}, nil
 }
 
 func (n *calculation) hint(left, right Value) string {

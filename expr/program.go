@@ -59,8 +59,8 @@ func CompileFold(scope Scope, source string) (*Fold, error) {
 func (f *Fold) Source() string { return f.program.source }
 
 // Eval returns what doc becomes by event: an *Object, or nil where the document is removed (the expression gave null).
-// doc is the document so far, or the initial one. The result consists of JSON's kinds only, so it is equal to what
-// writing it with AppendJSON and reading it again gives. The error is always an *EvalError; any result but an object or
+// doc is the document so far, or the initial one. The result consists of JSON's kinds only, is equal to what writing it
+// with AppendJSON and reading it again gives, and can be stored: AppendJSON does not fail on it. The error is always an *EvalError; any result but an object or
 // null is one.
 func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
 	if doc == nil {
@@ -74,9 +74,15 @@ func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
 	case Null:
 		return nil, nil
 	case *Object, *Event:
+		if fault := measureOf(v).fault(); fault != nil {
+			return nil, fault
+		}
 		settled, err := settle(v)
 		if err != nil {
 			return nil, position{}.place(err)
+		}
+		if fault := measureOf(settled).fault(); fault != nil {
+			return nil, fault
 		}
 		return settled.(*Object), nil
 	}

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -64,14 +65,17 @@ func (*Optional) kind() Type { return typeOptional }
 
 // List is a sequence of values.
 type List struct {
-	items []Value
-	// foreign: some value inside is none of JSON's kinds, and settle has work to do.
-	foreign bool
+	items  []Value
+	inside measure // of the items
 }
 
 // NewList returns a list of items, which it takes over.
 func NewList(items ...Value) List {
-	return List{items: items, foreign: slices.ContainsFunc(items, isForeign)}
+	l := List{items: items}
+	for _, item := range items {
+		l.inside.add(measureOf(item))
+	}
+	return l
 }
 
 // Len is the number of items.
@@ -82,23 +86,28 @@ func (l List) At(index int) Value { return l.items[index] }
 
 // Object is a JSON object: values by key, kept in the byte order of the keys.
 type Object struct {
-	keys    []string
-	values  []Value
-	foreign bool // as in List
+	keys   []string
+	values []Value
+	inside measure // of the entries
 }
 
 // NewObject returns an object with the entries of m.
 func NewObject(m map[string]Value) *Object {
-	o := &Object{keys: make([]string, 0, len(m)), values: make([]Value, 0, len(m))}
-	for key := range m {
-		o.keys = append(o.keys, key)
-	}
-	slices.Sort(o.keys)
+	o := &Object{keys: slices.Sorted(maps.Keys(m)), values: make([]Value, 0, len(m))}
 	for _, key := range o.keys {
 		o.values = append(o.values, m[key])
-		o.foreign = o.foreign || isForeign(m[key])
 	}
+	o.measure()
 	return o
+}
+
+// measure weighs all entries anew.
+func (o *Object) measure() {
+	o.inside = measure{}
+	for i, key := range o.keys {
+		o.inside.add(measureOf(o.values[i]))
+		o.inside.addKey(key)
+	}
 }
 
 // Len is the number of entries.
@@ -131,25 +140,8 @@ func (o *Object) find(key string) (int, bool) {
 	return len(o.keys), false
 }
 
-// set puts value under key. It changes the object, so it is only for one that is still being made.
-func (o *Object) set(key string, value Value) {
-	o.foreign = o.foreign || isForeign(value)
-	// Keys mostly come in order: then this appends.
-	n := len(o.keys)
-	if n == 0 || o.keys[n-1] < key {
-		o.keys, o.values = append(o.keys, key), append(o.values, value)
-		return
-	}
-	i, found := o.find(key)
-	if found {
-		o.values[i] = value
-		return
-	}
-	o.keys, o.values = slices.Insert(o.keys, i, key), slices.Insert(o.values, i, value)
-}
-
 // sortEntries brings entries that were appended in any order into the order of their keys; of several with one key the
-// last stays.
+// last stays. The object must be measured afterwards.
 func (o *Object) sortEntries() {
 	if slices.IsSorted(o.keys) && !hasNeighbours(o.keys) {
 		return
@@ -180,13 +172,15 @@ func hasNeighbours(keys []string) bool {
 	return false
 }
 
-// merge returns the entries of both; b's win.
+// merge returns the entries of both; b's win. What it costs beside copying is in proportion to b: a is as large as it
+// was, less what b replaces.
 func merge(a, b *Object) *Object {
 	out := &Object{
-		keys:    make([]string, 0, len(a.keys)+len(b.keys)),
-		values:  make([]Value, 0, len(a.keys)+len(b.keys)),
-		foreign: a.foreign || b.foreign,
+		keys:   make([]string, 0, len(a.keys)+len(b.keys)),
+		values: make([]Value, 0, len(a.keys)+len(b.keys)),
+		inside: a.inside,
 	}
+	out.inside.join(b.inside)
 	i, j := 0, 0
 	for i < len(a.keys) && j < len(b.keys) {
 		switch strings.Compare(a.keys[i], b.keys[j]) {
@@ -194,6 +188,7 @@ func merge(a, b *Object) *Object {
 			out.keys, out.values = append(out.keys, a.keys[i]), append(out.values, a.values[i])
 			i++
 		case 0:
+			out.inside.bytes -= measureOf(a.values[i]).bytes + textLength(a.keys[i]) + 2
 			i++
 			fallthrough
 		default:
@@ -211,19 +206,6 @@ type Optional struct {
 	value Value // nil: missing
 }
 
-// isForeign reports whether v is, or holds, a value of a kind that JSON does not have.
-func isForeign(v Value) bool {
-	switch v := v.(type) {
-	case Timestamp, Duration, Type, *Optional, *Event:
-		return true
-	case List:
-		return v.foreign
-	case *Object:
-		return v.foreign
-	}
-	return false
-}
-
 // settle turns v into the value that reading its JSON back would give: times become strings, an event an object. Only
 // settled values leave this package, so that folding on from a document in memory is the same as folding on from a
 // stored one.
@@ -233,13 +215,9 @@ func settle(v Value) (Value, error) {
 		text, err := timeText(v)
 		return String(text), err
 	case *Event:
-		object, err := v.object()
-		if err != nil {
-			return nil, err
-		}
-		return settle(object)
+		return v.settled()
 	case List:
-		if !v.foreign {
+		if !v.inside.foreign {
 			return v, nil
 		}
 		items := make([]Value, len(v.items))
@@ -250,9 +228,9 @@ func settle(v Value) (Value, error) {
 			}
 			items[i] = settled
 		}
-		return List{items: items}, nil
+		return NewList(items...), nil
 	case *Object:
-		if !v.foreign {
+		if !v.inside.foreign {
 			return v, nil
 		}
 		values := make([]Value, len(v.values))
@@ -263,7 +241,9 @@ func settle(v Value) (Value, error) {
 			}
 			values[i] = settled
 		}
-		return &Object{keys: v.keys, values: values}, nil
+		o := &Object{keys: v.keys, values: values}
+		o.measure()
+		return o, nil
 	case *Optional:
 		return nil, &EvalError{Kind: KindType, Message: "an optional value cannot be part of a document", Hint: "unwrap it: doc.?field.orValue(0), or write {?'field': doc.?field} to leave the field out where it is missing"}
 	case Type:

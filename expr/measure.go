@@ -1,0 +1,134 @@
+package expr
+
+import (
+	"fmt"
+	"strings"
+)
+
+// measure says what is known of the values inside a list or object without walking through them. It is kept up to date
+// as values are made, which is cheap, so that every document can be known to be fit for storing when it is folded.
+type measure struct {
+	bytes   int  // as JSON; at least as many as AppendJSON writes
+	depth   int  // how deep lists and objects are nested
+	foreign bool // some value is none of JSON's kinds: settle has work to do
+	nul     bool // some text has U+0000, which databases cannot keep
+}
+
+// add takes in a value beside those that are measured already, and the comma before it.
+func (m *measure) add(other measure) {
+	m.bytes += other.bytes + 1
+	m.depth = max(m.depth, other.depth)
+	m.foreign = m.foreign || other.foreign
+	m.nul = m.nul || other.nul
+}
+
+// join takes in all that another list or object has inside.
+func (m *measure) join(other measure) {
+	m.add(other)
+	m.bytes--
+}
+
+// addKey takes in the key of an entry, and the colon behind it.
+func (m *measure) addKey(key string) {
+	m.bytes += textLength(key) + 1
+	m.nul = m.nul || strings.IndexByte(key, 0) >= 0
+}
+
+// Lengths of values that are not worth writing out to be measured.
+const (
+	doubleLength   = 25 // the longest: -2.2250738585072014e-308
+	timeLength     = 37 // a timestamp or duration in quotes
+	intLength      = 20
+	containerBytes = 2
+)
+
+// measureOf measures a value. It takes time for a string only, and that in proportion to its length.
+func measureOf(v Value) measure {
+	switch v := v.(type) {
+	case Null, Bool:
+		return measure{bytes: len("false")}
+	case Int:
+		if v >= 0 && v < 1000 {
+			return measure{bytes: 3}
+		}
+		return measure{bytes: intLength}
+	case Double:
+		return measure{bytes: doubleLength}
+	case String:
+		return measure{bytes: textLength(string(v)), nul: strings.IndexByte(string(v), 0) >= 0}
+	case List:
+		m := v.inside
+		m.depth, m.bytes = m.depth+1, m.bytes+containerBytes
+		return m
+	case *Object:
+		m := v.inside
+		m.depth, m.bytes = m.depth+1, m.bytes+containerBytes
+		return m
+	}
+	return measure{bytes: timeLength, foreign: true}
+}
+
+// textLength is the length of a string as JSON.
+func textLength(text string) int {
+	n := len(text) + 2
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '"', c == '\\', c == '\n', c == '\r', c == '\t':
+			n++
+		case c < ' ':
+			n += 5
+		}
+	}
+	return n
+}
+
+// weigh measures a value for a list or object that is being made, and charges for it.
+func (ev *evaluation) weigh(v Value, at position) (measure, *EvalError) {
+	if text, ok := v.(String); ok {
+		if fault := ev.scan(string(text), at); fault != nil {
+			return measure{}, fault
+		}
+	}
+	return measureOf(v), nil
+}
+
+// newList returns a list of items that were allocated before.
+func (ev *evaluation) newList(items []Value, at position) (List, *EvalError) {
+	l := List{items: items}
+	for _, item := range items {
+		m, fault := ev.weigh(item, at)
+		if fault != nil {
+			return l, fault
+		}
+		l.inside.add(m)
+	}
+	return l, ev.spend(len(items)/8, at)
+}
+
+// newObject returns an object of entries that were allocated before, in any order; of equal keys the last counts.
+func (ev *evaluation) newObject(keys []string, values []Value, at position) (*Object, *EvalError) {
+	o := &Object{keys: keys, values: values}
+	o.sortEntries()
+	for i, key := range o.keys {
+		m, fault := ev.weigh(o.values[i], at)
+		if fault != nil {
+			return nil, fault
+		}
+		o.inside.add(m)
+		o.inside.addKey(key)
+	}
+	return o, ev.spend(len(o.keys)/8, at)
+}
+
+// fault says why a value of this measure cannot be a document.
+func (m measure) fault() *EvalError {
+	switch {
+	case m.bytes > MaxDocumentBytes:
+		return &EvalError{Kind: KindMemory, Message: fmt.Sprintf("the result is larger than %d MiB as JSON, which is what a document may have", MaxDocumentBytes>>20)}
+	case m.depth > MaxDepth:
+		return &EvalError{Kind: KindResult, Message: fmt.Sprintf("lists and objects are nested deeper than %d in the result", MaxDepth)}
+	case m.nul:
+		return &EvalError{Kind: KindResult, Message: "a text in the result has the character U+0000, which databases cannot keep"}
+	}
+	return nil
+}
