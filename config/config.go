@@ -65,9 +65,10 @@ type Database struct {
 	MaxConns  int    `yaml:"maxConns" env:"MAX_CONNS"`       // of the app login; the others have a part of it
 }
 
-// Login is one login of the database. Without a password the server's other ways hold (pg_hba's trust, certificates in
+// Login is one login of the database. Where URL is given, it holds everything, user and password too. Without a password the server's other ways hold (pg_hba's trust, certificates in
 // the URL, ~/.pgpass).
 type Login struct {
+	URL          string `yaml:"url" env:"URL"` // where this login alone connects elsewhere, as through a pooler
 	User         string `yaml:"user" env:"USER"`
 	Password     Secret `yaml:"password" env:"PASSWORD"`
 	PasswordFile string `yaml:"passwordFile" env:"PASSWORD_FILE"`
@@ -137,6 +138,15 @@ func (c *Config) Check() error {
 	for name, login := range c.Database.logins() {
 		if login.User == "" {
 			refuse("database."+name+".user", "it is empty")
+		}
+		if login.URL == "" {
+			continue
+		}
+		if err := checkURL(login.URL, "postgres", "postgresql"); err != nil {
+			refuse("database."+name+".url", "%s", err)
+		}
+		if login.Password != "" {
+			refuse("database."+name+".url", "a password is given beside it; write it into the URL, or leave the URL out")
 		}
 	}
 	for name, database := range c.Databases {
@@ -248,6 +258,9 @@ func (d *Database) logins() map[string]*Login {
 
 // URLFor returns the connection URL of one of the database's logins.
 func (d *Database) URLFor(login Login) (string, error) {
+	if login.URL != "" {
+		return login.URL, nil
+	}
 	parsed, err := url.Parse(d.URL)
 	if err != nil {
 		return "", errors.New("database.url is not a URL such as postgres://host:5432/name")

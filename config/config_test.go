@@ -90,6 +90,10 @@ rebuildKeep: 0s
 	if err != nil || app != "postgres://someone:p%3Aw%2Fd%40@db:5432/manifold?sslmode=require" {
 		t.Errorf("the app login connects to %s, %v", app, err)
 	}
+	pooled := config.Login{User: "someone", URL: "postgres://u:p@pooler:6432/manifold"}
+	if through, err := c.Database.URLFor(pooled); err != nil || through != pooled.URL {
+		t.Errorf("a login with a URL connects to %s, %v", through, err)
+	}
 	reporting := c.Databases["reporting"]
 	if address, err := reporting.Address(); err != nil || address != "postgres://reports:p%3Aw%2Fd%40@r:5432/d" {
 		t.Errorf("reporting is at %s, %v", address, err)
@@ -129,6 +133,8 @@ func TestRefusals(t *testing.T) {
 		"queue":            {"limits: {queueBytes: 1MiB}", nil, "limits.queueBytes: 1MiB is less than the largest request, 8MiB"},
 		"password no user": {"databases: {r: {url: 'postgres://h/d'}}", nil, "databases.r.driver: it is missing"},
 		"negative":         {"rebuildKeep: -1s", nil, "rebuildKeep: -1s is negative"},
+		"login's url":      {"database: {app: {url: 'mysql://a/b'}}", nil, `database.app.url: its scheme is "mysql"`},
+		"url and password": {"database: {app: {url: 'postgres://a/b', password: c}}", nil, "database.app.url: a password is given beside it"},
 		"format":           {"log: {format: xml}", nil, `log.format: "xml" is not a format`},
 		"level":            {"log: {level: loud}", nil, "loud"},
 		"connections":      {"limits: {connections: 0}", nil, "limits.connections: 0 is not enough"},
