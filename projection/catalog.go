@@ -1,0 +1,249 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// CatalogStore is what the catalog asks of Manifold's own database.
+type CatalogStore interface {
+	CreateProjection(ctx context.Context, p domain.Projection) error
+	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
+	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
+	DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time) error
+	ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error
+	NextBuild(ctx context.Context, owner domain.TenantID) (int64, error)
+	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
+
+	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
+	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
+	AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error)
+	CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error)
+}
+
+// CatalogConfig is what a Catalog is made of.
+type CatalogConfig struct {
+	Store    CatalogStore
+	Drivers  map[string]drivers.Driver // by the database's name in the configuration
+	Handlers map[string]Handler        // written in Go, by name; may be nil
+	Progress *Progress                 // the Runner's of this process
+	Keep     time.Duration             // how long a build that nobody reads any more is kept; 0: an hour. Longer than any request may take
+	Log      *slog.Logger
+}
+
+// defaultKeep is how long a retired build stays before it is dropped.
+const defaultKeep = time.Hour
+
+// Catalog is what clients see of projections: definitions, their status, and their documents. A tenant sees its own
+// projections and the shared ones; where both have a name, its own. All methods may be called concurrently. Errors that
+// a client can act on are *domain.Error.
+type Catalog struct {
+	config CatalogConfig
+	rules  Rules
+}
+
+// NewCatalog returns a Catalog.
+func NewCatalog(config CatalogConfig) *Catalog {
+	if config.Keep <= 0 {
+		config.Keep = defaultKeep
+	}
+	return &Catalog{
+		config: config,
+		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), Handlers: config.Handlers},
+	}
+}
+
+// Check says everything that keeps the definition from working as projection id, as Rules.Check does.
+func (c *Catalog) Check(id domain.ProjectionID, definition domain.Definition) error {
+	return c.rules.Check(id, definition)
+}
+
+// Create makes a projection, owned by owner (domain.Everyone: a shared one), with an empty build that then follows the
+// log from its first event. domain.CodeAlreadyExists where the owner has one of that name, or where a tenant's would
+// have the name of a shared one.
+func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition domain.Definition) (domain.Projection, error) {
+	definition = WithDefaults(definition)
+	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
+	if err := c.Check(id, definition); err != nil {
+		return domain.Projection{}, err
+	}
+	if err := c.mustBeFree(ctx, id); err != nil {
+		return domain.Projection{}, err
+	}
+	number, err := c.config.Store.NextBuild(ctx, owner)
+	if err != nil {
+		return domain.Projection{}, fmt.Errorf("create projection %q: %w", id.Name, err)
+	}
+	p := domain.Projection{ProjectionID: id, Definition: definition, Build: number}
+	if err := c.makeTable(ctx, p.LiveBuild()); err != nil {
+		return domain.Projection{}, err
+	}
+	if err := c.config.Store.CreateProjection(ctx, p); err != nil {
+		// Somebody else may have made it at the same moment; the table made for nothing must not stay.
+		if dropErr := c.config.Drivers[definition.Database].DropTable(context.WithoutCancel(ctx), p.LiveBuild()); dropErr != nil {
+			c.config.Log.Error("drop the table of a projection that could not be created", "projection", id.Name, "build", number, "error", dropErr)
+		}
+		return domain.Projection{}, err
+	}
+	c.swapTable(ctx, p.LiveBuild())
+	return c.config.Store.Projection(ctx, id)
+}
+
+// mustBeFree refuses a name that is taken: by the same owner, or, for a tenant's own, by a shared projection, since it
+// would hide that one from the tenant.
+func (c *Catalog) mustBeFree(ctx context.Context, id domain.ProjectionID) error {
+	owners := []domain.TenantID{id.Owner}
+	if !id.Shared() {
+		owners = append(owners, domain.Everyone)
+	}
+	for _, owner := range owners {
+		_, err := c.config.Store.Projection(ctx, domain.ProjectionID{Owner: owner, Name: id.Name})
+		switch {
+		case err == nil && owner != id.Owner:
+			return domain.Errorf(domain.CodeAlreadyExists, "name", "there is a shared projection named %q; choose another name", id.Name)
+		case err == nil:
+			return domain.Errorf(domain.CodeAlreadyExists, "name", "there is a projection named %q already; PUT changes its definition", id.Name)
+		case !isCode(err, domain.CodeNotFound):
+			return fmt.Errorf("look projection %q up: %w", id.Name, err)
+		}
+	}
+	return nil
+}
+
+// makeTable makes the place for a new, empty build, with its indexes: on nothing they cost nothing.
+func (c *Catalog) makeTable(ctx context.Context, build domain.Build) error {
+	driver := c.config.Drivers[build.Database]
+	if err := driver.CreateTemporaryTable(ctx, build); err != nil {
+		return fmt.Errorf("make the table of build %d of projection %q: %w", build.Number, build.Name, err)
+	}
+	if err := driver.IndexTable(ctx, build); err != nil {
+		return fmt.Errorf("index the table of build %d of projection %q: %w", build.Number, build.Name, err)
+	}
+	return nil
+}
+
+// swapTable points the public name at the build. A failure is only logged: nothing in Manifold reads by that name, and
+// whoever drops retired builds swaps once more before.
+func (c *Catalog) swapTable(ctx context.Context, build domain.Build) {
+	if err := c.config.Drivers[build.Database].SwapTable(ctx, build); err != nil {
+		c.config.Log.Warn("the public name of a projection could not be pointed at its live build yet", "projection", build.Name, "build", build.Number, "error", err)
+	}
+}
+
+// Get returns the projection that the tenant means by name: its own, else the shared one.
+func (c *Catalog) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
+	p, err := c.config.Store.Projection(ctx, domain.ProjectionID{Owner: tenant, Name: name})
+	if isCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
+		p, err = c.config.Store.Projection(ctx, domain.ProjectionID{Owner: domain.Everyone, Name: name})
+	}
+	if isCode(err, domain.CodeNotFound) {
+		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", clip(name))
+	}
+	return p, err
+}
+
+// List returns the tenant's own projections and the shared ones that they do not hide, in the order of their names.
+func (c *Catalog) List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error) {
+	own, err := c.config.Store.Projections(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Clone(own)
+	if tenant != domain.Everyone {
+		shared, err := c.config.Store.Projections(ctx, domain.Everyone)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range shared {
+			if !slices.ContainsFunc(own, func(o domain.Projection) bool { return o.Name == p.Name }) {
+				all = append(all, p)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b domain.Projection) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Delete removes the owner's projection; its documents are dropped after a while. A rebuild of it that is running is
+// cancelled.
+func (c *Catalog) Delete(ctx context.Context, owner domain.TenantID, name string) error {
+	id, err := c.ownID(ctx, owner, name)
+	if err != nil {
+		return err
+	}
+	return c.config.Store.DeleteProjection(ctx, id, time.Now().Add(c.config.Keep))
+}
+
+// Reset puts an empty build in the place of the owner's projection at once and lets it follow the log from its first
+// event: for development. Readers see few documents until it has caught up.
+func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name string) (domain.Projection, error) {
+	id, err := c.ownID(ctx, owner, name)
+	if err != nil {
+		return domain.Projection{}, err
+	}
+	p, err := c.config.Store.Projection(ctx, id)
+	if err != nil {
+		return domain.Projection{}, err
+	}
+	if p.Build, err = c.config.Store.NextBuild(ctx, owner); err != nil {
+		return domain.Projection{}, err
+	}
+	if _, err := c.driver(p.LiveBuild()); err != nil {
+		return domain.Projection{}, err
+	}
+	if err := c.makeTable(ctx, p.LiveBuild()); err != nil {
+		return domain.Projection{}, err
+	}
+	if err := c.config.Store.ResetProjection(ctx, id, p.Build, time.Now().Add(c.config.Keep)); err != nil {
+		if dropErr := c.config.Drivers[p.Definition.Database].DropTable(context.WithoutCancel(ctx), p.LiveBuild()); dropErr != nil {
+			c.config.Log.Error("drop the table of a reset that failed", "projection", id.Name, "build", p.Build, "error", dropErr)
+		}
+		return domain.Projection{}, err
+	}
+	c.swapTable(ctx, p.LiveBuild())
+	return c.config.Store.Projection(ctx, id)
+}
+
+// ownID returns the id of the owner's projection, for what changes it: a tenant changes only its own.
+func (c *Catalog) ownID(ctx context.Context, owner domain.TenantID, name string) (domain.ProjectionID, error) {
+	p, err := c.Get(ctx, owner, name)
+	if err != nil {
+		return domain.ProjectionID{}, err
+	}
+	if p.Owner != owner {
+		return domain.ProjectionID{}, domain.Errorf(domain.CodeForbidden, "name", "projection %q is shared: only the operator changes it", name)
+	}
+	return p.ProjectionID, nil
+}
+
+func (c *Catalog) driver(build domain.Build) (drivers.Driver, error) {
+	if driver := c.config.Drivers[build.Database]; driver != nil {
+		return driver, nil
+	}
+	return nil, domain.Errorf(domain.CodeUnavailable, "", "projection %q keeps its documents in database %q, which this process has no configuration for", build.Name, build.Database)
+}
+
+// types returns the event types that a definition folds; nil: all.
+func (c *Catalog) types(definition domain.Definition) []string {
+	if definition.Handler == "" {
+		return definition.Types()
+	}
+	if handler := c.config.Handlers[definition.Handler]; handler != nil {
+		return handler.Types()
+	}
+	return nil
+}
+
+func isCode(err error, code domain.Code) bool {
+	e, ok := errors.AsType[*domain.Error](err)
+	return ok && e.Code == code
+}

@@ -1,0 +1,169 @@
+package projection
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+const (
+	// DefaultDatabase is where documents are when a definition names no database.
+	DefaultDatabase = "default"
+	// DefaultKey gives each stream a document of its own, whose id is the stream's name.
+	DefaultKey = "event.stream"
+	// MaxDefinitionBytes is how long a definition may be, as YAML or JSON.
+	MaxDefinitionBytes = 256 << 10
+)
+
+// ParseDefinition reads one definition, in YAML or (where the first character is "{") in JSON, and puts the defaults in.
+// It is strict: unknown and repeated fields, values of another kind than wanted, and YAML's anchors, aliases and tags
+// are errors. All that is wrong is named at once, each with its line, in a *domain.Error with
+// domain.CodeInvalidDefinition. What a definition means is Check's to judge.
+func ParseDefinition(text []byte) (domain.Definition, error) {
+	if len(text) > MaxDefinitionBytes {
+		return domain.Definition{}, domain.Errorf(domain.CodeTooLarge, "", "the definition has %d bytes; at most %d are allowed", len(text), MaxDefinitionBytes)
+	}
+	root, err := parseTree(text)
+	if err != nil {
+		return domain.Definition{}, err
+	}
+	var found problems
+	d := readDefinition(root, &found)
+	if err := found.err(); err != nil {
+		return domain.Definition{}, err
+	}
+	return WithDefaults(d), nil
+}
+
+func readDefinition(root tree, found *problems) (d domain.Definition) {
+	root.object(found, "", map[string]func(tree){
+		"name":     func(v tree) { d.Name = v.text(found, "name") },
+		"database": func(v tree) { d.Database = v.text(found, "database") },
+		"source": func(v tree) {
+			v.object(found, "source", map[string]func(tree){
+				"categories": func(v tree) { d.Source.Categories = v.texts(found, "source.categories") },
+			})
+		},
+		"key":     func(v tree) { d.Key = v.expression(found, "key") },
+		"initial": func(v tree) { d.Initial = v.json(found, "initial") },
+		"on": func(v tree) {
+			d.On = make(map[string]string)
+			for _, f := range v.fields(found, "on") {
+				d.On[f.name] = f.value.expression(found, "on."+f.name)
+			}
+		},
+		"handler": func(v tree) { d.Handler = v.text(found, "handler") },
+		"indexes": func(v tree) { d.Indexes = v.texts(found, "indexes") },
+		"mode":    func(v tree) { d.Mode = domain.Mode(v.text(found, "mode")) },
+		"onError": func(v tree) { d.OnError = domain.OnError(v.text(found, "onError")) },
+		"assert":  func(v tree) { d.Assert = v.texts(found, "assert") },
+	})
+	return d
+}
+
+// WithDefaults returns the definition with every optional field filled in. What d holds is shared, not copied.
+func WithDefaults(d domain.Definition) domain.Definition {
+	if d.Database == "" {
+		d.Database = DefaultDatabase
+	}
+	if d.Key == "" && d.Handler == "" {
+		d.Key = DefaultKey
+	}
+	if len(d.Initial) == 0 && d.Handler == "" {
+		d.Initial = json.RawMessage("{}")
+	}
+	if d.Mode == "" {
+		d.Mode = domain.ModeAsync
+	}
+	if d.OnError == "" {
+		d.OnError = domain.OnErrorStop
+	}
+	return d
+}
+
+// SameDefinition reports whether two definitions mean the same, so that putting one in the other's place changes
+// nothing: defaults written out or not, the order of categories, and the way in which the initial document is written
+// make no difference.
+func SameDefinition(a, b domain.Definition) bool {
+	a, b = WithDefaults(a), WithDefaults(b)
+	return a.Name == b.Name && a.Database == b.Database && a.Key == b.Key && a.Handler == b.Handler &&
+		a.Mode == b.Mode && a.OnError == b.OnError &&
+		slices.Equal(sorted(a.Source.Categories), sorted(b.Source.Categories)) &&
+		maps.Equal(a.On, b.On) &&
+		slices.Equal(a.Indexes, b.Indexes) && slices.Equal(a.Assert, b.Assert) &&
+		bytes.Equal(canonical(a.Initial), canonical(b.Initial))
+}
+
+func sorted(texts []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(texts)))
+}
+
+// canonical writes JSON with its keys in order and its numbers in one form; text that is no JSON stays as it is.
+func canonical(raw json.RawMessage) []byte {
+	v, err := expr.ParseJSON(raw)
+	if err != nil {
+		return raw
+	}
+	text, err := expr.AppendJSON(nil, v)
+	if err != nil {
+		return raw
+	}
+	return text
+}
+
+// ReadDefinitions reads the definitions in a folder: its files that end in .yaml, .yml or .json, in the order of their
+// names, one definition each. Errors name the file; two files with one projection's name are an error.
+func ReadDefinitions(folder string) ([]domain.Definition, error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, fmt.Errorf("read the folder of definitions: %w", err)
+	}
+	var definitions []domain.Definition
+	var wrong []error
+	files := make(map[string]string) // projection -> file
+	for _, entry := range entries {
+		switch strings.ToLower(filepath.Ext(entry.Name())) {
+		case ".yaml", ".yml", ".json":
+		default:
+			continue
+		}
+		path := filepath.Join(folder, entry.Name())
+		d, err := readFile(path)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %w", path, err))
+			continue
+		}
+		if other, twice := files[d.Name]; twice {
+			wrong = append(wrong, fmt.Errorf("%s: projection %q is defined in %s as well", path, d.Name, other))
+			continue
+		}
+		files[d.Name] = path
+		definitions = append(definitions, d)
+	}
+	return definitions, errors.Join(wrong...)
+}
+
+func readFile(path string) (domain.Definition, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return domain.Definition{}, err
+	}
+	if info.IsDir() {
+		return domain.Definition{}, &fs.PathError{Op: "read", Path: path, Err: errors.New("is a folder")}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return domain.Definition{}, err
+	}
+	return ParseDefinition(text)
+}

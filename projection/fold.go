@@ -1,0 +1,234 @@
+package projection
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// Fold is a definition made ready to run: compiled once, used by any number of goroutines.
+type Fold struct {
+	definition domain.Definition
+	handler    Handler
+	types      []string
+	asserts    []*expr.Program
+}
+
+// EventError says which event could not be folded, and why. The same events give the same error.
+type EventError struct {
+	Event domain.Event
+	Where string // the part of the definition, such as "on.ItemAdded" or "key"
+	Err   error  // with the place in the expression, where there is one
+}
+
+// Error names the event by position, id and type, and the part of the definition that failed.
+func (e *EventError) Error() string {
+	return fmt.Sprintf("event %d (%s, %s of %s) cannot be folded: %s: %s", e.Event.Position, e.Event.ID, e.Event.Type, e.Event.Stream, e.Where, e.Err)
+}
+
+// Unwrap returns what went wrong.
+func (e *EventError) Unwrap() error { return e.Err }
+
+// Compile makes a Fold of a definition's expressions. Everything that does not compile is named at once, in a
+// *domain.Error with domain.CodeInvalidDefinition. A definition that names a handler needs CompileWith.
+func Compile(definition domain.Definition) (*Fold, error) { return CompileWith(definition, nil) }
+
+// CompileWith is Compile for a program that has registered handlers in Go, by name.
+func CompileWith(definition domain.Definition, handlers map[string]Handler) (*Fold, error) {
+	definition = WithDefaults(definition)
+	f := &Fold{definition: definition}
+	var found problems
+	if definition.Handler != "" {
+		if f.handler = handlers[definition.Handler]; f.handler == nil {
+			found.add("handler", "this program has no handler %q", clip(definition.Handler))
+			return nil, found.err()
+		}
+	} else {
+		f.handler = compileExpressions(definition, &found)
+	}
+	for i, source := range definition.Assert {
+		where := fmt.Sprintf("assert[%d]", i)
+		program, err := expr.Compile(expr.ScopeProjection, source)
+		if err != nil {
+			found.add(where, "%s", err)
+			continue
+		}
+		f.asserts = append(f.asserts, program)
+	}
+	if err := found.err(); err != nil {
+		return nil, err
+	}
+	f.types = f.handler.Types()
+	return f, nil
+}
+
+// Types returns the event types that the fold wants, in order; nil: all of them.
+func (f *Fold) Types() []string { return f.types }
+
+// Definition is what the fold was made of, defaults put in.
+func (f *Fold) Definition() domain.Definition { return f.definition }
+
+// Asserts reports whether the definition has assertions, so that its documents are worth reading for AssertDocument.
+func (f *Fold) Asserts() bool { return len(f.asserts) > 0 }
+
+// AssertDocument evaluates the definition's assertions for one document; the error says which one failed and how.
+func (f *Fold) AssertDocument(document domain.Document) error {
+	if len(f.asserts) == 0 {
+		return nil
+	}
+	doc, err := expr.ParseDocument(document.Data)
+	if err != nil {
+		return fmt.Errorf("document %q: %w", document.ID, err)
+	}
+	for i, program := range f.asserts {
+		result, err := program.Eval(doc, expr.NewEvent(domain.Event{}))
+		if err != nil {
+			return fmt.Errorf("document %q: assert[%d] (%s): %w", document.ID, i, program.Source(), err)
+		}
+		if holds, ok := result.(expr.Bool); !ok || !bool(holds) {
+			return fmt.Errorf("document %q: assert[%d] does not hold: %s", document.ID, i, program.Source())
+		}
+	}
+	return nil
+}
+
+// key returns the id of the event's document; ok is false where the event is not for this projection.
+func (f *Fold) key(event *Event) (id string, ok bool, _ *EventError) {
+	id, ok, err := f.handler.Key(event)
+	switch {
+	case err != nil:
+	case !ok:
+		return "", false, nil
+	case id == "" || len(id) > domain.MaxDocumentIDBytes:
+		err = fmt.Errorf("the key has %d bytes; a document's id has 1 to %d", len(id), domain.MaxDocumentIDBytes)
+	case !utf8.ValidString(id) || bytes.IndexByte([]byte(id), 0) >= 0:
+		err = errors.New("the key is not text in UTF-8 without U+0000")
+	default:
+		return id, true, nil
+	}
+	return "", false, &EventError{Event: event.Event, Where: "key", Err: err}
+}
+
+// next folds one event into a document in the handler's form; nil is a document that is removed.
+func (f *Fold) next(doc Value, event *Event) (Value, *EventError) {
+	after, err := f.handler.Fold(doc, event)
+	if err != nil {
+		return nil, &EventError{Event: event.Event, Where: f.where(event.Type), Err: err}
+	}
+	return after, nil
+}
+
+// encode writes a document; event is the one that it was folded by last.
+func (f *Fold) encode(doc Value, event *Event) (json.RawMessage, *EventError) {
+	data, err := f.handler.Encode(doc)
+	if err == nil {
+		err = checkDocument(data)
+	}
+	if err != nil {
+		return nil, &EventError{Event: event.Event, Where: f.where(event.Type), Err: err}
+	}
+	return data, nil
+}
+
+func (f *Fold) where(eventType string) string {
+	if f.definition.Handler != "" {
+		return "handler " + f.definition.Handler
+	}
+	if _, ok := f.definition.On[eventType]; !ok {
+		eventType = "*"
+	}
+	return "on." + eventType
+}
+
+// checkDocument refuses what no database can keep: what is no object, and U+0000 in a text.
+func checkDocument(data json.RawMessage) error {
+	if len(data) == 0 || data[0] != '{' {
+		return errors.New("a document is a JSON object")
+	}
+	if !bytes.Contains(data, []byte(`\u0000`)) {
+		return nil
+	}
+	// It may be an escaped backslash with digits behind it; the log's own check tells.
+	return domain.CheckJSON(data)
+}
+
+// expressions is the handler that a definition's expressions make.
+type expressions struct {
+	types   []string
+	key     *expr.Key
+	stream  bool // the key is event.stream: no need to evaluate
+	initial *expr.Object
+	on      map[string]*expr.Fold
+	other   *expr.Fold // "*"; nil where there is none
+}
+
+func compileExpressions(d domain.Definition, found *problems) *expressions {
+	h := &expressions{on: make(map[string]*expr.Fold, len(d.On)), stream: d.Key == DefaultKey}
+	var err error
+	if h.key, err = expr.CompileKey(d.Key); err != nil {
+		found.add("key", "%s", err)
+	}
+	if h.initial, err = expr.ParseDocument(d.Initial); err != nil {
+		found.add("initial", "%s", err)
+	}
+	for _, eventType := range slices.Sorted(maps.Keys(d.On)) {
+		fold, err := expr.CompileFold(expr.ScopeProjection, d.On[eventType])
+		if err != nil {
+			found.add("on."+eventType, "%s", err)
+			continue
+		}
+		if eventType == "*" {
+			h.other = fold
+		} else {
+			h.on[eventType] = fold
+			h.types = append(h.types, eventType)
+		}
+	}
+	return h
+}
+
+func (h *expressions) Types() []string {
+	if h.other != nil {
+		return nil
+	}
+	return slices.Clone(h.types)
+}
+
+func (h *expressions) Key(event *Event) (string, bool, error) {
+	if h.stream {
+		return event.Stream, true, nil
+	}
+	return h.key.Eval(event.expression())
+}
+
+func (h *expressions) Decode(data json.RawMessage) (Value, error) {
+	if data == nil {
+		return h.initial, nil
+	}
+	return expr.ParseDocument(data)
+}
+
+func (h *expressions) Fold(doc Value, event *Event) (Value, error) {
+	fold := h.on[event.Type]
+	if fold == nil {
+		if fold = h.other; fold == nil {
+			return doc, nil // not asked for, but harmless
+		}
+	}
+	after, err := fold.Eval(doc.(*expr.Object), event.expression())
+	if err != nil || after == nil {
+		return nil, err
+	}
+	return after, nil
+}
+
+func (h *expressions) Encode(doc Value) (json.RawMessage, error) {
+	return expr.AppendJSON(nil, doc.(*expr.Object))
+}

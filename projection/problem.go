@@ -1,0 +1,55 @@
+package projection
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// problem is one thing that is wrong with a definition.
+type problem struct {
+	code    domain.Code
+	where   string // such as "on.ItemAdded"
+	message string
+}
+
+// problems gathers everything that is wrong, so that a client can mend all of it at once.
+type problems []problem
+
+func (p *problems) add(where, format string, args ...any) {
+	*p = append(*p, problem{domain.CodeInvalidDefinition, where, fmt.Sprintf(format, args...)})
+}
+
+// unsupported adds what is well-formed but cannot be done.
+func (p *problems) unsupported(where, format string, args ...any) {
+	*p = append(*p, problem{domain.CodeUnsupported, where, fmt.Sprintf(format, args...)})
+}
+
+// adopt adds what a check of package domain found: its sentence, at its place.
+func (p *problems) adopt(err error) {
+	if e, ok := err.(*domain.Error); ok {
+		p.add(e.Where, "%s", e.Message)
+	}
+}
+
+// err returns all problems as one error, nil where there are none. Something that is wrong outweighs something that is
+// unsupported.
+func (p problems) err() error {
+	switch len(p) {
+	case 0:
+		return nil
+	case 1:
+		return domain.Errorf(p[0].code, p[0].where, "%s", p[0].message)
+	}
+	code := domain.CodeUnsupported
+	if slices.ContainsFunc(p, func(one problem) bool { return one.code == domain.CodeInvalidDefinition }) {
+		code = domain.CodeInvalidDefinition
+	}
+	lines := make([]string, len(p))
+	for i, one := range p {
+		lines[i] = domain.Errorf(one.code, one.where, "%s", one.message).Error()
+	}
+	return domain.Errorf(code, "", "%d problems: %s", len(p), strings.Join(lines, "; "))
+}

@@ -1,0 +1,95 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// State says in a word how a projection is doing for one tenant.
+type State string
+
+// The states.
+const (
+	StateRunning     State = "running"     // there are events that it has not folded yet
+	StateCaughtUp    State = "caught-up"   // every event of its source is folded
+	StateFaulted     State = "faulted"     // it stopped before an event that cannot be folded
+	StateHeld        State = "held"        // a rebuild is about to swap its build in
+	StateUnavailable State = "unavailable" // its database does not answer
+)
+
+// Status is how a projection is doing for one tenant.
+type Status struct {
+	Projection domain.Projection
+	State      State
+	Checkpoint int64         // the position up to which the log is folded, as saved
+	Head       int64         // the log's newest position
+	LagEvents  int64         // events of its source that are not folded yet
+	Lag        time.Duration // how long ago the first of them was recorded; 0 where there is none
+	Fault      *domain.Fault // with StateFaulted
+	Error      string        // with StateUnavailable
+}
+
+// Status says how the projection is doing for the tenant.
+func (c *Catalog) Status(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
+	p, err := c.Get(ctx, tenant, name)
+	if err != nil {
+		return Status{}, err
+	}
+	s := Status{Projection: p, State: StateCaughtUp}
+	head, err := c.config.Store.Head(ctx, tenant)
+	if err != nil {
+		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+	}
+	s.Head = head.Position
+	driver, err := c.driver(p.LiveBuild())
+	if err == nil {
+		s.Checkpoint, err = driver.Checkpoint(ctx, p.LiveBuild(), tenant)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return Status{}, err
+		}
+		s.State, s.Error = StateUnavailable, err.Error()
+		return s, nil
+	}
+	fault, faulted, err := c.config.Store.Fault(ctx, tenant, p.ProjectionID, p.Build)
+	if err != nil {
+		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+	}
+	if err := c.lag(ctx, tenant, &s); err != nil {
+		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+	}
+	switch {
+	// A fault that the checkpoint has passed is one that a newer attempt got over.
+	case faulted && fault.Position > s.Checkpoint:
+		s.State, s.Fault = StateFaulted, &fault
+	case p.HeldBy != "":
+		s.State = StateHeld
+	case s.LagEvents > 0:
+		s.State = StateRunning
+	}
+	return s, nil
+}
+
+func (c *Catalog) lag(ctx context.Context, tenant domain.TenantID, s *Status) error {
+	if s.Checkpoint >= s.Head {
+		return nil
+	}
+	definition := s.Projection.Definition
+	types := c.types(definition)
+	var err error
+	if s.LagEvents, err = c.config.Store.CountEvents(ctx, tenant, definition.Source, types, s.Checkpoint, s.Head); err != nil || s.LagEvents == 0 {
+		return err
+	}
+	first, err := c.config.Store.ReadLog(ctx, tenant, domain.LogQuery{
+		From: s.Checkpoint + 1, Limit: 1, Categories: definition.Source.Categories, Types: types,
+	})
+	if err != nil || len(first) == 0 {
+		return err
+	}
+	s.Lag = max(0, time.Since(first[0].RecordedAt))
+	return nil
+}

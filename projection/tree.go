@@ -1,0 +1,371 @@
+package projection
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// tree is a text in YAML or JSON, read: the same for both, with the line of each value.
+type tree struct {
+	line  int
+	value any // nil, bool, number, string, []tree or []field
+}
+
+// number is a number in the form that JSON has for it.
+type number string
+
+type field struct {
+	name  string
+	line  int
+	value tree
+}
+
+// maxTreeDepth bounds the nesting of a definition in YAML; only its initial document has any to speak of.
+const maxTreeDepth = 64
+
+func parseTree(text []byte) (tree, error) {
+	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
+		return parseJSONTree(text)
+	}
+	return parseYAMLTree(text)
+}
+
+func parseJSONTree(text []byte) (tree, error) {
+	// The log's own rules first: what they refuse (U+0000, numbers out of range) could not be kept.
+	if err := domain.CheckJSON(text); err != nil {
+		where := ""
+		if at, ok := errors.AsType[*domain.JSONError](err); ok {
+			where = place(1 + bytes.Count(text[:min(at.Offset, len(text))], []byte("\n")))
+		}
+		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, where, "not JSON: %s", err)
+	}
+	r := jsonReader{text: text, decoder: json.NewDecoder(bytes.NewReader(text)), line: 1}
+	r.decoder.UseNumber()
+	v, err := r.value()
+	if err != nil {
+		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, place(r.line), "not JSON: %s", err)
+	}
+	return v, nil
+}
+
+// jsonReader makes a tree of JSON that CheckJSON has passed, which also bounds its depth.
+type jsonReader struct {
+	text    []byte
+	decoder *json.Decoder
+	counted int // bytes whose line ends are in line
+	line    int
+}
+
+func (r *jsonReader) token() (json.Token, error) {
+	token, err := r.decoder.Token()
+	end := int(r.decoder.InputOffset())
+	r.line += bytes.Count(r.text[r.counted:end], []byte("\n"))
+	r.counted = end
+	return token, err
+}
+
+func (r *jsonReader) value() (tree, error) {
+	token, err := r.token()
+	if err != nil {
+		return tree{}, err
+	}
+	v := tree{line: r.line}
+	switch token := token.(type) {
+	case json.Number:
+		v.value = number(token)
+	case json.Delim:
+		if token == '[' {
+			items := []tree{}
+			for r.decoder.More() {
+				item, err := r.value()
+				if err != nil {
+					return tree{}, err
+				}
+				items = append(items, item)
+			}
+			v.value = items
+		} else {
+			fields := []field{}
+			for r.decoder.More() {
+				name, err := r.token()
+				if err != nil {
+					return tree{}, err
+				}
+				f := field{name: name.(string), line: r.line} // the decoder lets nothing else be a name
+				if f.value, err = r.value(); err != nil {
+					return tree{}, err
+				}
+				fields = append(fields, f)
+			}
+			v.value = fields
+		}
+		_, err = r.token() // the bracket that closes it
+	default:
+		v.value = token
+	}
+	return v, err
+}
+
+func parseYAMLTree(text []byte) (_ tree, err error) {
+	if !utf8.Valid(text) {
+		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, "", "the definition is not UTF-8 text")
+	}
+	if err := checkYAMLDepth(text); err != nil {
+		return tree{}, err
+	}
+	// The parser is not this project's, and a client's text must never end the program.
+	defer func() {
+		if r := recover(); r != nil {
+			err = domain.Errorf(domain.CodeInvalidDefinition, "", "not YAML that can be read: %v", r)
+		}
+	}()
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		where, message := "", err.Error()
+		if at, ok := errors.AsType[yaml.Error](err); ok {
+			message = at.GetMessage()
+			if token := at.GetToken(); token != nil && token.Position != nil {
+				where = place(token.Position.Line)
+			}
+		}
+		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, where, "not YAML: %s", message)
+	}
+	documents := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
+	if len(documents) != 1 {
+		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, "", "there are %d YAML documents here; a definition is one", len(documents))
+	}
+	return yamlValue(documents[0].Body, 0)
+}
+
+// checkYAMLDepth refuses what would make a recursive parser run deep: more indentation or more brackets than a
+// definition has use for.
+func checkYAMLDepth(text []byte) error {
+	brackets := 0
+	for i, line := range bytes.Split(text, []byte("\n")) {
+		dashes := 0
+		for _, c := range line {
+			switch c {
+			case '[', '{':
+				brackets++
+			case ']', '}':
+				brackets = max(0, brackets-1)
+			case '-', '?', ':':
+				dashes++
+			case ' ', '\t':
+			default:
+				dashes = 0
+			}
+			if brackets > maxTreeDepth || dashes > maxTreeDepth {
+				return domain.Errorf(domain.CodeInvalidDefinition, place(i+1), "lists and objects are nested more than %d deep", maxTreeDepth)
+			}
+		}
+	}
+	return nil
+}
+
+func yamlValue(n ast.Node, depth int) (tree, error) {
+	v := tree{line: n.GetToken().Position.Line}
+	if depth > maxTreeDepth {
+		return v, domain.Errorf(domain.CodeInvalidDefinition, place(v.line), "lists and objects are nested more than %d deep", maxTreeDepth)
+	}
+	switch n := n.(type) {
+	case *ast.NullNode:
+	case *ast.BoolNode:
+		v.value = n.Value
+	case *ast.StringNode:
+		v.value = n.Value
+	case *ast.LiteralNode:
+		v.value = n.Value.Value
+	case *ast.IntegerNode:
+		v.value = number(fmt.Sprint(n.Value))
+	case *ast.FloatNode:
+		v.value = number(strconv.FormatFloat(n.Value, 'g', -1, 64))
+		if math.IsInf(n.Value, 0) {
+			return v, domain.Errorf(domain.CodeInvalidDefinition, place(v.line), "the number is out of range")
+		}
+	case *ast.SequenceNode:
+		items := make([]tree, len(n.Values))
+		for i, item := range n.Values {
+			var err error
+			if items[i], err = yamlValue(item, depth+1); err != nil {
+				return v, err
+			}
+		}
+		v.value = items
+	case *ast.MappingNode:
+		return yamlObject(v, n.Values, depth)
+	case *ast.MappingValueNode:
+		return yamlObject(v, []*ast.MappingValueNode{n}, depth)
+	default:
+		return v, domain.Errorf(domain.CodeInvalidDefinition, place(v.line),
+			"anchors, aliases, tags, merge keys, .inf and .nan have no place in a definition (this is a YAML %s)", strings.ToLower(n.Type().String()))
+	}
+	return v, nil
+}
+
+func yamlObject(v tree, entries []*ast.MappingValueNode, depth int) (tree, error) {
+	fields := make([]field, len(entries))
+	for i, entry := range entries {
+		f := field{line: entry.Key.GetToken().Position.Line}
+		switch key := entry.Key.(type) {
+		case *ast.StringNode:
+			f.name = key.Value
+		case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
+			f.name = key.GetToken().Value
+		default:
+			return v, domain.Errorf(domain.CodeInvalidDefinition, place(f.line), "a field's name is plain text here")
+		}
+		var err error
+		if f.value, err = yamlValue(entry.Value, depth+1); err != nil {
+			return v, err
+		}
+		fields[i] = f
+	}
+	v.value = fields
+	return v, nil
+}
+
+func place(line int) string { return fmt.Sprintf("line %d", line) }
+
+func (t tree) wrong(found *problems, where, wanted string) {
+	what := ""
+	switch v := t.value.(type) {
+	case nil:
+		what = "null"
+	case bool:
+		what = fmt.Sprint(v)
+	case number:
+		what = "the number " + clip(string(v))
+	case string:
+		what = "the text " + strconv.Quote(clip(v))
+	case []tree:
+		what = "a list"
+	case []field:
+		what = "an object"
+	}
+	if where != "" {
+		where += ", "
+	}
+	found.add(where+place(t.line), "%s is wanted here, not %s", wanted, what)
+}
+
+func clip(text string) string {
+	if len(text) <= 40 {
+		return text
+	}
+	return strings.ToValidUTF8(text[:40], "") + "..."
+}
+
+// object hands each field to the reader of its name; unknown and repeated names are problems.
+func (t tree) object(found *problems, where string, known map[string]func(tree)) {
+	for _, f := range t.fields(found, where) {
+		read, ok := known[f.name]
+		if !ok {
+			found.add(place(f.line), "there is no field %q here; known are %s", clip(f.name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			continue
+		}
+		read(f.value)
+	}
+}
+
+func (t tree) fields(found *problems, where string) []field {
+	fields, ok := t.value.([]field)
+	if !ok {
+		t.wrong(found, where, "an object")
+	}
+	seen := make(map[string]bool, len(fields))
+	for _, f := range fields {
+		if seen[f.name] {
+			found.add(place(f.line), "the field %q is there twice", clip(f.name))
+		}
+		seen[f.name] = true
+	}
+	return fields
+}
+
+func (t tree) text(found *problems, where string) string {
+	text, ok := t.value.(string)
+	if !ok || text == "" {
+		t.wrong(found, where, "a text that is not empty")
+	}
+	return text
+}
+
+// expression reads an expression's text. YAML makes values of some of them unless they are quoted: that is named.
+func (t tree) expression(found *problems, where string) string {
+	if text, ok := t.value.(string); ok && text != "" {
+		return text
+	}
+	t.wrong(found, where, "an expression as text (in YAML, put it between quotes: 'null', '{\"a\": 1}')")
+	return ""
+}
+
+func (t tree) texts(found *problems, where string) []string {
+	items, ok := t.value.([]tree)
+	if !ok {
+		t.wrong(found, where, "a list of texts")
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = item.text(found, fmt.Sprintf("%s[%d]", where, i))
+	}
+	return texts
+}
+
+func (t tree) json(found *problems, where string) json.RawMessage {
+	return json.RawMessage(t.appendJSON(nil, found, where))
+}
+
+func (t tree) appendJSON(dst []byte, found *problems, where string) []byte {
+	switch v := t.value.(type) {
+	case nil:
+		return append(dst, "null"...)
+	case bool:
+		return strconv.AppendBool(dst, v)
+	case number:
+		return append(dst, v...)
+	case string:
+		return appendText(dst, v)
+	case []tree:
+		dst = append(dst, '[')
+		for i, item := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = item.appendJSON(dst, found, where)
+		}
+		return append(dst, ']')
+	default:
+		dst = append(dst, '{')
+		for i, f := range t.fields(found, where) {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendText(dst, f.name), ':')
+			dst = f.value.appendJSON(dst, found, where)
+		}
+		return append(dst, '}')
+	}
+}
+
+func appendText(dst []byte, text string) []byte {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		return append(dst, `""`...) // a string always has a JSON form
+	}
+	return append(dst, quoted...)
+}
