@@ -2,6 +2,7 @@ package domain
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -25,7 +26,26 @@ const SnapshotsKept = 3
 type Snapshot struct {
 	Stream  string
 	Version int64
-	Tag     string // what made the state: a hash of the definition, or the client's own word
+	Tag     string // what made the state: DefinitionTag, or the client's own word
 	State   json.RawMessage
 	TakenAt time.Time
+}
+
+// MaxTagBytes is the length that a client's own tag may have.
+const MaxTagBytes = 100
+
+// definitionPrefix begins the tags of states that Manifold folded. A client's tag cannot have a colon, so the two are
+// never taken for one another: a new definition makes the snapshots of the older ones fall away, and leaves alone what a
+// client keeps for its own folding.
+const definitionPrefix = "def:"
+
+// DefinitionTag is the tag of a snapshot that was folded by a definition, of which hash is a fingerprint.
+func DefinitionTag(hash string) string { return definitionPrefix + hash }
+
+// IsDefinitionTag reports whether tag is one that DefinitionTag gives.
+func IsDefinitionTag(tag string) bool { return strings.HasPrefix(tag, definitionPrefix) }
+
+// CheckTag reports what is wrong with a client's own tag: 1 to MaxTagBytes of letters, digits, and "_.-".
+func CheckTag(where, tag string) error {
+	return checkAlphabet(where, "tag", tag, MaxTagBytes, "_.-")
 }

@@ -154,6 +154,11 @@ type Rebuild struct {
 	EndedAt     time.Time // zero until State.Ended
 }
 
+// NewBuild returns the build that the rebuild makes.
+func (r *Rebuild) NewBuild() Build {
+	return Build{ProjectionID: r.ProjectionID, Number: r.Build, Database: r.Definition.Database, Indexes: r.Definition.Indexes}
+}
+
 // Reading is what a projection's worker reads of a tenant's log in one round trip: first the head, then the events,
 // then the projection's row, each with a snapshot of its own. So, where fewer events came than were asked for, every
 // event of the source at or below Head was seen; and where Held is false, a hold placed later than this reading cannot

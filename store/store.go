@@ -35,6 +35,9 @@ type Config struct {
 type Store struct {
 	app, system, retention *pgxpool.Pool
 	log                    *slog.Logger
+
+	keysChanged        subscribers[domain.TenantID]
+	projectionsChanged subscribers[struct{}]
 }
 
 // Open connects with each login and checks that the schema is there. The store must be closed.
@@ -133,6 +136,17 @@ func unavailable(err error) error {
 	}
 	return err
 }
+
+// sqlState returns the SQLSTATE of an error that PostgreSQL answered with, and "" for every other error.
+func sqlState(err error) string {
+	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return native.Code
+	}
+	return ""
+}
+
+// uniqueViolation is the SQLSTATE of a row whose key is taken.
+const uniqueViolation = "23505"
 
 // instant turns the zero time into a null.
 func instant(t time.Time) *time.Time {

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// PutAggregate keeps the definition of a category's aggregates, in place of one that is there.
+func (s *Store) PutAggregate(ctx context.Context, tenant domain.TenantID, aggregate domain.Aggregate) error {
+	definition, err := json.Marshal(aggregate)
+	if err != nil {
+		return fmt.Errorf("write the aggregate's definition: %w", err)
+	}
+	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			insert into aggregates as a (tenant_id, category, definition) values ($1, $2, $3)
+			on conflict (tenant_id, category) do update set definition = excluded.definition, updated_at = now()`,
+			tenant, aggregate.Category, definition)
+		if err != nil {
+			return fmt.Errorf("keep an aggregate: %w", err)
+		}
+		return nil
+	})
+}
+
+// Aggregate returns the definition of a category's aggregates; domain.CodeNotFound where there is none.
+func (s *Store) Aggregate(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error) {
+	var aggregate domain.Aggregate
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx,
+			"select a.definition, a.updated_at from aggregates a where a.tenant_id = $1 and a.category = $2", tenant, category)
+		var err error
+		aggregate, err = pgx.CollectExactlyOneRow(rows, scanAggregate)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noAggregate(category)
+		}
+		if err != nil {
+			return fmt.Errorf("read an aggregate: %w", err)
+		}
+		return nil
+	})
+	return aggregate, err
+}
+
+// Aggregates returns a tenant's aggregate definitions, ordered by category.
+func (s *Store) Aggregates(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error) {
+	var aggregates []domain.Aggregate
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx,
+			"select a.definition, a.updated_at from aggregates a where a.tenant_id = $1 order by a.category", tenant)
+		var err error
+		if aggregates, err = pgx.CollectRows(rows, scanAggregate); err != nil {
+			return fmt.Errorf("list the aggregates: %w", err)
+		}
+		return nil
+	})
+	return aggregates, err
+}
+
+// DeleteAggregate removes the definition of a category's aggregates and the snapshots that were folded by one; those of
+// clients stay. It is domain.CodeNotFound where there is no definition.
+func (s *Store) DeleteAggregate(ctx context.Context, tenant domain.TenantID, category string) error {
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		gone, err := tx.Exec(ctx, "delete from aggregates a where a.tenant_id = $1 and a.category = $2", tenant, category)
+		switch {
+		case err != nil:
+			return fmt.Errorf("delete an aggregate: %w", err)
+		case gone.RowsAffected() == 0:
+			return noAggregate(category)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// Nobody uses the snapshots any more, so that removing them need not be one with removing the definition.
+	return s.deleteDefinitionSnapshots(ctx, tenant, category)
+}
+
+func scanAggregate(row pgx.CollectableRow) (domain.Aggregate, error) {
+	var aggregate domain.Aggregate
+	var definition []byte
+	var updated moment
+	if err := row.Scan(&definition, &updated); err != nil {
+		return domain.Aggregate{}, err
+	}
+	if err := decodeStrictly(definition, &aggregate); err != nil {
+		return domain.Aggregate{}, err
+	}
+	aggregate.UpdatedAt = updated.time()
+	return aggregate, nil
+}
+
+func noAggregate(category string) error {
+	return domain.Errorf(domain.CodeNotFound, "", "category %q has no aggregate definition; put one at /v1/aggregates/%s", category, category)
+}

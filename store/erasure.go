@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// eraseSlice is how many rows one statement removes: few enough that it takes no longer than a moment.
+const eraseSlice = 5000
+
+// The tables with a tenant's rows, in the order in which they are emptied.
+var (
+	logTables   = [...]string{"events", "snapshots", "stream_floors", "logs"}
+	otherTables = [...]string{"aggregates", "faults", "rebuilds", "projections", "retired_builds", "build_numbers"}
+)
+
+// EraseLog removes a tenant's keys, events and snapshots, in slices. Behind it there is nothing that a projection could
+// fold. The tenant must be deleting, else it is domain.CodeConflict. It may be repeated, and be cut off at any point.
+func (s *Store) EraseLog(ctx context.Context, tenant domain.TenantID) error {
+	if err := s.checkDeleting(ctx, tenant); err != nil {
+		return err
+	}
+	if _, err := s.system.Exec(ctx, "delete from keys k where k.tenant_id = $1", tenant); err != nil {
+		return unavailable(fmt.Errorf("erase keys: %w", err))
+	}
+	for _, table := range logTables {
+		if err := s.eraseTable(ctx, tenant, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EraseTenant removes every row of a tenant, in slices, and at last marks it deleted: its record stays, its name is free
+// again. The tenant must be deleting, else it is domain.CodeConflict; one that is deleted already is erased once more.
+// It may be repeated, and be cut off at any point. Documents are not the store's: they are to be removed before, as long
+// as the rows that say where they are are there.
+func (s *Store) EraseTenant(ctx context.Context, tenant domain.TenantID) error {
+	if err := s.EraseLog(ctx, tenant); err != nil {
+		return err
+	}
+	for _, table := range otherTables {
+		if err := s.eraseTable(ctx, tenant, table); err != nil {
+			return err
+		}
+	}
+	_, err := s.system.Exec(ctx,
+		"update tenants t set state = 'deleted', deleted_at = now() where t.tenant_id = $1 and t.state = 'deleting'", tenant)
+	if err != nil {
+		return unavailable(fmt.Errorf("mark the tenant deleted: %w", err))
+	}
+	s.keysChanged.tell(tenant)
+	s.projectionsChanged.tell(struct{}{})
+	return nil
+}
+
+func (s *Store) checkDeleting(ctx context.Context, tenant domain.TenantID) error {
+	var state domain.TenantState
+	err := s.system.QueryRow(ctx, "select t.state from tenants t where t.tenant_id = $1", tenant).Scan(&state)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return noTenant(tenant)
+	case err != nil:
+		return unavailable(fmt.Errorf("read the tenant's state: %w", err))
+	case state != domain.TenantDeleting && state != domain.TenantDeleted:
+		return domain.Errorf(domain.CodeConflict, "", "tenant %s is %s; only one that is deleting is erased", tenant, state)
+	}
+	return nil
+}
+
+// eraseTable removes a tenant's rows from a table, which is one of the names above, until none is left.
+func (s *Store) eraseTable(ctx context.Context, tenant domain.TenantID, table string) error {
+	statement := fmt.Sprintf(`
+		delete from %[1]s t where t.tenant_id = $1
+		  and t.ctid = any (array(select o.ctid from %[1]s o where o.tenant_id = $1 limit $2))`, table)
+	for {
+		var gone int64
+		err := under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
+			done, err := tx.Exec(ctx, statement, tenant, eraseSlice)
+			gone = done.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("erase %s: %w", table, err)
+		}
+		if gone == 0 {
+			return nil
+		}
+	}
+}

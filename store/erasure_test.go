@@ -1,0 +1,91 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	super := db.Pool(t, "postgres", 1)
+	gone, kept := newTenant(t, s), newTenant(t, s)
+	for _, tenant := range []domain.TenantID{gone, kept} {
+		must(t, s.CreateKey(t.Context(), newKey(tenant, "key")))
+		must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}))
+		must(t, s.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
+		id := domain.ProjectionID{Owner: tenant, Name: "same"}
+		projection, rebuild := fixture(t, s, id)
+		mine := claim(t, s, rebuild)
+		must(t, s.HoldProjection(t.Context(), mine))
+		must(t, s.SwapProjection(t.Context(), mine, time.Now()))
+		queue(t, s, projection)
+		must(t, s.PutFault(t.Context(), domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: 1}))
+		// More than two slices of events.
+		for _, statement := range []string{
+			`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
+			 select $1, n, gen_random_uuid(), 'order-1', n, 'Happened', '{}', now() from generate_series(1, 10500) n`,
+			`insert into manifold.logs (tenant_id, head) values ($1, 10500)`,
+			`insert into manifold.stream_floors (tenant_id, stream_id, version) values ($1, 'order-2', 7)`,
+		} {
+			_, err := super.Exec(t.Context(), statement, tenant)
+			must(t, err)
+		}
+	}
+	rows := func(tenant domain.TenantID) map[string]int {
+		found := map[string]int{}
+		for _, table := range []string{
+			"keys", "events", "logs", "stream_floors", "snapshots", "aggregates",
+			"projections", "rebuilds", "retired_builds", "build_numbers", "faults",
+		} {
+			var n int
+			must(t, super.QueryRow(t.Context(), "select count(*) from manifold."+table+" where tenant_id = $1", tenant).Scan(&n))
+			if n > 0 {
+				found[table] = n
+			}
+		}
+		return found
+	}
+	if before := rows(gone); len(before) != 11 {
+		t.Fatalf("the tenant has rows in %v only: the test would show nothing", before)
+	}
+
+	wantCode(t, s.EraseTenant(t.Context(), gone), domain.CodeConflict)
+	must(t, s.SetTenantState(t.Context(), gone, domain.TenantSuspended))
+	wantCode(t, s.EraseTenant(t.Context(), gone), domain.CodeConflict)
+	wantCode(t, s.EraseTenant(t.Context(), domain.NewTenantID()), domain.CodeNotFound)
+	must(t, s.SetTenantState(t.Context(), gone, domain.TenantDeleting))
+
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.EraseTenant(cut, gone); !errors.Is(err, context.Canceled) {
+		t.Fatalf("an erasure that was cut off gave %v", err)
+	}
+	must(t, s.EraseLog(t.Context(), gone))
+	if left := rows(gone); left["events"] != 0 || left["projections"] != 1 {
+		t.Fatalf("with the log erased, there is %v", left)
+	}
+	for range 2 {
+		must(t, s.EraseTenant(t.Context(), gone))
+		if left := rows(gone); len(left) != 0 {
+			t.Fatalf("left are %v", left)
+		}
+	}
+	record, err := s.Tenant(t.Context(), gone)
+	must(t, err)
+	if record.State != domain.TenantDeleted || record.DeletedAt.IsZero() {
+		t.Errorf("the record is %+v", record)
+	}
+	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: domain.NewTenantID(), Name: record.Name}))
+	if other := rows(kept); len(other) != 11 || other["events"] != 10500 {
+		t.Errorf("the other tenant has %v", other)
+	}
+	if deleting, err := s.TenantsIn(t.Context(), domain.TenantDeleting); err != nil || len(deleting) != 0 {
+		t.Errorf("still deleting: %v, %v", deleting, err)
+	}
+}

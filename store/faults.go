@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// A fault is a row of the tenant whose event it is; those of a shared projection are therefore many tenants' rows.
+
+const faultColumns = "f.tenant_id, f.owner, f.name, f.build, f.position, f.event_id, f.message, f.at"
+
+func scanFault(row pgx.CollectableRow) (domain.Fault, error) {
+	var f domain.Fault
+	err := row.Scan(&f.Tenant, &f.Owner, &f.Name, &f.Build, &f.Position, &f.EventID, &f.Message, (*moment)(&f.At))
+	return f, err
+}
+
+// PutFault keeps the event at which a build stands still for a tenant, in place of an earlier one. At is the database's
+// now.
+func (s *Store) PutFault(ctx context.Context, fault domain.Fault) error {
+	return under(ctx, s.app, fault.Tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			insert into faults as f (tenant_id, owner, name, build, position, event_id, message) values ($1, $2, $3, $4, $5, $6, $7)
+			on conflict (tenant_id, owner, name, build) do update
+			  set position = excluded.position, event_id = excluded.event_id, message = excluded.message, at = now()`,
+			fault.Tenant, fault.Owner, fault.Name, fault.Build, fault.Position, fault.EventID, fault.Message)
+		if err != nil {
+			return fmt.Errorf("keep a fault: %w", err)
+		}
+		return nil
+	})
+}
+
+// Fault returns the event at which a build stands still for a tenant; ok is false where it does not.
+func (s *Store) Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (fault domain.Fault, ok bool, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+faultColumns+` from faults f
+			where f.tenant_id = $1 and f.owner = $2 and f.name = $3 and f.build = $4`, tenant, id.Owner, id.Name, build)
+		var err error
+		fault, err = pgx.CollectExactlyOneRow(rows, scanFault)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read a fault: %w", err)
+		}
+		ok = true
+		return nil
+	})
+	return fault, ok, err
+}
+
+// Faults returns the faults of a build for all tenants, in no order.
+func (s *Store) Faults(ctx context.Context, id domain.ProjectionID, build int64) ([]domain.Fault, error) {
+	rows, _ := s.system.Query(ctx, "select "+faultColumns+` from faults f
+		where f.owner = $1 and f.name = $2 and f.build = $3 and ($4 or f.tenant_id = $1)`, id.Owner, id.Name, build, id.Shared())
+	faults, err := pgx.CollectRows(rows, scanFault)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the faults: %w", err))
+	}
+	return faults, nil
+}
+
+// DeleteFault removes one tenant's fault of a build, if it has one.
+func (s *Store) DeleteFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error {
+	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		return deleteFault(ctx, tx, tenant, id, build)
+	})
+}
+
+// DeleteFaults removes the faults of a build for all tenants, tenant by tenant.
+func (s *Store) DeleteFaults(ctx context.Context, id domain.ProjectionID, build int64) error {
+	faults, err := s.Faults(ctx, id, build)
+	if err != nil {
+		return err
+	}
+	for _, fault := range faults {
+		if err := s.DeleteFault(ctx, fault.Tenant, id, build); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteOwnFaults removes the faults of a tenant's own build, as part of a transaction under that tenant. Those of a
+// shared build are other tenants' rows, which no one transaction may touch: they go when the build is forgotten, and
+// until then nobody asks for them, since a fault is that of a build.
+func deleteOwnFaults(ctx context.Context, tx pgx.Tx, build domain.Build) error {
+	return deleteFault(ctx, tx, build.Owner, build.ProjectionID, build.Number)
+}
+
+func deleteFault(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64) error {
+	_, err := tx.Exec(ctx, "delete from faults f where f.tenant_id = $1 and f.owner = $2 and f.name = $3 and f.build = $4",
+		tenant, id.Owner, id.Name, build)
+	if err != nil {
+		return fmt.Errorf("delete a fault: %w", err)
+	}
+	return nil
+}

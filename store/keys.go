@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const keyColumns = "k.tenant_id, k.key_id, k.name, k.hash, k.scopes, k.created_at, k.revoked_at"
+
+// scanKey reads a row of keyColumns and what follows them.
+func scanKey(row pgx.CollectableRow, more ...any) (domain.APIKey, error) {
+	var key domain.APIKey
+	var hash []byte
+	into := append([]any{&key.Tenant, &key.ID, &key.Name, &hash, &key.Scopes, (*moment)(&key.CreatedAt), (*moment)(&key.RevokedAt)}, more...)
+	if err := row.Scan(into...); err != nil {
+		return domain.APIKey{}, err
+	}
+	if len(hash) != len(key.Hash) {
+		return domain.APIKey{}, fmt.Errorf("the hash of key %s has %d bytes", key.ID, len(hash))
+	}
+	copy(key.Hash[:], hash)
+	return key, nil
+}
+
+// CreateKey keeps a key; CreatedAt is now where zero. The tenant must be active or suspended, else it is
+// domain.CodeNotFound.
+func (s *Store) CreateKey(ctx context.Context, key domain.APIKey) error {
+	err := pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
+		made, err := tx.Exec(ctx, `
+			insert into keys (tenant_id, key_id, name, hash, scopes, created_at)
+			select t.tenant_id, $2, $3, $4, $5, coalesce($6, now())
+			from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended')`,
+			key.Tenant, key.ID, key.Name, key.Hash[:], key.Scopes, instant(key.CreatedAt))
+		switch {
+		case sqlState(err) == uniqueViolation:
+			return domain.Errorf(domain.CodeAlreadyExists, "id", "a key %s is there already", key.ID)
+		case err != nil:
+			return fmt.Errorf("create a key: %w", err)
+		case made.RowsAffected() == 0:
+			return noTenant(key.Tenant)
+		}
+		return notify(ctx, tx, keysChannel, key.Tenant.String())
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	s.keysChanged.tell(key.Tenant)
+	return nil
+}
+
+// Keys returns a tenant's keys in the order of their making, revoked ones too.
+func (s *Store) Keys(ctx context.Context, tenant domain.TenantID) ([]domain.APIKey, error) {
+	rows, _ := s.system.Query(ctx, "select "+keyColumns+" from keys k where k.tenant_id = $1 order by k.created_at, k.key_id", tenant)
+	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.APIKey, error) { return scanKey(row) })
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the keys: %w", err))
+	}
+	return keys, nil
+}
+
+// Key returns a key, also a revoked one, and the state that its tenant is in; domain.CodeNotFound where there is none.
+func (s *Store) Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error) {
+	var state domain.TenantState
+	rows, _ := s.system.Query(ctx, "select "+keyColumns+`, t.state
+		from keys k join tenants t on t.tenant_id = k.tenant_id where k.tenant_id = $1 and k.key_id = $2`, tenant, id)
+	key, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (domain.APIKey, error) { return scanKey(row, &state) })
+	if errors.Is(err, pgx.ErrNoRows) {
+		return domain.APIKey{}, "", noKey(id)
+	}
+	if err != nil {
+		return domain.APIKey{}, "", unavailable(fmt.Errorf("read a key: %w", err))
+	}
+	return key, state, nil
+}
+
+// RevokeKey makes a key stop working for good. Revoking it again changes nothing; one that is not there is
+// domain.CodeNotFound.
+func (s *Store) RevokeKey(ctx context.Context, tenant domain.TenantID, id domain.KeyID) error {
+	err := pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
+		found, err := tx.Exec(ctx,
+			"update keys k set revoked_at = coalesce(k.revoked_at, now()) where k.tenant_id = $1 and k.key_id = $2", tenant, id)
+		switch {
+		case err != nil:
+			return fmt.Errorf("revoke a key: %w", err)
+		case found.RowsAffected() == 0:
+			return noKey(id)
+		}
+		return notify(ctx, tx, keysChannel, tenant.String())
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	s.keysChanged.tell(tenant)
+	return nil
+}
+
+func noKey(id domain.KeyID) error {
+	return domain.Errorf(domain.CodeNotFound, "", "there is no key %s", id)
+}

@@ -1,0 +1,212 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Shared projections are rows of domain.Everyone, whose setting no tenant's key ever brings about.
+//
+// Whoever locks several rows locks the projection's first and a rebuild's then, so that no two wait for one another.
+
+const projectionColumns = "p.tenant_id, p.name, p.definition, p.build, p.revision, p.held_by::text, p.created_at, p.updated_at"
+
+func scanProjection(row pgx.CollectableRow) (domain.Projection, error) {
+	var p domain.Projection
+	var definition []byte
+	err := row.Scan(&p.Owner, &p.Name, &definition, &p.Build, &p.Revision, (*nullText)(&p.HeldBy),
+		(*moment)(&p.CreatedAt), (*moment)(&p.UpdatedAt))
+	if err != nil {
+		return domain.Projection{}, err
+	}
+	return p, decodeStrictly(definition, &p.Definition)
+}
+
+// CreateProjection makes a projection with its first build, whose number NextBuild has given. Revision and times are the
+// database's. A name that the owner has already is domain.CodeAlreadyExists.
+func (s *Store) CreateProjection(ctx context.Context, projection domain.Projection) error {
+	definition, err := json.Marshal(projection.Definition)
+	if err != nil {
+		return fmt.Errorf("write the projection's definition: %w", err)
+	}
+	return s.changeProjection(ctx, projection.ProjectionID, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "insert into projections (tenant_id, name, definition, build) values ($1, $2, $3, $4)",
+			projection.Owner, projection.Name, definition, projection.Build)
+		switch {
+		case sqlState(err) == uniqueViolation:
+			return domain.Errorf(domain.CodeAlreadyExists, "name", "a projection named %q is there already", projection.Name)
+		case err != nil:
+			return fmt.Errorf("create a projection: %w", err)
+		}
+		return nil
+	})
+}
+
+// Projection returns a projection; domain.CodeNotFound where there is none.
+func (s *Store) Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error) {
+	var projection domain.Projection
+	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+projectionColumns+" from projections p where p.tenant_id = $1 and p.name = $2", id.Owner, id.Name)
+		var err error
+		projection, err = pgx.CollectExactlyOneRow(rows, scanProjection)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noProjection(id)
+		}
+		if err != nil {
+			return fmt.Errorf("read a projection: %w", err)
+		}
+		return nil
+	})
+	return projection, err
+}
+
+// Projections returns an owner's projections, ordered by name.
+func (s *Store) Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error) {
+	var projections []domain.Projection
+	err := under(ctx, s.app, owner, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+projectionColumns+" from projections p where p.tenant_id = $1 order by p.name", owner)
+		var err error
+		if projections, err = pgx.CollectRows(rows, scanProjection); err != nil {
+			return fmt.Errorf("list the projections: %w", err)
+		}
+		return nil
+	})
+	return projections, err
+}
+
+// changeOverlap is how long a change may have been under way before others see it. UpdatedAt is when its transaction
+// began, so that a list of changes reaches back that far behind the newest one seen.
+const changeOverlap = 10 * time.Second
+
+// AllProjections returns the projections of all owners that were changed after since, the greatest UpdatedAt that the
+// caller has seen; all where it is zero. What was changed shortly before since may come again. Removed projections are
+// in no answer.
+func (s *Store) AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error) {
+	if !since.IsZero() {
+		since = since.Add(-changeOverlap)
+	}
+	rows, _ := s.system.Query(ctx, "select "+projectionColumns+" from projections p where p.updated_at > $1", since)
+	projections, err := pgx.CollectRows(rows, scanProjection)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list all projections: %w", err))
+	}
+	return projections, nil
+}
+
+// NextBuild takes the owner's next build number: above all that were ever taken.
+func (s *Store) NextBuild(ctx context.Context, owner domain.TenantID) (int64, error) {
+	var number int64
+	err := under(ctx, s.app, owner, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			insert into build_numbers as b (tenant_id, last) values ($1, 1)
+			on conflict (tenant_id) do update set last = b.last + 1 returning b.last`, owner).Scan(&number)
+		if err != nil {
+			return fmt.Errorf("take a build number: %w", err)
+		}
+		return nil
+	})
+	return number, err
+}
+
+// DeleteProjection removes a projection, retires its live build, and cancels a rebuild that is under way, whose worker
+// finds out with its next save. The builds may be dropped at dropAt. domain.CodeNotFound where there is none.
+func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time) error {
+	return s.changeProjection(ctx, id, func(tx pgx.Tx) error {
+		live, err := lockProjection(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		rows, _ := tx.Query(ctx, `
+			update rebuilds r set state = 'cancelled', cancel = true, worker = null, ended_at = now(), updated_at = now()
+			where r.tenant_id = $1 and r.name = $2 and `+running+`
+			returning r.build, coalesce(r.definition->>'database', '')`, id.Owner, id.Name)
+		begun, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Build, error) {
+			build := domain.Build{ProjectionID: id}
+			return build, row.Scan(&build.Number, &build.Database)
+		})
+		if err != nil {
+			return fmt.Errorf("cancel the projection's rebuild: %w", err)
+		}
+		for _, build := range append(begun, live) {
+			if err := retire(ctx, tx, build, dropAt); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, "delete from projections p where p.tenant_id = $1 and p.name = $2", id.Owner, id.Name); err != nil {
+			return fmt.Errorf("delete a projection: %w", err)
+		}
+		return deleteOwnFaults(ctx, tx, live)
+	})
+}
+
+// ResetProjection makes an empty build live at once, which follows from position 0, and retires the old one. The number
+// is one that NextBuild has given. While a rebuild is under way it is domain.CodeRebuildRunning.
+func (s *Store) ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error {
+	return s.changeProjection(ctx, id, func(tx pgx.Tx) error {
+		live, err := lockProjection(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		var busy bool
+		err = tx.QueryRow(ctx, "select exists (select from rebuilds r where r.tenant_id = $1 and r.name = $2 and "+running+")",
+			id.Owner, id.Name).Scan(&busy)
+		switch {
+		case err != nil:
+			return fmt.Errorf("look for a rebuild of the projection: %w", err)
+		case busy:
+			return rebuildRunning(id)
+		}
+		_, err = tx.Exec(ctx, `
+			update projections p set build = $3, revision = p.revision + 1, updated_at = now()
+			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, build)
+		if err != nil {
+			return fmt.Errorf("reset a projection: %w", err)
+		}
+		if err := retire(ctx, tx, live, dropAt); err != nil {
+			return err
+		}
+		return deleteOwnFaults(ctx, tx, live)
+	})
+}
+
+// changeProjection runs do in a transaction under the projection's owner, and tells every process when it is through.
+func (s *Store) changeProjection(ctx context.Context, id domain.ProjectionID, do func(pgx.Tx) error) error {
+	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
+		if err := do(tx); err != nil {
+			return err
+		}
+		return notify(ctx, tx, projectionsChannel, "")
+	})
+	if err != nil {
+		return err
+	}
+	s.projectionsChanged.tell(struct{}{})
+	return nil
+}
+
+// lockProjection locks a projection's row and returns the live build, without its indexes; domain.CodeNotFound where
+// there is none.
+func lockProjection(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) (domain.Build, error) {
+	live := domain.Build{ProjectionID: id}
+	err := tx.QueryRow(ctx, `
+		select p.build, coalesce(p.definition->>'database', '') from projections p
+		where p.tenant_id = $1 and p.name = $2 for update`, id.Owner, id.Name).Scan(&live.Number, &live.Database)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return domain.Build{}, noProjection(id)
+	case err != nil:
+		return domain.Build{}, fmt.Errorf("lock a projection: %w", err)
+	}
+	return live, nil
+}
+
+func noProjection(id domain.ProjectionID) error {
+	return domain.Errorf(domain.CodeNotFound, "", "there is no projection %q", id.Name)
+}

@@ -1,0 +1,476 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/store"
+)
+
+// fixture makes a projection with a queued rebuild, and returns both.
+func fixture(t *testing.T, s *store.Store, id domain.ProjectionID) (domain.Projection, domain.Rebuild) {
+	t.Helper()
+	definition := domain.Definition{
+		Name: id.Name, Database: "default", Source: domain.Source{Categories: []string{"order"}},
+		Initial: json.RawMessage(`{"n": 0}`), On: map[string]string{"*": "doc"}, Mode: domain.ModeAsync, OnError: domain.OnErrorStop,
+	}
+	build, err := s.NextBuild(t.Context(), id.Owner)
+	must(t, err)
+	must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: definition, Build: build}))
+	projection, err := s.Projection(t.Context(), id)
+	must(t, err)
+	return projection, queue(t, s, projection)
+}
+
+func queue(t *testing.T, s *store.Store, projection domain.Projection) domain.Rebuild {
+	t.Helper()
+	build, err := s.NextBuild(t.Context(), projection.Owner)
+	must(t, err)
+	definition := projection.Definition
+	definition.On = map[string]string{"*": fmt.Sprintf("doc + %d", build)}
+	rebuild := domain.Rebuild{ProjectionID: projection.ProjectionID, ID: domain.NewRebuildID(), Build: build, Definition: definition}
+	must(t, s.CreateRebuild(t.Context(), rebuild))
+	rebuild, err = s.Rebuild(t.Context(), projection.ProjectionID, rebuild.ID)
+	must(t, err)
+	return rebuild
+}
+
+// worker returns the name of a worker: a UUID.
+func worker() string { return domain.NewRebuildID().String() }
+
+// claim makes a new worker the rebuild's and brings it to validating.
+func claim(t *testing.T, s *store.Store, rebuild domain.Rebuild) domain.Rebuild {
+	t.Helper()
+	mine, ok, err := s.ClaimRebuild(t.Context(), rebuild.ProjectionID, rebuild.ID, worker(), time.Hour)
+	must(t, err)
+	if !ok {
+		t.Fatal("the rebuild cannot be claimed")
+	}
+	mine.State = domain.RebuildValidating
+	_, err = s.SaveRebuild(t.Context(), mine)
+	must(t, err)
+	return mine
+}
+
+func owners(t *testing.T, s *store.Store) map[string]domain.TenantID {
+	return map[string]domain.TenantID{"shared": domain.Everyone, "own": newTenant(t, s)}
+}
+
+func TestProjectionNamesAreUniqueForTheirOwner(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	for _, owner := range owners(t, s) {
+		const attempts = 8
+		var won atomic.Int32
+		var wg sync.WaitGroup
+		for range attempts {
+			wg.Go(func() {
+				build, err := s.NextBuild(t.Context(), owner)
+				if err == nil {
+					err = s.CreateProjection(t.Context(), domain.Projection{ProjectionID: domain.ProjectionID{Owner: owner, Name: "same"}, Build: build})
+				}
+				switch {
+				case err == nil:
+					won.Add(1)
+				case codeOf(err) != domain.CodeAlreadyExists:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if won.Load() != 1 {
+			t.Errorf("%d of %d attempts made the projection", won.Load(), attempts)
+		}
+	}
+}
+
+func TestProjectionsAreTheirOwners(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	mine, other := newTenant(t, s), newTenant(t, s)
+	for _, owner := range []domain.TenantID{mine, other, domain.Everyone} {
+		made, _ := fixture(t, s, domain.ProjectionID{Owner: owner, Name: "same"})
+		if made.Revision != 1 || made.Definition.Initial == nil || made.Definition.Source.Categories[0] != "order" || made.UpdatedAt.IsZero() || made.HeldBy != "" {
+			t.Fatalf("made %+v", made)
+		}
+	}
+	must(t, s.ResetProjection(t.Context(), ended(t, s, domain.ProjectionID{Owner: other, Name: "same"}), 77, time.Now()))
+	for owner, build := range map[domain.TenantID]int64{mine: 1, other: 77, domain.Everyone: 1} {
+		list, err := s.Projections(t.Context(), owner)
+		must(t, err)
+		if len(list) != 1 || list[0].Owner != owner || list[0].Build != build {
+			t.Errorf("%s has %+v", owner, list)
+		}
+	}
+	must(t, s.DeleteProjection(t.Context(), domain.ProjectionID{Owner: mine, Name: "same"}, time.Now()))
+	_, err := s.Projection(t.Context(), domain.ProjectionID{Owner: mine, Name: "same"})
+	wantCode(t, err, domain.CodeNotFound)
+	all, err := s.AllProjections(t.Context(), time.Time{})
+	must(t, err)
+	if len(all) != 2 {
+		t.Errorf("all are %+v", all)
+	}
+	since, err := s.AllProjections(t.Context(), all[0].UpdatedAt.Add(time.Hour))
+	must(t, err)
+	if len(since) != 0 {
+		t.Errorf("changed in the future: %+v", since)
+	}
+}
+
+// ended cancels the projection's running rebuild and returns the projection's id.
+func ended(t *testing.T, s *store.Store, id domain.ProjectionID) domain.ProjectionID {
+	t.Helper()
+	rebuilds, err := s.Rebuilds(t.Context(), id)
+	must(t, err)
+	last := rebuilds[0]
+	last.State = domain.RebuildCancelled
+	must(t, s.EndRebuild(t.Context(), last, time.Now()))
+	return id
+}
+
+func TestBuildNumbersAreNeverTakenTwice(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	owner := newTenant(t, s)
+	const takers, each = 6, 10
+	numbers := make([]int64, takers*each)
+	var wg sync.WaitGroup
+	for i := range takers {
+		wg.Go(func() {
+			for j := range each {
+				var err error
+				if numbers[i*each+j], err = s.NextBuild(t.Context(), owner); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(numbers)
+	for i, number := range numbers {
+		if number != int64(i+1) {
+			t.Fatalf("the numbers taken are %v", numbers)
+		}
+	}
+}
+
+func TestOneRebuildAtATime(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	for name, owner := range owners(t, s) {
+		t.Run(name, func(t *testing.T) {
+			id := domain.ProjectionID{Owner: owner, Name: "same"}
+			projection, first := fixture(t, s, id)
+			second := domain.Rebuild{ProjectionID: id, ID: domain.NewRebuildID(), Build: 50, Definition: projection.Definition}
+			wantCode(t, s.CreateRebuild(t.Context(), second), domain.CodeRebuildRunning)
+			wantCode(t, s.ResetProjection(t.Context(), id, 51, time.Now()), domain.CodeRebuildRunning)
+			mine := claim(t, s, first)
+			mine.State = domain.RebuildFailed
+			mine.Error = "it did not work"
+			must(t, s.EndRebuild(t.Context(), mine, time.Now()))
+			wantCode(t, s.EndRebuild(t.Context(), mine, time.Now()), domain.CodeConflict)
+			must(t, s.CreateRebuild(t.Context(), second))
+			list, err := s.Rebuilds(t.Context(), id)
+			must(t, err)
+			if len(list) != 2 || list[0].ID != second.ID || list[1].State != domain.RebuildFailed || list[1].Error != "it did not work" || list[1].EndedAt.IsZero() {
+				t.Errorf("the rebuilds are %+v", list)
+			}
+			wantCode(t, s.CreateRebuild(t.Context(), domain.Rebuild{ProjectionID: domain.ProjectionID{Owner: owner, Name: "none"}, ID: domain.NewRebuildID()}), domain.CodeNotFound)
+		})
+	}
+	running, err := s.RunningRebuilds(t.Context())
+	must(t, err)
+	if len(running) != 2 {
+		t.Errorf("running are %+v", running)
+	}
+}
+
+func TestOneClaimWins(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	for _, owner := range owners(t, s) {
+		_, rebuild := fixture(t, s, domain.ProjectionID{Owner: owner, Name: "same"})
+		// Twice: of a rebuild that nobody has, and of one whose worker counts as dead at once.
+		for _, stale := range []time.Duration{time.Hour, time.Minute} {
+			if stale == time.Minute {
+				super := db.Pool(t, "postgres", 1)
+				_, err := super.Exec(t.Context(), "update manifold.rebuilds set alive_at = now() - interval '2 minutes'")
+				must(t, err)
+			}
+			var won atomic.Int32
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					me := worker()
+					mine, ok, err := s.ClaimRebuild(t.Context(), rebuild.ProjectionID, rebuild.ID, me, stale)
+					if err != nil {
+						t.Error(err)
+					}
+					if ok {
+						won.Add(1)
+						if mine.Worker != me || mine.State != domain.RebuildBuilding || mine.StartedAt.IsZero() {
+							t.Errorf("claimed %+v", mine)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if won.Load() != 1 {
+				t.Errorf("%d claims won", won.Load())
+			}
+		}
+	}
+}
+
+func TestAStaleWorkerChangesNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	for name, owner := range owners(t, s) {
+		t.Run(name, func(t *testing.T) {
+			id := domain.ProjectionID{Owner: owner, Name: "same"}
+			before, rebuild := fixture(t, s, id)
+			stale := claim(t, s, rebuild)
+			must(t, s.HoldProjection(t.Context(), stale))
+			fresh, ok, err := s.ClaimRebuild(t.Context(), id, rebuild.ID, worker(), -time.Second)
+			must(t, err)
+			if !ok {
+				t.Fatal("a worker that counts as dead was not taken over")
+			}
+			_, err = s.SaveRebuild(t.Context(), stale)
+			wantCode(t, err, domain.CodeConflict)
+			wantCode(t, s.HoldProjection(t.Context(), stale), domain.CodeConflict)
+			wantCode(t, s.ReleaseProjection(t.Context(), stale), domain.CodeConflict)
+			wantCode(t, s.SwapProjection(t.Context(), stale, time.Now()), domain.CodeConflict)
+			ending := stale
+			ending.State = domain.RebuildFailed
+			wantCode(t, s.EndRebuild(t.Context(), ending, time.Now()), domain.CodeConflict)
+			must(t, s.ReleaseRebuild(t.Context(), stale))
+			after, err := s.Projection(t.Context(), id)
+			must(t, err)
+			if after.Build != before.Build || after.HeldBy != rebuild.ID.String() {
+				t.Errorf("the projection is %+v", after)
+			}
+			if _, err := s.SaveRebuild(t.Context(), fresh); err != nil {
+				t.Errorf("the worker that took over: %v", err)
+			}
+			must(t, s.SwapProjection(t.Context(), fresh, time.Now()))
+			wantCode(t, s.SwapProjection(t.Context(), fresh, time.Now()), domain.CodeConflict)
+		})
+	}
+}
+
+func TestSwapIsOneStep(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	tenant := newTenant(t, s)
+	for _, owner := range []domain.TenantID{domain.Everyone, tenant} {
+		id := domain.ProjectionID{Owner: owner, Name: "same"}
+		before, rebuild := fixture(t, s, id)
+		fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: before.Build, Position: 4, EventID: domain.NewEventID(), Message: "no"}
+		must(t, s.PutFault(t.Context(), fault))
+		mine := claim(t, s, rebuild)
+
+		// Not held: nothing of the swap happens, the rebuild's end included.
+		wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeConflict)
+		if got, err := s.Rebuild(t.Context(), id, rebuild.ID); err != nil || got.State != domain.RebuildValidating {
+			t.Fatalf("after a swap that failed the rebuild is %+v, %v", got, err)
+		}
+		must(t, s.HoldProjection(t.Context(), mine))
+		must(t, s.ReleaseProjection(t.Context(), mine))
+		wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeConflict)
+		must(t, s.HoldProjection(t.Context(), mine))
+		must(t, s.HoldProjection(t.Context(), mine))
+
+		// A reader sees the old build with the old definition or the new one with the new.
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				got, err := s.Projection(t.Context(), id)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				old := got.Build == before.Build && got.Definition.On["*"] == "doc" && got.HeldBy != ""
+				fresh := got.Build == rebuild.Build && got.Definition.On["*"] == rebuild.Definition.On["*"] && got.HeldBy == ""
+				if !old && !fresh {
+					t.Errorf("a reader saw %+v", got)
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+		mine.Documents, mine.LiveBefore, mine.EventsDone, mine.EventsTotal = 3, 2, 10, 10
+		dropAt := time.Now().Add(-time.Minute)
+		must(t, s.SwapProjection(t.Context(), mine, dropAt))
+		close(stop)
+		wg.Wait()
+
+		swapped, err := s.Rebuild(t.Context(), id, rebuild.ID)
+		must(t, err)
+		if swapped.State != domain.RebuildSwapped || swapped.EndedAt.IsZero() || swapped.Documents != 3 || swapped.LiveBefore != 2 || swapped.EventsDone != 10 || swapped.Worker != "" {
+			t.Errorf("the rebuild is %+v", swapped)
+		}
+		retired, err := s.RetiredBuilds(t.Context(), time.Now())
+		must(t, err)
+		if len(retired) != 1 || retired[0].Number != before.Build || retired[0].Database != "default" || retired[0].ProjectionID != id {
+			t.Fatalf("retired are %+v", retired)
+		}
+		if none, err := s.RetiredBuilds(t.Context(), dropAt.Add(-time.Minute)); err != nil || len(none) != 0 {
+			t.Errorf("to drop before their time: %+v, %v", none, err)
+		}
+		builds, err := s.Builds(t.Context(), owner)
+		must(t, err)
+		if len(builds) != 2 {
+			t.Errorf("builds with documents: %+v", builds)
+		}
+		must(t, s.ForgetBuild(t.Context(), retired[0].Build))
+		must(t, s.ForgetBuild(t.Context(), retired[0].Build))
+		if _, there, err := s.Fault(t.Context(), tenant, id, before.Build); err != nil || there {
+			t.Errorf("the old build's fault is there: %v, %v", there, err)
+		}
+		if builds, err = s.Builds(t.Context(), owner); err != nil || len(builds) != 1 || builds[0].Number != rebuild.Build {
+			t.Errorf("builds with documents: %+v, %v", builds, err)
+		}
+	}
+}
+
+func TestCancelledRebuildDoesNotSwap(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	id := domain.ProjectionID{Owner: newTenant(t, s), Name: "same"}
+	before, rebuild := fixture(t, s, id)
+	mine := claim(t, s, rebuild)
+	must(t, s.HoldProjection(t.Context(), mine))
+	must(t, s.CancelRebuild(t.Context(), id, rebuild.ID))
+	wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeConflict)
+	cancel, err := s.SaveRebuild(t.Context(), mine)
+	must(t, err)
+	if !cancel {
+		t.Fatal("the worker was not told")
+	}
+	mine.State = domain.RebuildCancelled
+	must(t, s.EndRebuild(t.Context(), mine, time.Now()))
+	after, err := s.Projection(t.Context(), id)
+	must(t, err)
+	if after.Build != before.Build || after.HeldBy != "" {
+		t.Errorf("the projection is %+v", after)
+	}
+	retired, err := s.RetiredBuilds(t.Context(), time.Now().Add(time.Minute))
+	must(t, err)
+	if len(retired) != 1 || retired[0].Number != rebuild.Build {
+		t.Errorf("retired are %+v", retired)
+	}
+	wantCode(t, s.CancelRebuild(t.Context(), id, rebuild.ID), domain.CodeConflict)
+	wantCode(t, s.CancelRebuild(t.Context(), id, domain.NewRebuildID()), domain.CodeNotFound)
+	if _, ok, err := s.ClaimRebuild(t.Context(), id, rebuild.ID, worker(), -time.Second); err != nil || ok {
+		t.Errorf("an ended rebuild was claimed: %v, %v", ok, err)
+	}
+}
+
+func TestDeletingAProjectionEndsItsRebuild(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	for name, owner := range owners(t, s) {
+		t.Run(name, func(t *testing.T) {
+			id := domain.ProjectionID{Owner: owner, Name: "same"}
+			_, rebuild := fixture(t, s, id)
+			mine := claim(t, s, rebuild)
+			must(t, s.HoldProjection(t.Context(), mine))
+			must(t, s.DeleteProjection(t.Context(), id, time.Now()))
+			wantCode(t, s.DeleteProjection(t.Context(), id, time.Now()), domain.CodeNotFound)
+			_, err := s.SaveRebuild(t.Context(), mine)
+			wantCode(t, err, domain.CodeConflict)
+			wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeNotFound)
+			builds, err := s.Builds(t.Context(), owner)
+			must(t, err)
+			if len(builds) != 2 {
+				t.Errorf("still to be dropped: %+v", builds)
+			}
+			got, err := s.Rebuild(t.Context(), id, rebuild.ID)
+			must(t, err)
+			if got.State != domain.RebuildCancelled {
+				t.Errorf("the rebuild is %+v", got)
+			}
+			// The name is free, and the numbers go on.
+			again, _ := fixture(t, s, id)
+			if again.Build <= rebuild.Build {
+				t.Errorf("build %d was used before", again.Build)
+			}
+		})
+	}
+}
+
+func TestFaultsAreTheirTenants(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	shared := domain.ProjectionID{Owner: domain.Everyone, Name: "same"}
+	tenants := []domain.TenantID{newTenant(t, s), newTenant(t, s)}
+	for i, tenant := range tenants {
+		for _, id := range []domain.ProjectionID{shared, {Owner: tenant, Name: "same"}} {
+			fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: int64(i), EventID: domain.NewEventID(), Message: "first"}
+			must(t, s.PutFault(t.Context(), fault))
+			fault.Message = id.Owner.String()
+			must(t, s.PutFault(t.Context(), fault))
+			got, ok, err := s.Fault(t.Context(), tenant, id, 1)
+			must(t, err)
+			if !ok || got.Position != int64(i) || got.Message != id.Owner.String() || got.EventID != fault.EventID || got.At.IsZero() {
+				t.Errorf("got %+v, %v", got, ok)
+			}
+			if _, ok, err := s.Fault(t.Context(), tenant, id, 2); err != nil || ok {
+				t.Errorf("another build's fault: %v, %v", ok, err)
+			}
+		}
+	}
+	all, err := s.Faults(t.Context(), shared, 1)
+	must(t, err)
+	own, err := s.Faults(t.Context(), domain.ProjectionID{Owner: tenants[0], Name: "same"}, 1)
+	must(t, err)
+	if len(all) != 2 || len(own) != 1 {
+		t.Errorf("faults: %+v and %+v", all, own)
+	}
+	must(t, s.DeleteFault(t.Context(), tenants[0], shared, 1))
+	if all, err = s.Faults(t.Context(), shared, 1); err != nil || len(all) != 1 || all[0].Tenant != tenants[1] {
+		t.Errorf("faults: %+v, %v", all, err)
+	}
+	must(t, s.DeleteFaults(t.Context(), shared, 1))
+	if all, err = s.Faults(t.Context(), shared, 1); err != nil || len(all) != 0 {
+		t.Errorf("faults: %+v, %v", all, err)
+	}
+	if _, ok, err := s.Fault(t.Context(), tenants[0], domain.ProjectionID{Owner: tenants[0], Name: "same"}, 1); err != nil || !ok {
+		t.Errorf("the tenant's own projection has lost its fault: %v, %v", ok, err)
+	}
+}
+
+func TestProjectionChangesReachEveryProcess(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	far := openAgain(t, db)
+	ctx, cancel := context.WithCancel(t.Context())
+	heard := make(chan struct{}, 1000)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := far.ListenProjections(ctx, func() { heard <- struct{}{} }); err != nil {
+			t.Error(err)
+		}
+	})
+	receive(t, heard, "the first call")
+	id := domain.ProjectionID{Owner: newTenant(t, s), Name: "same"}
+	_, rebuild := fixture(t, s, id)
+	receive(t, heard, "a new projection")
+	receive(t, heard, "a new rebuild")
+	must(t, s.CancelRebuild(t.Context(), id, rebuild.ID))
+	receive(t, heard, "a cancelled rebuild")
+	cancel()
+	wg.Wait()
+}

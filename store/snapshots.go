@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const snapshotColumns = "s.stream_id, s.version, s.tag, s.state, s.taken_at"
+
+func scanSnapshot(row pgx.CollectableRow) (domain.Snapshot, error) {
+	var snapshot domain.Snapshot
+	var state []byte
+	err := row.Scan(&snapshot.Stream, &snapshot.Version, &snapshot.Tag, &state, (*moment)(&snapshot.TakenAt))
+	snapshot.State = state
+	return snapshot, err
+}
+
+// PutSnapshot keeps a snapshot, in place of one with the same stream, tag and version. Of the stream's snapshots with
+// the same tag the newest domain.SnapshotsKept stay, and with a definition's tag (domain.IsDefinitionTag) those with
+// another definition's tag fall away: the definition has changed. TakenAt is the database's now.
+func (s *Store) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error {
+	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			insert into snapshots as s (tenant_id, stream_id, tag, version, state) values ($1, $2, $3, $4, $5)
+			on conflict (tenant_id, stream_id, tag, version) do update set state = excluded.state, taken_at = now()`,
+			tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, []byte(snapshot.State))
+		if err != nil {
+			return fmt.Errorf("keep a snapshot: %w", err)
+		}
+		_, err = tx.Exec(ctx, `
+			delete from snapshots s
+			where s.tenant_id = $1 and s.stream_id = $2
+			  and (s.tag = $3 and s.version <= (
+			         select o.version from snapshots o where o.tenant_id = $1 and o.stream_id = $2 and o.tag = $3
+			         order by o.version desc offset $4 limit 1)
+			    or $5 and s.tag like 'def:%' and s.tag <> $3)`,
+			tenant, snapshot.Stream, snapshot.Tag, domain.SnapshotsKept, domain.IsDefinitionTag(snapshot.Tag))
+		if err != nil {
+			return fmt.Errorf("remove older snapshots: %w", err)
+		}
+		return nil
+	})
+}
+
+// Snapshot returns the newest snapshot of a stream with a tag and, where atMost is not 0, a version up to it; ok is
+// false where there is none.
+func (s *Store) Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64) (snapshot domain.Snapshot, ok bool, err error) {
+	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
+		where s.tenant_id = $1 and s.stream_id = $2 and s.tag = $3 and ($4 = 0 or s.version <= $4)
+		order by s.version desc limit 1`, tenant, stream, tag, atMost)
+}
+
+// LatestSnapshot returns the newest snapshot of a stream, whatever made it; of several at one version the one that was
+// taken last. ok is false where there is none.
+func (s *Store) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (snapshot domain.Snapshot, ok bool, err error) {
+	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
+		where s.tenant_id = $1 and s.stream_id = $2 order by s.version desc, s.taken_at desc limit 1`, tenant, stream)
+}
+
+func (s *Store) snapshot(ctx context.Context, tenant domain.TenantID, query string, args ...any) (snapshot domain.Snapshot, ok bool, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, query, args...)
+		var err error
+		snapshot, err = pgx.CollectExactlyOneRow(rows, scanSnapshot)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read a snapshot: %w", err)
+		}
+		ok = true
+		return nil
+	})
+	return snapshot, ok, err
+}
+
+// unsnapshottedSlice is how many events one call of UnsnapshottedStreams looks at.
+const unsnapshottedSlice = 5000
+
+// UnsnapshottedStreams looks at the next few thousand events of a category in the positions (after, upTo], and returns
+// the streams among them whose newest snapshot with the tag lies at least behind events back, or that have none and at
+// least so many events. Seen is the position up to which it has looked: the next call's after; it is upTo when all is
+// seen. A stream may come in several calls.
+func (s *Store) UnsnapshottedStreams(ctx context.Context, tenant domain.TenantID, category, tag string, behind, after, upTo int64) (streams []string, seen int64, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		var last *int64
+		err := tx.QueryRow(ctx, `
+			with slice as materialized (
+			  select e.stream_id, e.stream_version, e.position from events e
+			  where e.tenant_id = $1 and e.category = $2 and e.position > $3 and e.position <= $4
+			  order by e.position limit $5
+			), moved as (
+			  select m.stream_id, max(m.stream_version) as version from slice m group by m.stream_id
+			)
+			select
+			  (select case when count(*) = $5 then max(m.position) end from slice m),
+			  (select coalesce(array_agg(m.stream_id order by m.stream_id), '{}') from moved m
+			   where m.version - $7 >= coalesce((
+			     select max(s.version) from snapshots s where s.tenant_id = $1 and s.stream_id = m.stream_id and s.tag = $6), 0))`,
+			tenant, category, after, upTo, unsnapshottedSlice, tag, behind).Scan(&last, &streams)
+		if err != nil {
+			return fmt.Errorf("look for streams without a snapshot: %w", err)
+		}
+		seen = upTo
+		if last != nil {
+			seen = *last
+		}
+		return nil
+	})
+	return streams, seen, err
+}
+
+// deleteDefinitionSnapshots removes what definitions folded for a category's streams, in slices.
+func (s *Store) deleteDefinitionSnapshots(ctx context.Context, tenant domain.TenantID, category string) error {
+	for {
+		var gone int64
+		err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+			// A category ends before the first dash, and "." is the byte behind it.
+			done, err := tx.Exec(ctx, `
+				delete from snapshots s where s.tenant_id = $1 and s.ctid = any (array(
+				  select o.ctid from snapshots o
+				  where o.tenant_id = $1 and o.stream_id >= $2 || '-' and o.stream_id < $2 || '.' and o.tag like 'def:%'
+				  limit $3))`, tenant, category, eraseSlice)
+			gone = done.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("remove a category's snapshots: %w", err)
+		}
+		if gone == 0 {
+			return nil
+		}
+	}
+}

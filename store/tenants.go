@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const tenantColumns = "t.tenant_id, t.name, t.state, t.created_at, t.deleted_at"
+
+// scanTenant reads a row of tenantColumns.
+func scanTenant(row pgx.CollectableRow) (domain.Tenant, error) {
+	var tenant domain.Tenant
+	err := row.Scan(&tenant.ID, &tenant.Name, &tenant.State, (*moment)(&tenant.CreatedAt), (*moment)(&tenant.DeletedAt))
+	return tenant, err
+}
+
+// CreateTenant makes a tenant; State is active where empty, CreatedAt now where zero. A name that another tenant has,
+// unless that one is deleted, is domain.CodeAlreadyExists, and so is an id that was ever used.
+func (s *Store) CreateTenant(ctx context.Context, tenant domain.Tenant) error {
+	if tenant.ID == domain.Everyone {
+		return domain.Errorf(domain.CodeInvalidRequest, "id", "the nil UUID is no tenant's id")
+	}
+	if tenant.State == "" {
+		tenant.State = domain.TenantActive
+	}
+	_, err := s.system.Exec(ctx, `
+		insert into tenants (tenant_id, name, state, created_at)
+		values ($1, $2, $3, coalesce($4, now()))`,
+		tenant.ID, tenant.Name, tenant.State, instant(tenant.CreatedAt))
+	switch {
+	case sqlState(err) == uniqueViolation:
+		return domain.Errorf(domain.CodeAlreadyExists, "name", "a tenant named %q, or with this id, is there already", tenant.Name)
+	case err != nil:
+		return unavailable(fmt.Errorf("create a tenant: %w", err))
+	}
+	return nil
+}
+
+// Tenant returns a tenant, also a deleted one; domain.CodeNotFound where there never was one of this id.
+func (s *Store) Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant, error) {
+	rows, _ := s.system.Query(ctx, "select "+tenantColumns+" from tenants t where t.tenant_id = $1", id)
+	tenant, err := pgx.CollectExactlyOneRow(rows, scanTenant)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return domain.Tenant{}, noTenant(id)
+	}
+	if err != nil {
+		return domain.Tenant{}, unavailable(fmt.Errorf("read a tenant: %w", err))
+	}
+	return tenant, nil
+}
+
+// Tenants returns at most limit tenants with ids above after, in the order of their ids, which is about that of their
+// making; deleted ones too.
+func (s *Store) Tenants(ctx context.Context, after domain.TenantID, limit int) ([]domain.Tenant, error) {
+	rows, _ := s.system.Query(ctx,
+		"select "+tenantColumns+" from tenants t where t.tenant_id > $1 order by t.tenant_id limit $2", after, limit)
+	tenants, err := pgx.CollectRows(rows, scanTenant)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the tenants: %w", err))
+	}
+	return tenants, nil
+}
+
+// TenantsIn returns all tenants in a state. It is meant for states that few are in.
+func (s *Store) TenantsIn(ctx context.Context, state domain.TenantState) ([]domain.Tenant, error) {
+	rows, _ := s.system.Query(ctx,
+		"select "+tenantColumns+" from tenants t where t.state = $1 order by t.tenant_id", state)
+	tenants, err := pgx.CollectRows(rows, scanTenant)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the tenants that are %s: %w", state, err))
+	}
+	return tenants, nil
+}
+
+// SetTenantState makes a tenant active, suspended or deleting. There is no way back from deleting: leaving it is
+// domain.CodeConflict. Setting the state that the tenant has already does nothing.
+func (s *Store) SetTenantState(ctx context.Context, id domain.TenantID, state domain.TenantState) error {
+	switch state {
+	case domain.TenantActive, domain.TenantSuspended, domain.TenantDeleting:
+	default:
+		return domain.Errorf(domain.CodeInvalidRequest, "state", "%q cannot be set; use active, suspended or deleting", state)
+	}
+	err := pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
+		var before domain.TenantState
+		err := tx.QueryRow(ctx, "select t.state from tenants t where t.tenant_id = $1 for update", id).Scan(&before)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return noTenant(id)
+		case err != nil:
+			return fmt.Errorf("lock a tenant: %w", err)
+		case before == state:
+			return nil
+		case before == domain.TenantDeleting || before == domain.TenantDeleted:
+			return domain.Errorf(domain.CodeConflict, "state", "tenant %s is %s, and cannot be %s any more", id, before, state)
+		}
+		if _, err := tx.Exec(ctx, "update tenants t set state = $2 where t.tenant_id = $1", id, state); err != nil {
+			return fmt.Errorf("set a tenant's state: %w", err)
+		}
+		return notify(ctx, tx, keysChannel, id.String())
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	s.keysChanged.tell(id)
+	return nil
+}
+
+func noTenant(id domain.TenantID) error {
+	return domain.Errorf(domain.CodeNotFound, "", "there is no tenant %s", id)
+}

@@ -1,0 +1,201 @@
+package store_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+func codeOf(err error) domain.Code {
+	if problem, ok := errors.AsType[*domain.Error](err); ok {
+		return problem.Code
+	}
+	return ""
+}
+
+func TestTenantNamesAreUniqueUnderConcurrency(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	const attempts = 12
+	errs := make([]error, attempts)
+	var wg sync.WaitGroup
+	for i := range attempts {
+		wg.Go(func() {
+			errs[i] = s.CreateTenant(t.Context(), domain.Tenant{ID: domain.NewTenantID(), Name: "acme"})
+		})
+	}
+	wg.Wait()
+	won := 0
+	for _, err := range errs {
+		if err == nil {
+			won++
+			continue
+		}
+		wantCode(t, err, domain.CodeAlreadyExists)
+	}
+	if won != 1 {
+		t.Fatalf("%d of %d attempts made the tenant", won, attempts)
+	}
+}
+
+func TestTenantsArePaged(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	var made []domain.TenantID
+	for range 7 {
+		made = append(made, newTenant(t, s))
+	}
+	slices.SortFunc(made, func(a, b domain.TenantID) int { return slices.Compare(a[:], b[:]) })
+	var seen []domain.TenantID
+	for after := domain.Everyone; ; after = seen[len(seen)-1] {
+		page, err := s.Tenants(t.Context(), after, 3)
+		must(t, err)
+		for _, tenant := range page {
+			if tenant.State != domain.TenantActive || tenant.CreatedAt.IsZero() || !tenant.DeletedAt.IsZero() {
+				t.Fatalf("the tenant is %+v", tenant)
+			}
+			seen = append(seen, tenant.ID)
+		}
+		if len(page) < 3 {
+			break
+		}
+	}
+	if !slices.Equal(made, seen) {
+		t.Fatalf("made %v, listed %v", made, seen)
+	}
+}
+
+func TestTenantStateHasNoWayBackFromDeleting(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	id := newTenant(t, s)
+	for _, state := range []domain.TenantState{domain.TenantSuspended, domain.TenantActive, domain.TenantDeleting, domain.TenantDeleting} {
+		must(t, s.SetTenantState(t.Context(), id, state))
+		tenant, err := s.Tenant(t.Context(), id)
+		must(t, err)
+		if tenant.State != state {
+			t.Fatalf("set %s, got %s", state, tenant.State)
+		}
+	}
+	wantCode(t, s.SetTenantState(t.Context(), id, domain.TenantActive), domain.CodeConflict)
+	must(t, s.EraseTenant(t.Context(), id))
+	wantCode(t, s.SetTenantState(t.Context(), id, domain.TenantDeleting), domain.CodeConflict)
+	wantCode(t, s.SetTenantState(t.Context(), id, domain.TenantDeleted), domain.CodeInvalidRequest)
+	wantCode(t, s.SetTenantState(t.Context(), domain.NewTenantID(), domain.TenantActive), domain.CodeNotFound)
+	_, err := s.Tenant(t.Context(), domain.NewTenantID())
+	wantCode(t, err, domain.CodeNotFound)
+}
+
+func newKey(tenant domain.TenantID, name string) domain.APIKey {
+	return domain.APIKey{
+		Tenant: tenant, ID: domain.NewKeyID(), Name: name, Hash: sha256.Sum256([]byte(name)),
+		Scopes: []domain.Scope{domain.ScopeEventsRead, domain.ScopeTenantAdmin},
+	}
+}
+
+func TestKeysBelongToTheirTenant(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	mine, other := newTenant(t, s), newTenant(t, s)
+	key := newKey(mine, "mine")
+	must(t, s.CreateKey(t.Context(), key))
+	// The same id for another tenant is another key.
+	twin := newKey(other, "twin")
+	twin.ID = key.ID
+	must(t, s.CreateKey(t.Context(), twin))
+
+	got, state, err := s.Key(t.Context(), mine, key.ID)
+	must(t, err)
+	if got.Name != "mine" || got.Hash != key.Hash || !slices.Equal(got.Scopes, key.Scopes) || !got.RevokedAt.IsZero() || state != domain.TenantActive {
+		t.Fatalf("got %+v of a tenant that is %s", got, state)
+	}
+	must(t, s.RevokeKey(t.Context(), mine, key.ID))
+	got, _, err = s.Key(t.Context(), mine, key.ID)
+	must(t, err)
+	if got.RevokedAt.IsZero() {
+		t.Fatal("the key is not revoked")
+	}
+	revoked := got.RevokedAt
+	must(t, s.RevokeKey(t.Context(), mine, key.ID))
+	keys, err := s.Keys(t.Context(), mine)
+	must(t, err)
+	if len(keys) != 1 || !keys[0].RevokedAt.Equal(revoked) {
+		t.Fatalf("the keys are %+v", keys)
+	}
+	if got, _, err := s.Key(t.Context(), other, key.ID); err != nil || got.Name != "twin" || !got.RevokedAt.IsZero() {
+		t.Fatalf("the other tenant's key is %+v, %v", got, err)
+	}
+	wantCode(t, s.RevokeKey(t.Context(), mine, domain.NewKeyID()), domain.CodeNotFound)
+	wantCode(t, s.CreateKey(t.Context(), newKey(domain.NewTenantID(), "nobody's")), domain.CodeNotFound)
+	wantCode(t, s.CreateKey(t.Context(), key), domain.CodeAlreadyExists)
+}
+
+func TestKeyChangesReachEveryProcess(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	far := openAgain(t, db)
+	ctx, cancel := context.WithCancel(t.Context())
+	heard := make(chan domain.TenantID, 100)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := far.ListenKeys(ctx, func(tenant domain.TenantID) { heard <- tenant }); err != nil {
+			t.Error(err)
+		}
+	})
+	if first := receive(t, heard, "the call that says that notices may have been lost"); first != domain.Everyone {
+		t.Fatalf("the first call is for %s", first)
+	}
+	tenant := newTenant(t, s)
+	key := newKey(tenant, "key")
+	for _, change := range []struct {
+		what string
+		do   func() error
+	}{
+		{"a new key", func() error { return s.CreateKey(ctx, key) }},
+		{"a revoked key", func() error { return s.RevokeKey(ctx, tenant, key.ID) }},
+		{"a suspended tenant", func() error { return s.SetTenantState(ctx, tenant, domain.TenantSuspended) }},
+	} {
+		must(t, change.do())
+		if got := receive(t, heard, change.what); got != tenant {
+			t.Fatalf("%s: heard of %s", change.what, got)
+		}
+	}
+	cancel()
+	wg.Wait()
+}
+
+func TestKeyChangesAreToldBeforeTheCallReturns(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	tenant := newTenant(t, s)
+	key := newKey(tenant, "key")
+	must(t, s.CreateKey(t.Context(), key))
+	ctx, cancel := context.WithCancel(t.Context())
+	ready := make(chan struct{}, 100)
+	var told atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.ListenKeys(ctx, func(changed domain.TenantID) {
+			if changed == tenant {
+				told.Store(true)
+				return
+			}
+			ready <- struct{}{}
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	receive(t, ready, "the listener")
+	must(t, s.RevokeKey(t.Context(), tenant, key.ID))
+	if !told.Load() {
+		t.Error("the key was revoked, and the listener does not know yet")
+	}
+	cancel()
+	wg.Wait()
+}
