@@ -89,7 +89,11 @@ type named struct {
 
 func (c *compiler) at(e ast.Expr) position {
 	location := c.ast.SourceInfo().GetStartLocation(e.ID())
-	return position{line: int32(max(1, location.Line())), column: int32(max(0, location.Column()) + 1)}
+	at := position{line: int32(max(1, location.Line())), column: int32(max(0, location.Column()) + 1)}
+	if e.Kind() == ast.SelectKind {
+		at.column++ // from the point to the field
+	}
+	return at
 }
 
 func (c *compiler) fail(e ast.Expr, hint, format string, args ...any) *CompileError {

@@ -3,8 +3,6 @@ package expr
 import (
 	"fmt"
 	"strings"
-
-	"cel.dev/cel-go/cel"
 )
 
 // CompileError says why a text is not an expression: where, what, and what to write instead.
@@ -37,15 +35,4 @@ func (e *CompileError) Snippet() string {
 	column := min(max(0, e.Column-1), len(line))
 	start, end := max(0, column-before), min(len(line), column+after)
 	return string(line[start:end]) + "\n" + strings.Repeat(" ", column-start) + "^"
-}
-
-// explain turns what cel-go reports into the first error, in this language's words.
-func (l *language) explain(source string, issues *cel.Issues) *CompileError {
-	all := issues.Errors()
-	if len(all) == 0 {
-		return &CompileError{Line: 1, Column: 1, Message: issues.Err().Error(), source: source}
-	}
-	first := all[0]
-	e := &CompileError{Line: max(1, first.Location.Line()), Column: max(0, first.Location.Column()) + 1, Message: first.Message, source: source}
-	return e
 }

@@ -1,0 +1,388 @@
+package expr
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"cel.dev/cel-go/cel"
+)
+
+// What cel-go's parser and checker say; explain says it in this language's words.
+var (
+	undeclaredReport = regexp.MustCompile(`^undeclared reference to '([^']*)'`)
+	overloadReport   = regexp.MustCompile(`^found no matching overload for '([^']*)' applied to '(.*)'$`)
+	fieldReport      = regexp.MustCompile(`^undefined field '([^']*)'`)
+	reservedReport   = regexp.MustCompile(`^reserved identifier: (\w+)`)
+	selectionReport  = regexp.MustCompile(`^type '(.*)' does not support field selection`)
+	expectedReport   = regexp.MustCompile(`^expected type '(.*)' but found '(.*)'$`)
+	tokenReport      = regexp.MustCompile(`^Syntax error: token recognition error at: '(?s:(.*))'$`)
+	inputReport      = regexp.MustCompile(`^Syntax error: (?:mismatched|extraneous) input '(?s:(.*?))' expecting (.*)$`)
+	missingReport    = regexp.MustCompile(`^Syntax error: missing '(.)' at '`)
+)
+
+// explain turns the first thing that cel-go reports into an error: in order of the text, and syntax before meaning.
+func (l *language) explain(source string, issues *cel.Issues) *CompileError {
+	all := issues.Errors()
+	if len(all) == 0 {
+		return &CompileError{Line: 1, Column: 1, Message: issues.Err().Error(), source: source}
+	}
+	first := all[0]
+	for _, other := range all[1:] {
+		if cmp.Or(cmp.Compare(other.Location.Line(), first.Location.Line()), cmp.Compare(other.Location.Column(), first.Location.Column())) < 0 {
+			first = other
+		}
+	}
+	e := &CompileError{Line: max(1, first.Location.Line()), Column: max(0, first.Location.Column()) + 1, source: source}
+	e.Message = strings.TrimPrefix(first.Message, "Syntax error: ")
+	at := newCursor(source, e.Line, e.Column)
+	match := func(report *regexp.Regexp) []string { return report.FindStringSubmatch(first.Message) }
+	switch {
+	case match(undeclaredReport) != nil:
+		l.undeclared(e, match(undeclaredReport)[1], at)
+	case match(overloadReport) != nil:
+		m := match(overloadReport)
+		l.overload(e, m[1], m[2], at)
+	case match(fieldReport) != nil:
+		field := match(fieldReport)[1]
+		e.Column++ // from the point to the field
+		e.Message = fmt.Sprintf("an event has no field %q", field)
+		e.Hint = suggest(field, eventFields, "its fields are "+strings.Join(eventFields, ", ")+"; what the application sent is in event.data")
+	case match(reservedReport) != nil:
+		word := match(reservedReport)[1]
+		e.Message = fmt.Sprintf("%q is a reserved word", word)
+		e.Hint = foreignWords[word]
+	case match(selectionReport) != nil:
+		e.Message = typeWords(match(selectionReport)[1]) + " has no fields"
+	case match(expectedReport) != nil:
+		m := match(expectedReport)
+		e.Message = fmt.Sprintf("%s is wanted here, not %s", typeWords(m[1]), typeWords(m[2]))
+		if m[1] == "bool" {
+			e.Hint = compareHint
+		}
+	case match(tokenReport) != nil:
+		e.Message, e.Hint = badToken(match(tokenReport)[1], at)
+	case match(inputReport) != nil:
+		m := match(inputReport)
+		e.Message, e.Hint = badInput(m[1], m[2], at)
+	case match(missingReport) != nil:
+		e.Message = fmt.Sprintf("a %s is missing", match(missingReport)[1])
+	case strings.HasPrefix(first.Message, "Syntax error: no viable alternative"):
+		e.Message = "something is missing or wrong here"
+		e.Hint = "behind a point stands the name of a field or function; names that are words of the language are written doc['in']"
+	case first.Message == "invalid int literal":
+		e.Message, e.Hint = "the number does not fit into a whole number of 64 bits", "with .0 behind it, it is taken as the nearest double"
+	case first.Message == "invalid double literal":
+		e.Message = "the number is too large"
+	case first.Message == "invalid argument to has() macro":
+		e.Message, e.Hint = "has() takes a field", "write has(doc.field); for a key that is a text, write 'key' in doc"
+	case first.Message == "argument is not an identifier", first.Message == "argument must be a simple name":
+		e.Message, e.Hint = "the first argument is a simple name for the element", "as in list.map(x, x.price)"
+	case strings.Contains(first.Message, "recursion limit") || strings.Contains(first.Message, "nesting depth"):
+		e.Message, e.Hint = fmt.Sprintf("the expression is nested deeper than %d", MaxNesting), "add many things with [a, b, c].sum() or .join(''); name parts with cel.bind(name, value, expression)"
+	case strings.Contains(first.Message, "node count") || strings.Contains(first.Message, "code point size"):
+		e.Message = "the expression is too long"
+	}
+	return e
+}
+
+const compareHint = "compare it: x != null, x > 0, x != ''"
+
+// undeclared explains a name that is neither a variable nor a function.
+func (l *language) undeclared(e *CompileError, name string, at cursor) {
+	short := name[strings.LastIndexByte(name, '.')+1:]
+	if at.here() != '(' {
+		e.Message = fmt.Sprintf("there is no variable %q here", name)
+		known := l.scope.variables()
+		fallback := "there are " + strings.Join(known, " and ")
+		switch {
+		case at.skip(len([]rune(name))).here() == ':' && at.before() != '?':
+			e.Hint = fmt.Sprintf("the keys of an object are quoted: {\"%s\": ...}", name)
+		case name == "math" || name == "strings" || name == "lists" || name == "optional" || name == "cel":
+			e.Message = fmt.Sprintf("there is no such function in %s", name)
+			called := at.skip(len([]rune(name)) + 1).word()
+			e.Hint = cmp.Or(foreignWords[called], suggest(name+"."+called, l.functionNames(), "its functions are "+strings.Join(l.functionsOf(name), ", ")))
+		case foreignWords[name] != "":
+			e.Hint = foreignWords[name]
+		case name == "doc":
+			e.Hint = "the document is not at hand here; " + fallback
+			if l.scope == ScopeAggregate {
+				e.Hint = "write state: doc is a projection's document"
+			}
+		case name == "state":
+			e.Hint = "the state is not at hand here; " + fallback
+			if l.scope == ScopeProjection {
+				e.Hint = "write doc: state is an aggregate's"
+			}
+		default:
+			e.Hint = suggest(name, known, fallback)
+		}
+		return
+	}
+	e.Column = at.nameStart(e.Column)
+	if usages := l.usages(short); len(usages) > 0 {
+		e.Message = fmt.Sprintf("%s is not called like this", short)
+		e.Hint = "it is called as " + strings.Join(usages, " or ")
+		return
+	}
+	e.Message = fmt.Sprintf("there is no function %q", name)
+	e.Hint = cmp.Or(foreignWords[short], suggest(name, l.functionNames(), ""))
+}
+
+// overload explains arguments of the wrong kinds.
+func (l *language) overload(e *CompileError, name, types string, at cursor) {
+	receiver, list, isMember := strings.Cut(types, ".(")
+	kinds := []string{}
+	if isMember {
+		kinds = append(kinds, typeWords(receiver))
+		types = list
+	}
+	for _, t := range splitTypes(strings.TrimSuffix(strings.TrimPrefix(types, "("), ")")) {
+		kinds = append(kinds, typeWords(t))
+	}
+	if symbol := strings.Trim(name, "_"); symbol != name || name == "@in" {
+		symbol = strings.TrimPrefix(symbol, "@")
+		e.Message = fmt.Sprintf("%s does not take %s", symbol, strings.Join(kinds, " and "))
+		e.Hint = operatorHint(symbol, kinds)
+		return
+	}
+	e.Column = at.nameStart(e.Column)
+	e.Message = fmt.Sprintf("%s does not take %s", name, strings.Join(kinds, ", "))
+	if len(kinds) == 0 {
+		e.Message = name + " needs something in its parentheses"
+	}
+	if usages := l.usages(name); len(usages) > 0 {
+		e.Hint = "it is called as " + strings.Join(usages, " or ")
+	}
+}
+
+func operatorHint(symbol string, kinds []string) string {
+	has := func(kind string) bool { return slices.Contains(kinds, kind) }
+	switch {
+	case symbol == "?_:" || symbol == "!" || symbol == "&&" || symbol == "||":
+		return compareHint
+	case symbol == "[_]":
+		return "lists are counted by whole numbers from 0, objects by texts"
+	case has("a timestamp") && has("a string"):
+		return "write timestamp('2026-01-31T00:00:00Z')"
+	case symbol == "%":
+		return notWhole.hint
+	case symbol == "+" && has("a string"):
+		return "to join texts, write string(x)"
+	case symbol == "+" && has("an object"):
+		return "to put objects together, write merge(a, b)"
+	case symbol == "+" && has("a list"):
+		return "to add one element to a list, write list + [element]"
+	case has("a string") && (has("an int") || has("a double")):
+		return "write double(x) or int(x) to read a number from a text"
+	}
+	return ""
+}
+
+// typeWords names a type of cel-go's in words.
+func typeWords(t string) string {
+	switch base, _, _ := strings.Cut(t, "("); base {
+	case "map":
+		return "an object"
+	case "list":
+		return "a list"
+	case "int":
+		return "an int"
+	case "event":
+		return "an event"
+	case "null":
+		return "null"
+	case "dyn", "!error!":
+		return "a value"
+	case "optional_type", "optional":
+		return "an optional value (unwrap it with .orValue(...))"
+	case "type":
+		return "a type"
+	default:
+		return "a " + t
+	}
+}
+
+// splitTypes splits a list of types at the commas that are not within parentheses.
+func splitTypes(text string) []string {
+	var out []string
+	depth, start := 0, 0
+	for i, r := range text {
+		switch r {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case ',':
+			if depth == 0 {
+				out = append(out, strings.TrimSpace(text[start:i]))
+				start = i + 1
+			}
+		}
+	}
+	if rest := strings.TrimSpace(text[start:]); rest != "" {
+		out = append(out, rest)
+	}
+	return out
+}
+
+// badToken explains what cannot begin any word of the language.
+func badToken(token string, at cursor) (message, hint string) {
+	const assign = "nothing is assigned here: an expression gives the whole new document, as in merge(doc, {\"field\": value})"
+	switch {
+	case strings.HasPrefix(token, "=>"):
+		return "=> is not part of the language", "write list.map(x, x.price)"
+	case strings.HasPrefix(token, "="):
+		switch at.before() {
+		case '=':
+			return "=== is not part of the language", "write =="
+		case '!':
+			return "!= is written without a blank", "write !="
+		case '+', '-', '*', '/':
+			return "there is no " + string(at.before()) + "=", assign
+		}
+		if at.offset >= 2 && string(at.text[at.offset-2:at.offset]) == "!=" {
+			return "!== is not part of the language", "write !="
+		}
+		return "a single = is not part of the language", "to compare, write ==; " + assign
+	case strings.HasPrefix(token, "&"):
+		return "a single & is not part of the language", "write &&"
+	case strings.HasPrefix(token, "|"):
+		return "a single | is not part of the language", "write ||"
+	case strings.HasPrefix(token, ";"):
+		return "a ; is not part of the language", "leave it out: there is one expression; cel.bind(name, value, expression) names a part of it"
+	case strings.HasPrefix(token, `"`), strings.HasPrefix(token, "'"):
+		if strings.Contains(token, `\`) {
+			return "this text has an escape sequence that does not exist, or does not end", `write \\ for a backslash, or r'...' for a text without escape sequences`
+		}
+		return "this text does not end", "write " + token[:1] + " behind it"
+	case strings.ContainsAny(token, "“”„‘’«»"):
+		return "these are not the quotes of the language", `write "text" or 'text'`
+	case strings.HasPrefix(token, "#"):
+		return "# is not part of the language", "a comment begins with //"
+	}
+	return fmt.Sprintf("%q is not part of the language", clip(token)), ""
+}
+
+// badInput explains a word in the wrong place.
+func badInput(word, expected string, at cursor) (message, hint string) {
+	source := string(at.text)
+	switch {
+	case strings.Contains(source, "??"):
+		hint = "for a value to use where a field is missing, write doc.?field.orValue(0)"
+	case strings.Contains(source, "?.") && !strings.Contains(source, ".?"):
+		hint = "an optional field is written doc.?field"
+	case foreignWords[at.previousWord()] != "":
+		hint = foreignWords[at.previousWord()]
+	case foreignWords[word] != "":
+		hint = foreignWords[word]
+	case expected == "':'":
+		hint = "write condition ? a : b"
+	case word == ")" && at.before() == ',', word == ")" && strings.HasSuffix(strings.TrimSpace(string(at.text[:at.offset])), ","):
+		hint = "leave out the comma before it"
+	}
+	if word == "<EOF>" {
+		message = "the expression ends too early"
+		if open := openBracket(at.text); hint == "" && open != 0 {
+			hint = fmt.Sprintf("a %c is missing", closing[open])
+		}
+		return message, hint
+	}
+	return fmt.Sprintf("%q cannot stand here", clip(word)), hint
+}
+
+var closing = map[rune]rune{'(': ')', '[': ']', '{': '}'}
+
+// openBracket returns the innermost bracket that is not closed, or 0.
+func openBracket(text []rune) rune {
+	var open []rune
+	quote := rune(0)
+	for i := 0; i < len(text); i++ {
+		switch r := text[i]; {
+		case quote != 0 && r == '\\':
+			i++
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case r == '"' || r == '\'':
+			quote = r
+		case closing[r] != 0:
+			open = append(open, r)
+		case len(open) > 0 && r == closing[open[len(open)-1]]:
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) == 0 {
+		return 0
+	}
+	return open[len(open)-1]
+}
+
+// cursor is a place in a text.
+type cursor struct {
+	text   []rune
+	offset int
+}
+
+func newCursor(source string, line, column int) cursor {
+	text := []rune(source)
+	offset := 0
+	for ; line > 1 && offset < len(text); offset++ {
+		if text[offset] == '\n' {
+			line--
+		}
+	}
+	return cursor{text, min(offset+column-1, len(text))}
+}
+
+func (c cursor) here() rune {
+	if c.offset < len(c.text) {
+		return c.text[c.offset]
+	}
+	return 0
+}
+
+func (c cursor) before() rune {
+	if c.offset > 0 {
+		return c.text[c.offset-1]
+	}
+	return 0
+}
+
+func (c cursor) skip(n int) cursor { return cursor{c.text, min(c.offset+n, len(c.text))} }
+
+// word is the name that begins here.
+func (c cursor) word() string {
+	end := c.offset
+	for end < len(c.text) && isNameRune(c.text[end]) {
+		end++
+	}
+	return string(c.text[c.offset:end])
+}
+
+// previousWord is the name before this place, over blanks.
+func (c cursor) previousWord() string {
+	end := c.offset
+	for end > 0 && unicode.IsSpace(c.text[end-1]) {
+		end--
+	}
+	start := end
+	for start > 0 && isNameRune(c.text[start-1]) {
+		start--
+	}
+	return string(c.text[start:end])
+}
+
+// nameStart returns the column of the name that stands before this place, which is at column.
+func (c cursor) nameStart(column int) int {
+	if c.here() != '(' {
+		return column
+	}
+	return max(1, column-len([]rune(c.previousWord())))
+}
+
+func isNameRune(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
