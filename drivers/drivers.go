@@ -17,60 +17,79 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// ErrStale is what Save returns when the checkpoint is not where the batch starts: another worker was faster. Nothing
-// of the batch was kept that a newer save could be missing.
+// ErrStale is what Save returns when the checkpoint is not where the batch starts. Nothing of the batch was kept that a
+// newer save could be missing. Usually another worker was faster; after a lost connection it may also be this very
+// batch that is stored. The caller cannot tell and need not: it loads the checkpoint again and goes on from there.
 var ErrStale = errors.New("the checkpoint is not where the batch starts: another worker has saved")
 
-// ErrNoTable is what every method but CreateTemporaryTable and DropTable returns, wrapped, for a shared projection's
-// build whose table is not there: never made, or dropped.
+// ErrNoTable is what every method but CreateTemporaryTable, DropTable and DropTenant returns, wrapped, for a shared
+// projection's build whose table is not there: never made, or dropped.
 var ErrNoTable = errors.New("there is no such table")
 
-// Batch is one save: what changed between two checkpoints of one tenant.
+// Batch is one save: what changed between two checkpoints of one tenant. It is bounded by the caller to some tens of
+// megabytes; how many documents that is does not matter.
 type Batch struct {
 	From    int64             // the checkpoint that must be stored; 0: none is
 	To      int64             // the checkpoint to store; From < To
 	Upserts []domain.Document // whole documents; each Version in (From, To]; ids are distinct, also from Deletes
-	Deletes []Deletion
+	Deletes []Deletion        // of what need not be there
 }
 
 // Deletion removes one document.
 type Deletion struct {
 	ID      string
-	Version int64 // the position of the event that removed it
+	Version int64 // the position of the event that removed it, in (From, To]
 }
 
 // Driver keeps the documents of many builds in one database. All methods may be called concurrently, also for the same
-// table and tenant. Every method returns when ctx ends; what it had begun is then done whole, not at all, or (Save) in
-// a way that a repeat mends.
+// table and tenant, and by several processes on one database. Every method returns when ctx ends; what it had begun is
+// then done whole, not at all, or (Save) in a way that a repeat mends.
+//
+// The build of a tenant's own projection is used for that tenant only: build numbers are unique for their owner, not
+// beyond. Another tenant there, and the nil UUID as tenant anywhere, is an error, and touches nothing.
+//
+// A document comes back as the JSON value that was saved: the same strings, members in any order, integers of 64 bits
+// exact, other numbers at least as precise as IEEE doubles. The last of two members of one name is kept. Ids are
+// compared and ordered as bytes.
 //
 // Errors are wrapped native ones, with these exceptions: ErrStale, ErrNoTable, and *domain.Error with
-// domain.CodeTooLarge for a document beyond what the database can keep.
+// domain.CodeTooLarge for a document beyond domain.MaxDocumentBytes or beyond what the database can keep,
+// domain.CodeInvalidJSON for one whose data is not JSON as domain.CheckJSON wants it, and domain.CodeInvalidRequest for
+// an id to be saved that domain.CheckDocumentID refuses and for a batch that breaks the rules above. A batch with such
+// a document is not saved at all.
 type Driver interface {
 	// CreateTemporaryTable makes the place for a new build beside the live one, empty. It may be repeated: a table that
 	// is there already stays as it is. The common table needs nothing to be made.
 	CreateTemporaryTable(ctx context.Context, build domain.Build) error
 
-	// IndexTable makes the build's secondary indexes, after it was filled. It may be repeated.
+	// IndexTable makes the build's secondary indexes, after it was filled. Saves may wait for it. It may be repeated. The
+	// common table is indexed as it is, and build.Indexes changes nothing there.
 	IndexTable(ctx context.Context, build domain.Build) error
 
 	// SwapTable points the public name of a shared projection (a view, for people who read the database directly, with
-	// the tenant as a column and no checkpoint rows) at the build. It waits only shortly for locks and may be repeated;
-	// for a tenant's own projection it does nothing. Readers through this contract do not depend on it.
+	// the tenant as a column and no checkpoint rows) at the build. It waits only shortly for locks, gives up with an error
+	// rather than make others wait, and may be repeated; for a tenant's own projection it does nothing. Readers through
+	// this contract do not depend on it.
 	SwapTable(ctx context.Context, build domain.Build) error
 
 	// DropTable removes the build's documents and checkpoints for all tenants; in the common table in slices, so that
-	// nobody waits. Dropping what is not there is no error.
+	// nobody waits. A public name that still points at the build goes as well. Dropping what is not there is no error.
 	DropTable(ctx context.Context, build domain.Build) error
 
-	// DropTenant removes one tenant's documents and checkpoints from the build, in slices. It may be repeated.
+	// DropTenant removes one tenant's documents and checkpoint from the build, in slices, the checkpoint first: so a Save
+	// that goes on from it is stale. It may be repeated, and removing what is not there is no error. When it has returned,
+	// what it removed stays removed, also when the database's machine crashes.
 	DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error
 
-	// Load returns the documents among ids that are there, in any order.
+	// Load returns the documents among ids that are there, each once, in any order. An id that no document can have is
+	// one that is not there.
 	Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error)
 
 	// Save stores a batch: all its documents and the checkpoint, or ErrStale and nothing. A document is written only
-	// over an older version of itself. In a database without transactions the checkpoint is stored last, and a batch
-	// that was cut off in the middle may be visible in part; saving it again completes it.
+	// over an older version of itself, and removed only if it is older than its Deletion. In a database without
+	// transactions the checkpoint is stored last, and a batch that was cut off in the middle may be visible in part;
+	// saving it again completes it. Documents can be made again from the log, so a driver need not wait until a save is
+	// on disk: a crash of the database's machine may take the last saves back, each with its checkpoint.
 	Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch Batch) error
 
 	// Checkpoint returns the stored checkpoint; 0 where there is none.
@@ -79,10 +98,11 @@ type Driver interface {
 	// Checkpoints yields every tenant's stored checkpoint in the build, in any order. An error ends it.
 	Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[Checkpoint, error]
 
-	// Get returns one document; ok is false where it is not there.
+	// Get returns one document; ok is false where it is not there, also for an id that no document can have.
 	Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error)
 
-	// Query returns the documents that the query asks for, in its order.
+	// Query returns the documents that the query asks for, in its order. A document that is there from before the first
+	// page until after the last is on exactly one of them, whatever is saved meanwhile.
 	Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error)
 
 	// Count returns how many documents the tenant has in the build.

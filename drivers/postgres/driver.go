@@ -1,0 +1,306 @@
+// Package postgres is the driver that keeps documents in PostgreSQL, version 14 or later: in the log's own database or
+// in another.
+//
+// All tables are in the schema "manifold_documents" and look alike:
+//
+//	(tenant_id uuid, build bigint, id text collate "C", version bigint, document jsonb, primary key (tenant_id, build, id))
+//
+// A shared projection's build has a table named after it, such as "order-summary.12"; the builds of tenants' own
+// projections are together in "documents". A tenant's checkpoint in a build is the row whose id is empty: its version is
+// the position, its document null.
+//
+// Row-level security is enabled and forced everywhere. Each statement's tenant is set locally in the transaction that
+// the statement is sent in; without a tenant no document is seen or written, and all that can be read are checkpoints.
+// The one way to see every tenant's documents is a public view ("order-summary"), which the role manifold_views owns.
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// Config says how to reach the database.
+type Config struct {
+	URL      string // a pgx connection string; its login owns the tables: manifold_documents, where migrations made the schema
+	MaxConns int    // 0: 8
+	Log      *slog.Logger
+}
+
+// Driver keeps documents in one PostgreSQL database. It is a drivers.Driver.
+type Driver struct {
+	pool  *pgxpool.Pool
+	log   *slog.Logger
+	views bool // the role manifold_views is there and the login may hand views to it
+}
+
+var _ drivers.Driver = (*Driver)(nil)
+
+// settings are the connections' own. Statements are prepared while their tables may still be empty and without
+// statistics, and run again and again while those grow by orders of magnitude: so the planner is told what is known
+// here, that every one of them finds its rows by the primary key. Plans are made once per connection, not per call.
+var settings = map[string]string{
+	"application_name":                    "manifold-documents",
+	"plan_cache_mode":                     "force_generic_plan",
+	"enable_seqscan":                      "off",
+	"enable_hashjoin":                     "off",
+	"enable_mergejoin":                    "off",
+	"enable_sort":                         "off", // a page is read in the key's order, never sorted
+	"jit":                                 "off",
+	"idle_in_transaction_session_timeout": "10000", // a sender that stalls must not hold a checkpoint
+}
+
+// Open connects and sees to it that the schema and the common table are there: in the log's database the migrations have
+// made the schema; elsewhere Open makes it, if the login may. The driver must be closed.
+func Open(ctx context.Context, config Config) (*Driver, error) {
+	parsed, err := pgxpool.ParseConfig(config.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the documents' database URL: %w", err)
+	}
+	parsed.MaxConns = int32(config.MaxConns)
+	if config.MaxConns == 0 {
+		parsed.MaxConns = 8
+	}
+	for name, value := range settings {
+		parsed.ConnConfig.RuntimeParams[name] = value
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, parsed)
+	if err != nil {
+		return nil, fmt.Errorf("the documents' database: %w", err)
+	}
+	d := &Driver{pool: pool, log: config.Log}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if err := d.prepareDatabase(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("prepare the documents' database: %w", mend(err))
+	}
+	return d, nil
+}
+
+// Close waits for what is under way and closes all connections.
+func (d *Driver) Close() { d.pool.Close() }
+
+// Ping reports whether the database answers.
+func (d *Driver) Ping(ctx context.Context) error {
+	if err := d.pool.Ping(ctx); err != nil {
+		return fmt.Errorf("ping the documents' database: %w", mend(err))
+	}
+	return nil
+}
+
+// Save stores a batch in one transaction, which is one round trip.
+//
+// The compare-and-set first moves the checkpoint to -To, a value that only its own transaction can ever see, since the
+// last statement makes it To. So the statements between, which join the checkpoint's row and ask for -To, do nothing
+// unless this very transaction has moved it; and their tenant comes from a row of the same tenant, as a database that
+// is sharded by tenant wants it.
+//
+// A transaction that was rolled back, or whose outcome a lost connection hides, is tried again a few times: the
+// compare-and-set makes that safe. If it had been committed after all, the answer is ErrStale.
+func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return err
+	}
+	if err := checkBatch(batch); err != nil {
+		return err
+	}
+	key := [][]byte{encodeTenant(tenant), encodeInt(build.Number)}
+	steps := []statement{{sql: "set local synchronous_commit = off", once: true}} // see drivers.Driver.Save
+	cas := len(steps)
+	if len(batch.Upserts) == 0 && len(batch.Deletes) == 0 {
+		steps = append(steps, moveCheckpoint(table, key, batch.From, batch.To))
+	} else {
+		steps = append(steps, moveCheckpoint(table, key, batch.From, -batch.To))
+		mark := encodeInt(-batch.To)
+		for part := range parts(batch.Upserts, documentBytes) {
+			steps = append(steps, statement{sql: "insert into " + table + ` as t (tenant_id, build, id, version, document)
+				select c.tenant_id, c.build, b.id, b.version, b.document
+				from ` + table + ` c, unnest($4::text[], $5::bigint[], $6::jsonb[]) as b (id, version, document)
+				where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3
+				on conflict (tenant_id, build, id) do update set version = excluded.version, document = excluded.document
+				where t.version < excluded.version`,
+				args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
+		}
+		for part := range parts(batch.Deletes, func(deletion drivers.Deletion) int { return len(deletion.ID) }) {
+			steps = append(steps, statement{sql: "delete from " + table + ` t
+				using ` + table + ` c, unnest($4::text[], $5::bigint[]) as b (id, version)
+				where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3
+				and t.tenant_id = c.tenant_id and t.build = c.build and t.id = b.id and t.version < b.version`,
+				args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDeletions(part)...)...) }})
+		}
+		steps = append(steps, moveCheckpoint(table, key, -batch.To, batch.To))
+	}
+	affected, err := d.transact(ctx, "begin", tenant, steps)
+	if err != nil {
+		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, blameDocument(err, batch.Upserts))
+	}
+	if affected[cas] == 0 {
+		return drivers.ErrStale
+	}
+	return nil
+}
+
+// moveCheckpoint is the compare-and-set. Of two workers that both find no checkpoint, one inserts the row, and the
+// other waits for it and does nothing.
+func moveCheckpoint(table string, key [][]byte, from, to int64) statement {
+	args := append(key[:2:2], encodeInt(to))
+	if from == 0 {
+		return statement{sql: "insert into " + table + ` (tenant_id, build, id, version) values ($1, $2, '', $3) on conflict do nothing`,
+			args: func() [][]byte { return args }}
+	}
+	args = append(args, encodeInt(from))
+	return statement{sql: "update " + table + ` set version = $3 where tenant_id = $1 and build = $2 and id = '' and version = $4`,
+		args: func() [][]byte { return args }}
+}
+
+// checkBatch refuses what would break the table's rules, above all an empty id: it is the checkpoint's.
+func checkBatch(batch drivers.Batch) error {
+	if batch.From < 0 || batch.To <= batch.From {
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must go forward", batch.From, batch.To)
+	}
+	seen := make(map[string]struct{}, len(batch.Upserts)+len(batch.Deletes))
+	check := func(id string, version int64) error {
+		if err := domain.CheckDocumentID("batch", id); err != nil {
+			return err
+		}
+		if version <= batch.From || version > batch.To {
+			return domain.Errorf(domain.CodeInvalidRequest, "batch", "document %q has version %d, which is not in the batch: above %d, at most %d",
+				id, version, batch.From, batch.To)
+		}
+		seen[id] = struct{}{}
+		return nil
+	}
+	for i := range batch.Upserts {
+		document := &batch.Upserts[i]
+		if err := check(document.ID, document.Version); err != nil {
+			return err
+		}
+		if len(document.Data) > domain.MaxDocumentBytes {
+			return domain.Errorf(domain.CodeTooLarge, "document "+document.ID, "it has %d bytes; at most %d are allowed", len(document.Data), domain.MaxDocumentBytes)
+		}
+	}
+	for _, deletion := range batch.Deletes {
+		if err := check(deletion.ID, deletion.Version); err != nil {
+			return err
+		}
+	}
+	if len(seen) < len(batch.Upserts)+len(batch.Deletes) {
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "a document is in it twice")
+	}
+	return nil
+}
+
+// Checkpoint returns the stored checkpoint; 0 where there is none.
+func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return 0, err
+	}
+	var position int64
+	err = d.read(ctx, tenant, statement{
+		sql:  "select version from " + table + ` where tenant_id = $1 and build = $2 and id = ''`,
+		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number)} },
+		row: func(values [][]byte) (err error) {
+			position, err = decodeInt(values[0])
+			return err
+		},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return position, nil
+}
+
+// Checkpoints yields every tenant's stored checkpoint, of one moment. They are read before the first is yielded: 24
+// bytes each.
+func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
+	return func(yield func(drivers.Checkpoint, error) bool) {
+		if !build.Shared() {
+			position, err := d.Checkpoint(ctx, build, build.Owner)
+			if err != nil || position > 0 {
+				yield(drivers.Checkpoint{Tenant: build.Owner, Position: position}, err)
+			}
+			return
+		}
+		var all []drivers.Checkpoint
+		// No tenant is set: in this state row-level security shows the checkpoints of all, and nothing else.
+		err := d.read(ctx, domain.Everyone, statement{
+			sql:   "select tenant_id, version from " + tableName(build) + ` where build = $1 and id = ''`,
+			args:  func() [][]byte { return [][]byte{encodeInt(build.Number)} },
+			reset: func() { all = nil },
+			row: func(values [][]byte) error {
+				position, err := decodeInt(values[1])
+				if err != nil {
+					return err
+				}
+				tenant, err := decodeTenant(values[0])
+				all = append(all, drivers.Checkpoint{Tenant: tenant, Position: position})
+				return err
+			},
+		})
+		if err != nil {
+			yield(drivers.Checkpoint{}, fmt.Errorf("read the checkpoints of build %d of %s: %w", build.Number, build.Name, err))
+			return
+		}
+		for _, checkpoint := range all {
+			if !yield(checkpoint, nil) {
+				return
+			}
+		}
+	}
+}
+
+// dropSlice is how many rows one transaction of a drop removes: some tens of milliseconds' work.
+const dropSlice = 5000
+
+// DropTenant removes one tenant's documents and checkpoint from the build.
+func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return err
+	}
+	if err := d.dropRows(ctx, table, build.Number, tenant); err != nil && !errors.Is(err, drivers.ErrNoTable) {
+		return fmt.Errorf("remove a tenant's documents from build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return nil
+}
+
+// dropRows removes the checkpoint first, which makes a save under way stale, and then the documents in slices, each
+// going on behind the last so that it does not walk over what was just removed.
+func (d *Driver) dropRows(ctx context.Context, table string, build int64, tenant domain.TenantID) error {
+	key := [][]byte{encodeTenant(tenant), encodeInt(build)}
+	_, err := d.transact(ctx, "begin", tenant, []statement{{
+		sql:  "delete from " + table + ` where tenant_id = $1 and build = $2 and id = ''`,
+		args: func() [][]byte { return key },
+	}})
+	next := []byte{}
+	for removed := int64(dropSlice); err == nil && removed == dropSlice; {
+		after := next // each attempt at a slice begins at the same place
+		_, err = d.transact(ctx, "begin", tenant, []statement{{
+			sql: `with slice as (
+					select s.id from ` + table + ` s where s.tenant_id = $1 and s.build = $2 and s.id > $3 order by s.id limit $4
+				), gone as (
+					delete from ` + table + ` t using slice where t.tenant_id = $1 and t.build = $2 and t.id = slice.id returning t.id
+				)
+				select count(*), coalesce(max(g.id), '') from gone g`,
+			args: func() [][]byte { return append(key[:2:2], after, encodeInt(dropSlice)) },
+			row: func(values [][]byte) (err error) {
+				next = bytes.Clone(values[1])
+				removed, err = decodeInt(values[0])
+				return err
+			},
+		}})
+	}
+	return err
+}

@@ -1,0 +1,96 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Load returns the documents among ids that are there. Each id is one look-up in the primary key.
+func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return nil, err
+	}
+	possible := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if domain.CheckDocumentID("", id) == nil {
+			possible = append(possible, id)
+		}
+	}
+	return d.documents(ctx, build, tenant, statement{
+		sql:  "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id = any ($3)`,
+		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number), encodeTexts(possible)} },
+	})
+}
+
+// Get returns one document; ok is false where it is not there.
+func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
+	documents, err := d.Load(ctx, build, tenant, []string{id})
+	if err != nil || len(documents) == 0 {
+		return domain.Document{}, false, err
+	}
+	return documents[0], true, nil
+}
+
+// Query returns a page of documents by keyset: it begins in the primary key where the last page ended.
+func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return nil, err
+	}
+	if query.Limit < 1 {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "limit", "%d documents were asked for; ask for at least 1", query.Limit)
+	}
+	if !utf8.ValidString(query.After) || strings.IndexByte(query.After, 0) >= 0 {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "after", "%q is not a document id", query.After)
+	}
+	// Every id of a document is above the empty one, which is the checkpoint's.
+	return d.documents(ctx, build, tenant, statement{
+		sql: "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id > $3 order by id limit $4`,
+		args: func() [][]byte {
+			return [][]byte{encodeTenant(tenant), encodeInt(build.Number), []byte(query.After), encodeInt(int64(query.Limit))}
+		},
+	})
+}
+
+// Count returns how many documents the tenant has in the build. It reads the tenant's part of the primary key.
+func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return 0, err
+	}
+	var count int64
+	err = d.read(ctx, tenant, statement{
+		sql:  "select count(*) from " + table + ` where tenant_id = $1 and build = $2 and id > ''`,
+		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number)} },
+		row: func(values [][]byte) (err error) {
+			count, err = decodeInt(values[0])
+			return err
+		},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return count, nil
+}
+
+// documents runs a statement whose rows are id, version and document.
+func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domain.TenantID, step statement) ([]domain.Document, error) {
+	var documents []domain.Document
+	step.reset = func() { documents = nil }
+	step.row = func(values [][]byte) error {
+		version, err := decodeInt(values[1])
+		documents = append(documents, domain.Document{ID: string(values[0]), Version: version, Data: json.RawMessage(bytes.Clone(decodeJSON(values[2])))})
+		return err
+	}
+	if err := d.read(ctx, tenant, step); err != nil {
+		return nil, fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return documents, nil
+}

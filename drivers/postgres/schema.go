@@ -1,0 +1,336 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+const (
+	schema      = "manifold_documents"
+	commonTable = "documents"
+	viewsRole   = "manifold_views" // owns the public views, and sees every tenant's documents through them
+)
+
+// identifier quotes a name of a table, view or index. PostgreSQL cuts names at 63 bytes, where two could become one:
+// a longer name keeps its beginning and gets a hash of the whole. "~" is in no projection's name, so that no name can be
+// taken for a shortened one.
+func identifier(name string) string {
+	const most, hashed = 63, 16
+	if len(name) > most {
+		hash := sha256.Sum256([]byte(name))
+		cut := most - hashed - 1
+		for !utf8.RuneStart(name[cut]) {
+			cut--
+		}
+		name = name[:cut] + "~" + hex.EncodeToString(hash[:hashed/2])
+	}
+	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+}
+
+// tableName is the build's table as it stands in a statement. The names of shared builds' tables have a "." in them,
+// which no projection's name has, so that tables and views cannot meet.
+func tableName(build domain.Build) string {
+	if !build.Shared() {
+		return schema + "." + identifier(commonTable)
+	}
+	return schema + "." + identifier(buildName(build))
+}
+
+func buildName(build domain.Build) string {
+	return build.Name + "." + strconv.FormatInt(build.Number, 10)
+}
+
+// viewName is the public name of a shared projection: the projection's own, but for the one that the common table has.
+func viewName(projection string) string {
+	if projection == commonTable {
+		projection += ".public"
+	}
+	return schema + "." + identifier(projection)
+}
+
+// tableOf is tableName for one tenant's rows, and refuses a tenant that cannot have any there.
+func tableOf(build domain.Build, tenant domain.TenantID) (string, error) {
+	if tenant == domain.Everyone {
+		return "", fmt.Errorf("build %d of %s: no tenant is given", build.Number, build.Name)
+	}
+	if !build.Shared() && build.Owner != tenant {
+		return "", fmt.Errorf("build %d of %s belongs to tenant %s, not to %s", build.Number, build.Name, build.Owner, tenant)
+	}
+	return tableName(build), nil
+}
+
+// literal quotes a text constant where a statement takes no parameter.
+func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+// prepareDatabase makes what Open promises.
+func (d *Driver) prepareDatabase(ctx context.Context) error {
+	var exists, usable bool
+	err := d.pool.QueryRow(ctx, `select n is not null, coalesce(has_schema_privilege(n, 'create') and has_schema_privilege(n, 'usage'), false)
+		from to_regnamespace($1) n`, schema).Scan(&exists, &usable)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		if err := d.makeSchema(ctx); err != nil {
+			return fmt.Errorf("make the schema %s: %w", schema, err)
+		}
+	} else if !usable {
+		return fmt.Errorf("the login may not make tables in the schema %s: grant all on schema %s to it", schema, schema)
+	}
+	var above bool
+	err = d.pool.QueryRow(ctx, `select
+			coalesce((select pg_has_role(oid, 'member') and has_schema_privilege(oid, $2, 'create') from pg_roles where rolname = $1), false),
+			coalesce((select pg_has_role(oid, 'usage') from pg_roles where rolname = $1), false)
+				or (select rolsuper or rolbypassrls from pg_roles where rolname = current_user)`, viewsRole, schema).Scan(&d.views, &above)
+	if err != nil {
+		return err
+	}
+	if above {
+		d.log.WarnContext(ctx, "the documents' login is above row-level security, as a superuser or because it inherits "+viewsRole+": tenants are kept apart by Manifold's statements alone")
+	}
+	if !d.views {
+		d.log.WarnContext(ctx, "the documents' login cannot hand views to the role "+viewsRole+": public views show the documents of the tenant in the setting manifold.tenant only")
+	}
+	return d.makeTable(ctx, identifier(commonTable), `create index on %[1]s using gin (document jsonb_path_ops)`)
+}
+
+// makeSchema is for a database of documents alone, where no migrations run. The views' role is made where the login may
+// do that; where it may not, Open says so, and the views do without.
+func (d *Driver) makeSchema(ctx context.Context) error {
+	return d.define(ctx, schema, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "create schema if not exists "+schema); err != nil {
+			return err
+		}
+		// In a savepoint: what is not allowed is no reason to give up.
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `do $$ begin
+				if not exists (select from pg_roles where rolname = '`+viewsRole+`') then
+					create role `+viewsRole+` nologin;
+				end if;
+				if current_setting('server_version_num')::int >= 160000 then
+					execute 'grant `+viewsRole+` to current_user with inherit false';
+				elsif not (select rolinherit from pg_roles where rolname = current_user) then
+					grant `+viewsRole+` to current_user;
+				end if;
+			end $$`)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, "grant usage, create on schema "+schema+" to "+viewsRole)
+			return err
+		})
+		if native, ok := errors.AsType[*pgconn.PgError](err); ok && (native.Code == "42501" || native.Code == "42704") {
+			return nil
+		}
+		return err
+	})
+}
+
+// define runs do in a transaction that no other define for the same name, in any process, overlaps: "if not exists"
+// alone fails where two do it at once. No tenant is set in it.
+func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('manifold documents'), hashtext($1))", name); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// makeTable makes a table of documents, whole or not at all; one that is there stays as it is. more are statements in
+// which %[1]s is the table.
+//
+// The pages keep room for a checkpoint's next row versions beside the last, which every save makes: with it, and because
+// no index has the version, the update touches no index (heap-only).
+func (d *Driver) makeTable(ctx context.Context, quoted string, more ...string) error {
+	table := schema + "." + quoted
+	exists := func(query func(ctx context.Context, sql string, args ...any) pgx.Row) (exists bool, err error) {
+		err = query(ctx, "select to_regclass($1) is not null", table).Scan(&exists)
+		return exists, err
+	}
+	if exists, err := exists(d.pool.QueryRow); err != nil || exists {
+		return err
+	}
+	const tenant = `nullif(current_setting('manifold.tenant', true), '')::uuid`
+	statements := append([]string{
+		`create table %[1]s (
+			tenant_id uuid not null,
+			build     bigint not null,
+			id        text collate "C" not null,
+			version   bigint not null,
+			document  jsonb,
+			primary key (tenant_id, build, id)
+		) with (fillfactor = 90)`,
+		`alter table %[1]s enable row level security`,
+		`alter table %[1]s force row level security`,
+		`create policy tenant on %[1]s using (tenant_id = ` + tenant + `)`,
+		`create policy checkpoints on %[1]s for select to current_user using (id = '' and ` + tenant + ` is null)`,
+	}, more...)
+	if d.views {
+		statements = append(statements,
+			`grant select on %[1]s to `+viewsRole,
+			`create policy views on %[1]s for select to `+viewsRole+` using (id <> '')`)
+	}
+	return d.define(ctx, table, func(tx pgx.Tx) error {
+		if exists, err := exists(tx.QueryRow); err != nil || exists {
+			return err
+		}
+		for _, statement := range statements {
+			if _, err := tx.Exec(ctx, fmt.Sprintf(statement, table)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// CreateTemporaryTable makes the table of a shared projection's build.
+func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
+	if !build.Shared() {
+		return nil
+	}
+	// The checkpoints of all tenants are found without reading the documents.
+	err := d.makeTable(ctx, identifier(buildName(build)), `create index on %[1]s (tenant_id, build) where id = ''`)
+	if err != nil {
+		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, mend(err))
+	}
+	return nil
+}
+
+// IndexTable makes an index for each of build.Indexes, paths such as "customer.name", and brings the table's statistics
+// up to date.
+func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
+	if !build.Shared() {
+		return nil
+	}
+	table := tableName(build)
+	err := d.define(ctx, table, func(tx pgx.Tx) error {
+		for _, path := range build.Indexes {
+			name := identifier(buildName(build) + " " + path)
+			var exists bool
+			if err := tx.QueryRow(ctx, "select to_regclass($1) is not null", schema+"."+name).Scan(&exists); err != nil {
+				return err
+			}
+			if exists {
+				continue // "if not exists" would wait for every save under way before it looks
+			}
+			if _, err := tx.Exec(ctx, "create index "+name+" on "+table+" (tenant_id, build, ("+indexExpression(path)+"))"); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, "analyze "+table)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, mend(err))
+	}
+	return nil
+}
+
+// indexExpression is what an index of a path holds: the value there, if it is no array or object and its text is not
+// longer than 1,000 bytes. An entry of a B-tree holds 2,704 bytes, and a document that does not fit must be saved all the
+// same.
+func indexExpression(path string) string {
+	steps := strings.Split(path, ".")
+	for i, step := range steps {
+		steps[i] = literal(step)
+	}
+	array := "array[" + strings.Join(steps, ", ") + "]"
+	return "case when octet_length(document #>> " + array + ") <= 1000 and jsonb_typeof(document #> " + array +
+		") not in ('array', 'object') then document #> " + array + " end"
+}
+
+// A view or table that somebody is reading cannot be exchanged or dropped, and whoever comes after the one that waits
+// for that waits as well. So waiting is short, and repeated.
+const (
+	swapWait  = 50 * time.Millisecond
+	swapTries = 10
+	dropWait  = 2 * time.Second // nobody reads a table that is to go, but for autovacuum, which gives way after a second
+	dropTries = 3
+)
+
+// SwapTable points the projection's view at the build. "create or replace" keeps the privileges that were given on it.
+func (d *Driver) SwapTable(ctx context.Context, build domain.Build) error {
+	if !build.Shared() {
+		return nil
+	}
+	view, table := viewName(build.Name), tableName(build)
+	err := d.shortly(ctx, swapWait, swapTries, view, func(tx pgx.Tx) error {
+		var there, done bool
+		err := tx.QueryRow(ctx, `select to_regclass($2) is not null, exists (select from pg_rewrite r join pg_depend d
+				on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_class'::regclass
+			where r.ev_class = to_regclass($1) and d.refobjid = to_regclass($2))`, view, table).Scan(&there, &done)
+		if err != nil || done {
+			return err
+		}
+		if !there {
+			return drivers.ErrNoTable
+		}
+		if d.views {
+			// The login does not inherit what this role may see; it makes the view as the role, and in this transaction only.
+			if _, err := tx.Exec(ctx, "set local role "+viewsRole); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, "create or replace view "+view+" as select tenant_id, id, version, document from "+table+" where id <> ''")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, mend(err))
+	}
+	return nil
+}
+
+// DropTable drops a shared build's table with the view that may still show it, and removes the rows of a tenant's own
+// build.
+func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
+	var err error
+	if build.Shared() {
+		table := tableName(build)
+		err = d.shortly(ctx, dropWait, dropTries, table, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "drop table if exists "+table+" cascade")
+			return err
+		})
+	} else {
+		err = d.dropRows(ctx, tableName(build), build.Number, build.Owner)
+	}
+	if err != nil {
+		return fmt.Errorf("drop build %d of %s: %w", build.Number, build.Name, mend(err))
+	}
+	return nil
+}
+
+// shortly is define with a short patience for locks, tried again a few times.
+func (d *Driver) shortly(ctx context.Context, wait time.Duration, tries int, name string, do func(tx pgx.Tx) error) error {
+	for try := 1; ; try++ {
+		err := d.define(ctx, name, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", wait.Milliseconds())); err != nil {
+				return err
+			}
+			return do(tx)
+		})
+		native, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || native.Code != "55P03" && native.Code != "40P01" || try == tries {
+			return err
+		}
+		select {
+		case <-time.After(wait/2 + rand.N(wait)): // lets those pass who queued behind
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

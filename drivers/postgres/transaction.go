@@ -1,0 +1,210 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// statement is one step of a transaction. It may be sent more than once, when the transaction is tried again.
+type statement struct {
+	sql   string
+	once  bool                        // cannot be prepared: it is parsed each time
+	args  func() [][]byte             // in binary format, made when they are sent; nil: none
+	reset func()                      // called before each attempt; may be nil
+	row   func(values [][]byte) error // for each row, in binary format, valid during the call; nil: rows are not looked at
+}
+
+// attempts bounds how often a transaction is tried in all.
+const attempts = 4
+
+// read runs one statement in a read-only transaction.
+func (d *Driver) read(ctx context.Context, tenant domain.TenantID, step statement) error {
+	_, err := d.transact(ctx, "begin read only", tenant, []statement{step})
+	return err
+}
+
+// transact runs statements in a transaction of the tenant, or of none (domain.Everyone), and returns how many rows each
+// affected. Everything, begin and commit included, goes out before the first answer is awaited. A transaction that the
+// database has rolled back through no fault of its own, and one whose connection was lost, is tried again; the caller
+// sees to it that doing so is safe.
+func (d *Driver) transact(ctx context.Context, begin string, tenant domain.TenantID, steps []statement) ([]int64, error) {
+	for attempt := 1; ; attempt++ {
+		affected, err := d.attempt(ctx, begin, tenant, steps)
+		if err == nil {
+			return affected, nil
+		}
+		if attempt == attempts || ctx.Err() != nil || !transient(err) {
+			return nil, mend(err)
+		}
+		pause := 10 * time.Millisecond << (2 * attempt) // 40, 160, 640 ms at most
+		select {
+		case <-time.After(rand.N(pause)):
+		case <-ctx.Done():
+			return nil, mend(err)
+		}
+	}
+}
+
+func (d *Driver) attempt(ctx context.Context, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	names := make([]string, len(steps))
+	for i, step := range steps {
+		if step.reset != nil {
+			step.reset()
+		}
+		if step.once {
+			continue
+		}
+		// Known to the connection already, but for the first time.
+		description, err := conn.Conn().Prepare(ctx, step.sql, step.sql)
+		if err != nil {
+			return nil, err
+		}
+		names[i] = description.Name
+	}
+	defer func() {
+		// The commit was skipped with everything else behind the error.
+		if pg := conn.Conn().PgConn(); err != nil && !pg.IsClosed() && pg.TxStatus() != 'I' {
+			_, rollback := pg.Exec(ctx, "rollback").ReadAll()
+			err = errors.Join(err, rollback)
+		}
+	}()
+	return pipeline(ctx, conn, begin, tenant, steps, names)
+}
+
+// binaryFormat says that all values are in binary format.
+var binaryFormat = []int16{1}
+
+func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant domain.TenantID, steps []statement, names []string) (_ []int64, err error) {
+	p := conn.Conn().PgConn().StartPipeline(ctx)
+	defer func() {
+		if closing := p.Close(); err == nil {
+			err = closing
+		}
+	}()
+	before := 1
+	p.SendQueryParams(begin, nil, nil, nil, nil)
+	if tenant != domain.Everyone {
+		before++
+		// SET takes no parameters; the canonical form of a UUID is hexadecimal digits and dashes only.
+		p.SendQueryParams("set local manifold.tenant = '"+tenant.String()+"'", nil, nil, nil, nil)
+	}
+	for i, step := range steps {
+		var args [][]byte
+		if step.args != nil {
+			args = step.args()
+		}
+		if step.once {
+			p.SendQueryParams(step.sql, args, nil, binaryFormat, binaryFormat)
+			continue
+		}
+		p.SendQueryPrepared(names[i], args, binaryFormat, binaryFormat)
+		if len(steps) > 4 {
+			// A long save: the database works while the next part is made, and only one part is in memory twice.
+			if err := p.Flush(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	p.SendQueryParams("commit", nil, nil, nil, nil)
+	if err := p.Sync(); err != nil {
+		return nil, err
+	}
+	affected := make([]int64, len(steps))
+	for i := range before + len(steps) + 1 {
+		results, err := p.GetResults()
+		if err != nil {
+			return nil, err
+		}
+		reader, ok := results.(*pgconn.ResultReader)
+		if !ok {
+			return nil, fmt.Errorf("the database answered out of turn: %T", results)
+		}
+		step := i - before
+		for reader.NextRow() {
+			if 0 <= step && step < len(steps) && steps[step].row != nil {
+				if err := steps[step].row(reader.Values()); err != nil {
+					return nil, err
+				}
+			}
+		}
+		tag, err := reader.Close()
+		if err != nil {
+			return nil, err
+		}
+		if 0 <= step && step < len(steps) {
+			affected[step] = tag.RowsAffected()
+		}
+	}
+	return affected, nil
+}
+
+// transient reports whether the same transaction may well succeed when it is tried again: it was rolled back for the
+// sake of another (serialization_failure, deadlock_detected), or the connection failed.
+func transient(err error) bool {
+	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch native.Code {
+		case "40001", "40P01":
+			return true
+		}
+		return lost(native)
+	}
+	// What is no answer of the server is a fault of the connection, or a mistake of ours, which then shows after a few
+	// attempts.
+	return true
+}
+
+// lost reports whether the server says that it cannot serve: connection exceptions, operator intervention (but not a
+// cancelled statement), and too many connections.
+func lost(native *pgconn.PgError) bool {
+	class := native.Code[:2]
+	return class == "08" || class == "57" && native.Code != "57014" || native.Code == "53300"
+}
+
+// mend sorts native errors by SQLSTATE into those of the contract, which keep the native one within.
+func mend(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	native, ok := errors.AsType[*pgconn.PgError](err)
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	switch {
+	case ok && native.Code == "42P01":
+		return fmt.Errorf("%w: %w", drivers.ErrNoTable, err)
+	case ok && lost(native), refused && !ok:
+		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the documents' database cannot serve now; try again later"), err)
+	}
+	return err
+}
+
+// blameDocument finds the document that made a save fail, where the error says that it was one.
+func blameDocument(err error, documents []domain.Document) error {
+	native, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err
+	}
+	switch native.Code {
+	case "22P02", "22P05", "22021", "22003", "54001": // not JSON, characters or numbers that jsonb has not, nested too deep
+		for i := range documents {
+			if wrong := domain.CheckJSON(documents[i].Data); wrong != nil {
+				return domain.Errorf(domain.CodeInvalidJSON, "document "+documents[i].ID, "its data cannot be kept: %s", wrong)
+			}
+		}
+	case "54000": // program_limit_exceeded: a string, array or object that jsonb cannot hold, or an index entry
+		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooLarge, "", "a document is beyond what the database can keep: %s", native.Message), err)
+	}
+	return err
+}
