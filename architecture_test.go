@@ -55,7 +55,9 @@ var imports = map[string][]string{
 		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
 		"projection", "rebuild", "subscription", "api", "api/openapi", "embedded",
 	},
-	"cmd/manifold": {"manifold", "client", "embedded", "config"},
+	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
+	// The benchmarks measure the store by itself, too, on a database of their own.
+	"cmd/manifold/bench": {"manifold", "client", "embedded", "config", "domain", "migrations", "store"},
 }
 
 // testPackages are for tests alone: nothing but tests and each other may import them. What is below internal is so, too.
