@@ -1,0 +1,362 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// counted is the store, counting look-ups. Where gate is set, a look-up that has read waits for it.
+type counted struct {
+	*store.Store
+	asked atomic.Int64
+	gate  chan struct{}
+	read  chan struct{} // told when a look-up has read
+}
+
+func (c *counted) Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error) {
+	c.asked.Add(1)
+	key, state, err := c.Store.Key(ctx, tenant, id)
+	if c.gate != nil {
+		c.read <- struct{}{}
+		<-c.gate
+	}
+	return key, state, err
+}
+
+// clock is a clock that stands still until it is moved.
+type clock struct{ since atomic.Int64 }
+
+func (c *clock) now() time.Time       { return time.Unix(0, c.since.Load()) }
+func (c *clock) move(d time.Duration) { c.since.Add(int64(d)) }
+func code(err error) domain.Code      { p, _ := errors.AsType[*domain.Error](err); return codeOf(p) }
+func codeOf(p *domain.Error) domain.Code {
+	if p == nil {
+		return ""
+	}
+	return p.Code
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin opens a store and Keys over it.
+func begin(t *testing.T, config Config) (*counted, *Keys, *clock) {
+	t.Helper()
+	db := pgtest.Database(t)
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+		MaxConns: 8, Log: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	t.Cleanup(s.Close)
+	c, at := &counted{Store: s}, &clock{}
+	config.Store, config.now = c, at.now
+	k, err := NewKeys(config)
+	must(t, err)
+	return c, k, at
+}
+
+func newTenant(t *testing.T, s *counted) domain.TenantID {
+	t.Helper()
+	id := domain.NewTenantID()
+	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: id, Name: id.String()}))
+	return id
+}
+
+func newToken(t *testing.T, s *counted, tenant domain.TenantID, scopes ...domain.Scope) (domain.APIKey, string) {
+	t.Helper()
+	key, token := NewKey(tenant, "test", scopes)
+	must(t, s.CreateKey(t.Context(), key))
+	return key, token
+}
+
+func TestATokenNamesItsTenantAndScopes(t *testing.T) {
+	t.Parallel()
+	s, k, _ := begin(t, Config{})
+	for range 2 {
+		tenant := newTenant(t, s)
+		key, token := newToken(t, s, tenant, domain.ScopeEventsRead, domain.ScopeDocumentsRead)
+		got, err := k.Authenticate(t.Context(), token)
+		must(t, err)
+		if got.Tenant != tenant || got.KeyID != key.ID || got.Operator || !slices.Equal(got.Scopes, key.Scopes) {
+			t.Errorf("got %+v", got)
+		}
+		must(t, got.Require(domain.ScopeEventsRead))
+		err = got.Require(domain.ScopeEventsAppend)
+		if code(err) != domain.CodeForbidden || !strings.Contains(err.Error(), string(domain.ScopeEventsAppend)) {
+			t.Errorf("a scope that the key has not: %v", err)
+		}
+		if code(got.Require(domain.ScopeOperator)) != domain.CodeForbidden {
+			t.Error("a tenant's key may do what is the operator's")
+		}
+	}
+}
+
+// Whatever is changed in a token, it stops working; and a token for one tenant with the id of another's key never works.
+func TestNoOtherTokenWorks(t *testing.T) {
+	t.Parallel()
+	s, k, _ := begin(t, Config{})
+	tenant, other := newTenant(t, s), newTenant(t, s)
+	_, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	_, otherToken := newToken(t, s, other, domain.ScopeEventsRead)
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+/ \x00é"
+	rapid.Check(t, func(r *rapid.T) {
+		changed := []byte(token)
+		switch rapid.IntRange(0, 3).Draw(r, "how") {
+		case 0:
+			at := rapid.IntRange(0, len(changed)-1).Draw(r, "at")
+			changed[at] = rapid.SampledFrom([]byte(alphabet)).Draw(r, "byte")
+		case 1:
+			changed = changed[:rapid.IntRange(0, len(changed)-1).Draw(r, "length")]
+		case 2:
+			changed = append(changed, rapid.SliceOfN(rapid.SampledFrom([]byte(alphabet)), 1, 20).Draw(r, "more")...)
+		case 3: // parts of two tokens that both work
+			cut := rapid.IntRange(len(TokenPrefix)+1, len(token)-1).Draw(r, "cut")
+			changed = []byte(token[:cut] + otherToken[cut:])
+		}
+		if string(changed) == token || string(changed) == otherToken {
+			r.Skip("nothing was changed")
+		}
+		if _, err := k.Authenticate(t.Context(), string(changed)); code(err) != domain.CodeUnauthenticated {
+			r.Fatalf("%q gave %v", changed, err)
+		}
+	})
+	if _, err := k.Authenticate(t.Context(), token); err != nil {
+		t.Errorf("the token itself: %v", err)
+	}
+}
+
+func TestRevocationIsPrompt(t *testing.T) {
+	t.Parallel()
+	s, k, _ := begin(t, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ready := make(chan struct{}, 10)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.ListenKeys(ctx, func(tenant domain.TenantID) {
+			k.Forget(tenant)
+			if tenant == domain.Everyone {
+				ready <- struct{}{}
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	<-ready
+	tenant := newTenant(t, s)
+	key, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	_, kept := newToken(t, s, tenant, domain.ScopeEventsRead)
+	want := func(token string, want domain.Code, when string) {
+		t.Helper()
+		if _, err := k.Authenticate(t.Context(), token); code(err) != want {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	want(token, "", "a new key")
+	must(t, s.RevokeKey(t.Context(), tenant, key.ID))
+	want(token, domain.CodeUnauthenticated, "a revoked key")
+	want(kept, "", "another key of the tenant")
+	must(t, s.SetTenantState(t.Context(), tenant, domain.TenantSuspended))
+	want(kept, domain.CodeTenantSuspended, "a suspended tenant")
+	want(token, domain.CodeUnauthenticated, "a revoked key of a suspended tenant")
+	must(t, s.SetTenantState(t.Context(), tenant, domain.TenantActive))
+	want(kept, "", "a tenant that is active again")
+	must(t, s.SetTenantState(t.Context(), tenant, domain.TenantDeleting))
+	want(kept, domain.CodeTenantSuspended, "a tenant that is being deleted")
+	must(t, s.EraseTenant(t.Context(), tenant))
+	want(kept, domain.CodeUnauthenticated, "a deleted tenant")
+	cancel()
+	wg.Wait()
+}
+
+// A look-up that read before a revocation must not be remembered after it, nor answer calls that began after it.
+func TestAnOldAnswerIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	s, k, _ := begin(t, Config{})
+	tenant := newTenant(t, s)
+	key, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	s.gate, s.read = make(chan struct{}), make(chan struct{}, 10)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := k.Authenticate(t.Context(), token); err != nil {
+			t.Errorf("a call that began before the revocation: %v", err)
+		}
+	})
+	<-s.read
+	must(t, s.RevokeKey(t.Context(), tenant, key.ID))
+	k.Forget(tenant)
+	wg.Go(func() {
+		if _, err := k.Authenticate(t.Context(), token); code(err) != domain.CodeUnauthenticated {
+			t.Errorf("a call that began after the revocation: %v", err)
+		}
+	})
+	<-s.read // it asks for itself
+	close(s.gate)
+	wg.Wait()
+	if _, err := k.Authenticate(t.Context(), token); code(err) != domain.CodeUnauthenticated {
+		t.Errorf("a call after both: %v", err)
+	}
+}
+
+func TestOneLookUpServesAll(t *testing.T) {
+	t.Parallel()
+	s, k, at := begin(t, Config{TTL: time.Minute})
+	_, token := newToken(t, s, newTenant(t, s), domain.ScopeEventsRead)
+	s.gate, s.read = make(chan struct{}), make(chan struct{}, 100)
+	var wg sync.WaitGroup
+	authenticate := func() {
+		if _, err := k.Authenticate(t.Context(), token); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Go(authenticate)
+	<-s.read
+	for range 50 {
+		wg.Go(authenticate)
+	}
+	close(s.gate)
+	wg.Wait()
+	authenticate()
+	if n := s.asked.Load(); n != 1 {
+		t.Errorf("asked the store %d times", n)
+	}
+	at.move(time.Minute)
+	authenticate()
+	if n := s.asked.Load(); n != 2 {
+		t.Errorf("asked the store %d times, once of it after the key's time was over", n)
+	}
+}
+
+func TestAbsentKeysAreRememberedShortlyAndFew(t *testing.T) {
+	t.Parallel()
+	s, k, at := begin(t, Config{})
+	tenant := newTenant(t, s)
+	_, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+	_, err := k.Authenticate(t.Context(), token)
+	must(t, err)
+	_, made := NewKey(tenant, "made up", nil)
+	before := s.asked.Load()
+	for range 5 {
+		if _, err := k.Authenticate(t.Context(), made); code(err) != domain.CodeUnauthenticated {
+			t.Fatal(err)
+		}
+	}
+	if n := s.asked.Load() - before; n != 1 {
+		t.Errorf("asked the store %d times for a key that is not there", n)
+	}
+	at.move(k.config.AbsentTTL)
+	_, _ = k.Authenticate(t.Context(), made)
+	if n := s.asked.Load() - before; n != 2 {
+		t.Errorf("asked %d times after its time was over", n)
+	}
+	for range 2 * absentKept {
+		_, made := NewKey(tenant, "made up", nil)
+		_, _ = k.Authenticate(t.Context(), made)
+	}
+	if k.absent.Len() > absentKept {
+		t.Errorf("%d keys that are not there are remembered", k.absent.Len())
+	}
+	before = s.asked.Load()
+	if _, err := k.Authenticate(t.Context(), token); err != nil || s.asked.Load() != before {
+		t.Errorf("made-up tokens pushed the real key out: %v", err)
+	}
+}
+
+func TestKeysRememberedAreBounded(t *testing.T) {
+	t.Parallel()
+	s, k, _ := begin(t, Config{Kept: 3})
+	tenant := newTenant(t, s)
+	for range 6 {
+		_, token := newToken(t, s, tenant, domain.ScopeEventsRead)
+		_, err := k.Authenticate(t.Context(), token)
+		must(t, err)
+	}
+	if k.present.Len() != 3 {
+		t.Errorf("%d keys are remembered", k.present.Len())
+	}
+}
+
+func TestAnUnreachableStoreIsNoWrongKey(t *testing.T) {
+	t.Parallel()
+	s, k, _ := begin(t, Config{})
+	_, token := newToken(t, s, newTenant(t, s), domain.ScopeEventsRead)
+	s.Close()
+	if _, err := k.Authenticate(t.Context(), token); err == nil || code(err) == domain.CodeUnauthenticated {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOperatorKeys(t *testing.T) {
+	t.Parallel()
+	plain := strings.Repeat("operator", 4)
+	hashed := "another operator's key, of more than 32 bytes"
+	sum := sha256.Sum256([]byte(hashed))
+	var operators []OperatorKey
+	for _, text := range []string{plain, "sha256:" + hex.EncodeToString(sum[:])} {
+		key, err := ParseOperatorKey(text)
+		must(t, err)
+		operators = append(operators, key)
+	}
+	k, err := NewKeys(Config{Operators: operators})
+	must(t, err)
+	for _, token := range []string{plain, hashed} {
+		got, err := k.Authenticate(t.Context(), token)
+		must(t, err)
+		must(t, got.Require(domain.ScopeOperator))
+		if !got.Operator || got.Tenant != domain.Everyone || code(got.Require(domain.ScopeEventsRead)) != domain.CodeForbidden {
+			t.Errorf("got %+v", got)
+		}
+	}
+	for _, token := range []string{"", plain + "x", plain[1:], hex.EncodeToString(sum[:]), "sha256:" + hex.EncodeToString(sum[:])} {
+		if _, err := k.Authenticate(t.Context(), token); code(err) != domain.CodeUnauthenticated {
+			t.Errorf("%q gave %v", token, err)
+		}
+	}
+	for _, text := range []string{"", "short", plain[:31], "mfk_" + plain, "sha256:", "sha256:ab", "sha256:" + strings.Repeat("x", 64)} {
+		if _, err := ParseOperatorKey(text); err == nil || len(text) > 10 && strings.Contains(err.Error(), text) {
+			t.Errorf("%q gave %v", text, err)
+		}
+	}
+}
+
+func TestParseScopes(t *testing.T) {
+	t.Parallel()
+	got, err := ParseScopes("scopes", []string{"tenant:admin", "events:append"})
+	must(t, err)
+	if !slices.Equal(got, []domain.Scope{domain.ScopeEventsAppend, domain.ScopeTenantAdmin}) {
+		t.Errorf("got %v", got)
+	}
+	for where, texts := range map[string][]string{
+		"scopes":    nil,
+		"scopes[0]": {"operator"},
+		"scopes[1]": {"events:read", "events:read"},
+	} {
+		_, err := ParseScopes("scopes", texts)
+		problem, ok := errors.AsType[*domain.Error](err)
+		if !ok || problem.Code != domain.CodeInvalidRequest || problem.Where != where {
+			t.Errorf("%v gave %v", texts, err)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// TokenPrefix begins every tenant's token, so that one that was published by accident is found by those who look for
+// such things.
+const TokenPrefix = "mfk_"
+
+// tokenBytes are the ids of tenant and key, and the secret.
+const tokenBytes = 16 + 16 + 32
+
+// encoding is strict: a token has one spelling.
+var encoding = base64.RawURLEncoding.Strict()
+
+// NewKey makes a key for a tenant and the token that it is used by. The token is nowhere else: it is to be shown once.
+func NewKey(tenant domain.TenantID, name string, scopes []domain.Scope) (key domain.APIKey, token string) {
+	key = domain.APIKey{Tenant: tenant, ID: domain.NewKeyID(), Name: name, Scopes: scopes}
+	var secret [32]byte
+	rand.Read(secret[:]) // never fails since Go 1.24
+	key.Hash = sha256.Sum256(secret[:])
+	raw := make([]byte, 0, tokenBytes)
+	raw = append(raw, tenant[:]...)
+	raw = append(raw, key.ID[:]...)
+	raw = append(raw, secret[:]...)
+	return key, TokenPrefix + encoding.EncodeToString(raw)
+}
+
+// parseToken takes a tenant's token apart; ok is false for every other text.
+func parseToken(token string) (name keyName, secret [32]byte, ok bool) {
+	text, found := strings.CutPrefix(token, TokenPrefix)
+	if !found || len(text) != encoding.EncodedLen(tokenBytes) {
+		return keyName{}, secret, false
+	}
+	var raw [tokenBytes]byte
+	if _, err := encoding.Decode(raw[:], []byte(text)); err != nil {
+		return keyName{}, secret, false
+	}
+	copy(name.tenant[:], raw[:16])
+	copy(name.id[:], raw[16:32])
+	copy(secret[:], raw[32:])
+	return name, secret, true
+}
