@@ -113,14 +113,14 @@ func (f *Fold) key(event *Event) (id string, ok bool, _ *EventError) {
 	default:
 		return id, true, nil
 	}
-	return "", false, &EventError{Event: event.Event, Where: "key", Err: err}
+	return "", false, &EventError{Event: *event.Event, Where: "key", Err: err}
 }
 
 // next folds one event into a document in the handler's form; nil is a document that is removed.
 func (f *Fold) next(doc Value, event *Event) (Value, *EventError) {
 	after, err := f.handler.Fold(doc, event)
 	if err != nil {
-		return nil, &EventError{Event: event.Event, Where: f.where(event.Type), Err: err}
+		return nil, &EventError{Event: *event.Event, Where: f.where(event.Type), Err: err}
 	}
 	return after, nil
 }
@@ -132,7 +132,7 @@ func (f *Fold) encode(doc Value, event *Event) (json.RawMessage, *EventError) {
 		err = checkDocument(data)
 	}
 	if err != nil {
-		return nil, &EventError{Event: event.Event, Where: f.where(event.Type), Err: err}
+		return nil, &EventError{Event: *event.Event, Where: f.where(event.Type), Err: err}
 	}
 	return data, nil
 }

@@ -11,14 +11,14 @@ import (
 
 // Event is an event on its way through a fold. It is for one goroutine at a time.
 type Event struct {
-	domain.Event
+	*domain.Event
 	bound *expr.Event
 }
 
 // expression returns the event as expressions see it: parsed once, however many look at it.
 func (e *Event) expression() *expr.Event {
 	if e.bound == nil {
-		e.bound = expr.NewEvent(e.Event)
+		e.bound = expr.NewEvent(*e.Event)
 	}
 	return e.bound
 }
@@ -70,7 +70,7 @@ func (h typed[T]) Types() []string {
 
 func (h typed[T]) Key(event *Event) (id string, ok bool, err error) {
 	defer caught(&err)
-	id, err = h.rule.Key(event.Event)
+	id, err = h.rule.Key(*event.Event)
 	return id, id != "", err
 }
 
@@ -88,7 +88,7 @@ func (h typed[T]) Decode(data json.RawMessage) (Value, error) {
 func (h typed[T]) Fold(value Value, event *Event) (_ Value, err error) {
 	defer caught(&err)
 	doc := value.(*T)
-	keep, err := h.rule.Fold(doc, event.Event)
+	keep, err := h.rule.Fold(doc, *event.Event)
 	if err != nil || !keep {
 		return nil, err
 	}

@@ -1,0 +1,146 @@
+package projection
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Limits bound what one batch holds in memory. While a batch is folded and saved the next one is read, so that twice
+// as much is held.
+type Limits struct {
+	Events        int // at most this many events
+	Bytes         int // about this many bytes of their data and metadata
+	DocumentBytes int // about this many bytes of documents loaded, as far as the size of earlier ones foretells it
+}
+
+// CatchUpLimits are for a log that is far ahead: batches so large that a document which many events touch is written
+// once for many of them.
+var CatchUpLimits = Limits{Events: 50_000, Bytes: 24 << 20, DocumentBytes: 32 << 20}
+
+// followLimits are for a log that is followed closely.
+var followLimits = Limits{Events: 1000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
+
+// read asks for the events of a projection from a position on.
+type read func(ctx context.Context, q domain.LogQuery) (domain.Reading, error)
+
+// prepared is a reading whose events have their keys.
+type prepared struct {
+	reading domain.Reading
+	events  []Event  // those before a fault of the key
+	keys    []string // of each event; "" where it is not for this projection
+	upTo    int64    // when all events are applied, the log is seen up to here
+	more    bool     // the reading was cut off: there is more behind it
+	fault   *EventError
+}
+
+// fetched is a reading that is under way beside what else its worker does.
+type fetched struct {
+	done     chan struct{}
+	prepared *prepared
+	err      error
+}
+
+// fetch reads the events from position from on, up to position to (0: up to the head), and works out their keys. The
+// goroutine ends when ctx does.
+func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Limits) *fetched {
+	f := &fetched{done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		q := domain.LogQuery{
+			From: from, To: to, Limit: limits.Events, MaxBytes: limits.Bytes,
+			Categories: r.Fold.definition.Source.Categories, Types: r.Fold.types,
+		}
+		reading, err := read(ctx, q)
+		if err != nil {
+			f.err = err
+			return
+		}
+		f.prepared = r.Fold.prepare(reading, q)
+	}()
+	return f
+}
+
+// wait returns what was fetched.
+func (f *fetched) wait() (*prepared, error) {
+	<-f.done
+	return f.prepared, f.err
+}
+
+func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery) *prepared {
+	p := &prepared{reading: reading, upTo: reading.Head}
+	if q.To > 0 {
+		p.upTo = q.To
+	}
+	bytes := 0
+	for i := range reading.Events {
+		bytes += len(reading.Events[i].Data) + len(reading.Events[i].Metadata)
+	}
+	if n := len(reading.Events); n > 0 {
+		last := reading.Events[n-1].Position
+		// Whether the store stopped because of the bytes is not told, and it may count them a little differently: so
+		// anything near the bound counts as cut off. At worst the next reading finds nothing.
+		p.more = n >= q.Limit || bytes >= q.MaxBytes/2
+		if p.more || p.upTo < last {
+			p.upTo = last
+		}
+	}
+	p.events = make([]Event, len(reading.Events))
+	for i := range reading.Events {
+		p.events[i].Event = &reading.Events[i]
+	}
+	p.keys = make([]string, len(p.events))
+	faults := make([]*EventError, workersFor(len(p.events)))
+	chunk := (len(p.events) + len(faults) - 1) / len(faults)
+	parallel(len(faults), func(worker int) {
+		for i := worker * chunk; i < min(len(p.events), (worker+1)*chunk); i++ {
+			var fault *EventError
+			if p.keys[i], _, fault = f.key(&p.events[i]); fault != nil {
+				faults[worker] = fault
+				return
+			}
+		}
+	})
+	for _, fault := range faults {
+		if fault != nil {
+			p.stopBefore(fault)
+			break
+		}
+	}
+	return p
+}
+
+// stopBefore drops the faulty event and those behind it.
+func (p *prepared) stopBefore(fault *EventError) {
+	n := 0
+	for n < len(p.events) && p.events[n].Position < fault.Event.Position {
+		n++
+	}
+	p.events, p.keys = p.events[:n], p.keys[:n]
+	p.fault, p.upTo, p.more = fault, fault.Event.Position-1, false
+}
+
+// worthSharing is from how many events on folding is spread over the processors.
+const worthSharing = 512
+
+func workersFor(events int) int {
+	if events < worthSharing {
+		return 1
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// parallel calls do with 0 to n-1, each in a goroutine of its own, and returns when all have returned.
+func parallel(n int, do func(worker int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var all sync.WaitGroup
+	for worker := range n {
+		all.Go(func() { do(worker) })
+	}
+	all.Wait()
+}

@@ -1,0 +1,133 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// Log is what a Replay reads.
+type Log interface {
+	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
+}
+
+// Replay folds the events of one tenant into one build, from the build's own checkpoint on. It may be stopped at any
+// point, and a new one goes on from what was saved. It is for one goroutine at a time; several Replays of the same
+// build and tenant, in whatever processes, are harmless: one of them wins each save.
+type Replay struct {
+	Driver drivers.Driver
+	Build  domain.Build
+	Tenant domain.TenantID
+	Fold   *Fold
+	Limits Limits
+	Folded func(events, documents int)       // called when that many events took effect, and changed so many documents; may be nil
+	Saved  func(documents []domain.Document) // called with the documents of each save, those removed left out; may be nil
+
+	at            position
+	documentBytes int // of a document, as seen lately; 0 while unknown
+}
+
+// position is how far a build has come with a tenant's log.
+type position struct {
+	known   bool      // stored is what the database has, as far as this process knows
+	stored  int64     // the checkpoint in the database
+	seen    int64     // up to here every event has taken effect: at or above stored
+	savedAt time.Time // when stored was saved, or found out
+}
+
+func (p *position) saved(to int64) {
+	p.stored, p.seen, p.savedAt = to, max(p.seen, to), time.Now()
+}
+
+// Checkpoints that nothing else asks for are saved this often, so that a restart skips little.
+const (
+	checkpointPositions = 10_000
+	checkpointInterval  = 30 * time.Second
+)
+
+// Run folds until every event up to and including position to has taken effect. The error is an *EventError where an
+// event cannot be folded: everything before it is saved then.
+func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
+	for {
+		if err := r.locate(ctx); err != nil {
+			return err
+		}
+		if r.at.seen >= to {
+			return nil
+		}
+		err := r.run(ctx, log, to)
+		if err == nil {
+			return r.settle(ctx)
+		}
+		if !errors.Is(err, drivers.ErrStale) {
+			return err
+		}
+	}
+}
+
+// locate finds out where the build is, unless that is known.
+func (r *Replay) locate(ctx context.Context) error {
+	if r.at.known {
+		return nil
+	}
+	checkpoint, err := r.Driver.Checkpoint(ctx, r.Build, r.Tenant)
+	if err != nil {
+		return fmt.Errorf("read the checkpoint of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
+	}
+	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now()}
+	return nil
+}
+
+func (r *Replay) run(ctx context.Context, log Log, to int64) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
+		events, err := log.ReadLog(ctx, r.Tenant, q)
+		return domain.Reading{Events: events}, err
+	}
+	next := r.fetch(ctx, read, r.at.seen+1, to, r.Limits)
+	for next != nil {
+		p, err := next.wait()
+		if err != nil {
+			return fmt.Errorf("read the log for build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
+		}
+		if next = nil; p.more && p.upTo < to {
+			next = r.fetch(ctx, read, p.upTo+1, to, r.Limits)
+		}
+		if err := r.apply(ctx, p); err != nil {
+			if next != nil {
+				stop()
+				<-next.done
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// settle saves the checkpoint alone, where that spares a restart enough.
+func (r *Replay) settle(ctx context.Context) error {
+	ahead := r.at.seen - r.at.stored
+	if ahead <= 0 || ahead < checkpointPositions && time.Since(r.at.savedAt) < checkpointInterval {
+		return nil
+	}
+	err := r.saveBatch(ctx, drivers.Batch{From: r.at.stored, To: r.at.seen})
+	if errors.Is(err, drivers.ErrStale) {
+		return nil // somebody else saved; where, is found out before the next save
+	}
+	return err
+}
+
+// Position returns up to where every event has taken effect: at or above the checkpoint that is saved. 0 before the
+// first Run.
+func (r *Replay) Position() int64 { return r.at.seen }
+
+func (r *Replay) folded(events, documents int) {
+	if r.Folded != nil {
+		r.Folded(events, documents)
+	}
+}

@@ -1,0 +1,351 @@
+package projection
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// RunnerStore is what the runner asks of Manifold's own database.
+type RunnerStore interface {
+	AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error)
+	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
+	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
+	ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error)
+	PutFault(ctx context.Context, fault domain.Fault) error
+	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
+	DeleteFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error
+}
+
+// RunnerConfig is what a Runner is made of. Store, Drivers, Progress and Log must be set; where another field is zero it
+// has a default.
+type RunnerConfig struct {
+	Store    RunnerStore
+	Drivers  map[string]drivers.Driver // by the database's name in the configuration
+	Handlers map[string]Handler        // written in Go, by name
+	Progress *Progress                 // shared with the Catalog of this process
+	Workers  int                       // pairs worked on at a time; 0: twice the processors
+	Folds    int                       // compiled folds that are kept; 0: 500
+	Poll     time.Duration             // between two looks at all heads, which back Wake up; 0: 5 s
+	CatchUp  Limits                    // zero: CatchUpLimits
+	Observer Observer
+	Log      *slog.Logger
+}
+
+// Observer is told what a Runner does. Each function may be nil; they are called by several goroutines and must return
+// at once.
+type Observer struct {
+	Batch func(BatchInfo)    // a batch was saved
+	Fault func(domain.Fault) // a projection stopped before an event, for one tenant
+	Retry func(id domain.ProjectionID, tenant domain.TenantID, err error)
+}
+
+// BatchInfo describes a batch that took effect.
+type BatchInfo struct {
+	Projection domain.ProjectionID
+	Tenant     domain.TenantID
+	Events     int
+	Documents  int           // written or removed
+	Took       time.Duration // from the reading's arrival
+	Lag        time.Duration // between the recorded time of its last event and now
+}
+
+// Runner keeps the live builds of all projections up with the logs: each (projection, tenant) pair whose log is ahead
+// gets turns, one batch each, in a fair order, so that a tenant with a million events to go does not delay the others.
+// While nothing is appended it does nothing but look at the heads now and then.
+//
+// Any number of processes may run one on the same databases. Each save is a compare-and-set, so that at worst work is
+// done twice; a runner that finds another one faster at a pair holds back there.
+type Runner struct {
+	config  RunnerConfig
+	folds   *folds
+	refresh chan struct{}
+
+	mu       sync.Mutex
+	wakeup   *sync.Cond // ready has grown, or the runner ends
+	ended    bool
+	ready    queue
+	heads    map[domain.TenantID]int64
+	newest   time.Time // the newest LastAt of a head
+	followed map[domain.ProjectionID]*followed
+	shared   map[*followed]struct{}
+	own      map[domain.TenantID][]*followed
+	pairs    map[pairKey]*pair
+	waiting  map[*pair]struct{} // held still by a rebuild
+	unproven map[*pair]struct{} // saved documents lately, see prove
+	looks    int                // how often the projections were looked at
+}
+
+// NewRunner returns a Runner, which works while Run does.
+func NewRunner(config RunnerConfig) *Runner {
+	if config.Workers <= 0 {
+		config.Workers = 2 * runtime.GOMAXPROCS(0)
+	}
+	if config.Folds <= 0 {
+		config.Folds = 500
+	}
+	if config.Poll <= 0 {
+		config.Poll = 5 * time.Second
+	}
+	if config.CatchUp == (Limits{}) {
+		config.CatchUp = CatchUpLimits
+	}
+	r := &Runner{
+		config:   config,
+		folds:    newFolds(config.Store, config.Handlers, config.Folds),
+		refresh:  make(chan struct{}, 1),
+		heads:    make(map[domain.TenantID]int64),
+		followed: make(map[domain.ProjectionID]*followed),
+		shared:   make(map[*followed]struct{}),
+		own:      make(map[domain.TenantID][]*followed),
+		pairs:    make(map[pairKey]*pair),
+		waiting:  make(map[*pair]struct{}),
+		unproven: make(map[*pair]struct{}),
+	}
+	r.wakeup = sync.NewCond(&r.mu)
+	return r
+}
+
+// Wake says that a tenant's log has grown. It returns at once and may be called by anyone, also while Run is not on.
+func (r *Runner) Wake(head domain.Head) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wake(head)
+}
+
+// wake is Wake with the lock held.
+func (r *Runner) wake(head domain.Head) {
+	if head.LastAt.After(r.newest) {
+		r.newest = head.LastAt
+	}
+	if head.Position <= r.heads[head.Tenant] {
+		return
+	}
+	r.heads[head.Tenant] = head.Position
+	for f := range r.shared {
+		r.rouse(f, head.Tenant)
+	}
+	for _, f := range r.own[head.Tenant] {
+		r.rouse(f, head.Tenant)
+	}
+}
+
+// Refresh says that projections may have been made, changed or swapped. It returns at once.
+func (r *Runner) Refresh() {
+	select {
+	case r.refresh <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until ctx ends, and returns nil then, after everything that it had begun has come to an end. What was cut
+// off is picked up from the checkpoints. It may be called once.
+func (r *Runner) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	stop := context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ended = true
+		r.wakeup.Broadcast()
+	})
+	defer stop()
+	for range r.config.Workers {
+		all.Go(func() { r.work(ctx) })
+	}
+	r.look(ctx)
+	all.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pairs {
+		if p.retry != nil {
+			p.retry.Stop()
+		}
+	}
+	return nil
+}
+
+// headsOverlap is how long an append may be under way before its head shows: LastAt is when its transaction began.
+const headsOverlap = time.Minute
+
+// look keeps what the runner knows of projections and heads up to date until ctx ends.
+func (r *Runner) look(ctx context.Context) {
+	var since time.Time // the newest change seen
+	var failures int
+	poll := time.NewTimer(0)
+	defer poll.Stop()
+	proof := time.NewTicker(proofDelay)
+	defer proof.Stop()
+	r.Refresh()
+	for {
+		refresh := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-proof.C:
+			r.prove()
+			continue
+		case <-poll.C:
+			refresh = failures > 0
+		case <-r.refresh:
+			refresh = true
+		}
+		var err error
+		if refresh {
+			since, err = r.lookAtProjections(ctx, since)
+		}
+		if err == nil {
+			err = r.lookAtHeads(ctx)
+		}
+		wait := r.config.Poll
+		if failures++; err == nil {
+			failures = 0
+		} else if ctx.Err() == nil {
+			r.config.Log.Warn("the runner cannot read what to follow; trying again", "error", err)
+			wait = backoff(failures)
+		}
+		poll.Reset(wait)
+	}
+}
+
+func (r *Runner) lookAtProjections(ctx context.Context, since time.Time) (time.Time, error) {
+	changed, err := r.config.Store.AllProjections(ctx, since)
+	if err != nil {
+		return since, err
+	}
+	for i := range changed {
+		p := &changed[i]
+		if p.UpdatedAt.After(since) {
+			since = p.UpdatedAt
+		}
+		r.follow(ctx, p)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looks++
+	for p := range r.waiting {
+		r.enqueue(p) // its next reading says whether it is held still
+	}
+	clear(r.waiting)
+	return since, nil
+}
+
+func (r *Runner) lookAtHeads(ctx context.Context) error {
+	r.mu.Lock()
+	since := r.newest
+	r.mu.Unlock()
+	if !since.IsZero() {
+		since = since.Add(-headsOverlap)
+	}
+	heads, err := r.config.Store.Heads(ctx, since)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, head := range heads {
+		r.wake(head)
+	}
+	for p := range r.waiting {
+		r.enqueue(p)
+	}
+	clear(r.waiting)
+	return nil
+}
+
+// proofDelay is how long a database may take until what it has confirmed is on its disk.
+const proofDelay = 2 * time.Second
+
+// prove gives those pairs one more look at their checkpoints that have saved documents and then fell idle. A driver need
+// not wait until a save is on disk; so a database that crashed may have lost the last saves of a pair, and nothing
+// would tell before its log grows again.
+func (r *Runner) prove() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p := range r.unproven {
+		if p.state != pairIdle {
+			delete(r.unproven, p)
+		} else if time.Since(p.at.savedAt) >= proofDelay {
+			delete(r.unproven, p)
+			p.at.known = false
+			r.enqueue(p)
+		}
+	}
+}
+
+// work takes turns until ctx ends.
+func (r *Runner) work(ctx context.Context) {
+	for {
+		p := r.next()
+		if p == nil {
+			return
+		}
+		r.turn(ctx, p)
+	}
+}
+
+// next waits for a pair whose turn it is; nil: the runner ends.
+func (r *Runner) next() *pair {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.ready.len() == 0 && !r.ended {
+		r.wakeup.Wait()
+	}
+	if r.ended {
+		return nil
+	}
+	p := r.ready.pop()
+	p.state = pairRunning
+	return p
+}
+
+// Lag is how far behind their logs the runner's pairs are, as far as this process knows.
+type Lag struct {
+	Projection string // the name of a shared projection; empty: all tenants' own together
+	Positions  int64  // between what was seen and the heads
+	Faulted    int    // pairs that stand still
+}
+
+// Lags returns the lag of each shared projection and of all others together. It looks at every pair that this process
+// has met: for a metrics page, not for every request.
+func (r *Runner) Lags() []Lag {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lags := make(map[string]*Lag, len(r.shared)+1)
+	lags[""] = &Lag{}
+	for f := range r.shared {
+		lags[f.id.Name] = &Lag{Projection: f.id.Name}
+	}
+	for key, p := range r.pairs {
+		name := ""
+		if key.followed.id.Shared() {
+			name = key.followed.id.Name
+		}
+		lag := lags[name]
+		if lag == nil {
+			continue // deleted a moment ago
+		}
+		lag.Positions += max(0, r.heads[key.tenant]-p.at.seen)
+		if p.state == pairFaulted {
+			lag.Faulted++
+		}
+	}
+	all := make([]Lag, 0, len(lags))
+	for _, lag := range lags {
+		all = append(all, *lag)
+	}
+	return all
+}
+
+// backoff is how long to wait after so many failures in a row: 100 ms, doubled each time up to 30 s, less up to a half
+// by chance, so that many that failed together do not come back together.
+func backoff(failures int) time.Duration {
+	wait := 100 * time.Millisecond << min(failures-1, 9)
+	wait = min(wait, 30*time.Second)
+	return wait - rand.N(wait/2)
+}

@@ -1,0 +1,252 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// The ways in which a turn ends, beside an error.
+var (
+	errGone    = errors.New("the projection is gone")
+	errChanged = errors.New("another build is live")
+	errHeld    = errors.New("a rebuild holds the live build still")
+	errMore    = errors.New("there is more to fold")
+)
+
+// turn gives a pair its turn: a batch, or several while nobody else waits for one.
+func (r *Runner) turn(ctx context.Context, p *pair) {
+	r.mu.Lock()
+	f := p.followed
+	build, database, looks, head := f.build, f.database, r.looks, r.heads[p.tenant]
+	here := r.followed[f.id] == f
+	r.mu.Unlock()
+	if !here {
+		return
+	}
+	if p.build != build {
+		p.restart(build)
+	}
+	seen, err := r.take(ctx, p, database, head)
+	if ctx.Err() != nil {
+		return
+	}
+	if fault, ok := errors.AsType[*EventError](err); ok {
+		if putErr := r.putFault(ctx, p, fault); putErr != nil {
+			err = putErr
+		}
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.state = pairIdle
+	_, faulted := errors.AsType[*EventError](err)
+	if err == nil || faulted || errors.Is(err, errMore) || errors.Is(err, errHeld) {
+		p.failures = 0
+	}
+	switch {
+	case err == nil:
+		// A head that a later reading does not show is that of a log which was removed.
+		if newer := r.heads[p.tenant]; newer > p.at.seen && (newer > head || seen >= head) {
+			r.enqueue(p)
+		} else if p.saved {
+			p.saved = false
+			r.unproven[p] = struct{}{}
+		}
+	case errors.Is(err, errMore), errors.Is(err, errChanged):
+		r.enqueue(p)
+	case errors.Is(err, errGone):
+		r.drop(f)
+	case errors.Is(err, errHeld):
+		if r.looks != looks {
+			r.enqueue(p) // what it waits for may have happened already
+			break
+		}
+		p.state = pairHeld
+		r.waiting[p] = struct{}{}
+	case faulted:
+		if p.build != f.build {
+			r.enqueue(p)
+			break
+		}
+		p.state = pairFaulted
+	case errors.Is(err, drivers.ErrStale):
+		// Another process works on this pair as well. Whoever was slower holds back, longer each time, and is there
+		// when the other one goes.
+		wait := min(25*time.Millisecond<<min(p.stale, 6), 1500*time.Millisecond)
+		p.stale++
+		r.delay(p, wait+rand.N(wait))
+	default:
+		p.failures++
+		if r.config.Observer.Retry != nil {
+			r.config.Observer.Retry(f.id, p.tenant, err)
+		}
+		if p.failures == 1 || p.failures%20 == 0 {
+			r.config.Log.Warn("a projection cannot be followed at the moment; trying again", "projection", f.id.Name,
+				"tenant", p.tenant, "build", p.build, "failures", p.failures, "error", err)
+		}
+		r.delay(p, backoff(p.failures))
+	}
+}
+
+// take does the work of a turn; nil: the pair has caught up with the head that it returns.
+func (r *Runner) take(ctx context.Context, p *pair, database string, head int64) (seen int64, err error) {
+	f := p.followed
+	c, err := r.folds.get(ctx, f.id, p.build)
+	switch {
+	case isCode(err, domain.CodeNotFound):
+		return 0, errGone
+	case isCode(err, domain.CodeInvalidDefinition):
+		// It compiled once: this program understands it otherwise, or lacks a handler. Nothing will mend it but a change.
+		return 0, &EventError{Event: domain.Event{Position: p.at.seen + 1}, Where: "definition", Err: err}
+	case err != nil:
+		return 0, err
+	case c.projection.Build != p.build:
+		r.follow(ctx, &c.projection)
+		return 0, errChanged
+	}
+	driver := r.config.Drivers[database]
+	if driver == nil {
+		return 0, fmt.Errorf("there is no database %q in this process's configuration", database)
+	}
+	events, documents := 0, 0
+	replay := &Replay{
+		Driver: driver, Build: c.projection.LiveBuild(), Tenant: p.tenant, Fold: c.fold, Limits: r.config.CatchUp,
+		Folded: func(e, d int) { events, documents = events+e, documents+d },
+		at:     p.at, documentBytes: p.bytes,
+	}
+	defer func() { p.at, p.bytes = replay.at, replay.documentBytes }()
+	if err := replay.locate(ctx); err != nil {
+		return 0, err
+	}
+	limits := followLimits
+	if head-replay.at.seen > 2*int64(limits.Events) {
+		limits = r.config.CatchUp
+	}
+	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
+		return r.config.Store.ReadFor(ctx, p.tenant, f.id, q)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for next := replay.fetch(ctx, read, replay.at.seen+1, 0, limits); ; {
+		batch, err := next.wait()
+		if err == nil {
+			err = usable(batch.reading, p.build)
+		}
+		if err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		if next = nil; batch.more && !r.othersWait() {
+			// The next batch is read, and its keys worked out, while this one is folded and saved.
+			next = replay.fetch(ctx, read, batch.upTo+1, 0, r.config.CatchUp)
+		}
+		events, documents = 0, 0
+		err = replay.apply(ctx, batch)
+		r.tell(p, batch, events, documents, time.Since(began))
+		if documents > 0 {
+			p.stale, p.saved = 0, true
+		}
+		if err == nil && !p.mended {
+			p.mended, err = r.mend(ctx, p, replay.at.seen)
+		}
+		if err != nil {
+			if next != nil {
+				stop()
+				<-next.done
+			}
+			return 0, err
+		}
+		switch {
+		case next != nil:
+		case batch.more:
+			return 0, errMore
+		default:
+			return batch.reading.Head, replay.settle(ctx)
+		}
+	}
+}
+
+// usable says whether what was read may be saved into the build.
+//
+// This is the worker's part of the swap (docs/decisions/0002-swap-by-hold.md). A reading takes the log's head first,
+// then the events, then the projection's row. So if the row was not held, the hold was placed after the events were
+// read, and whoever reads the heads after placing the hold sees heads at or above them: nothing that a worker can still
+// save, however late, is beyond the heads that the new build catches up to before it is swapped in.
+func usable(reading domain.Reading, build int64) error {
+	switch {
+	case !reading.Found:
+		return errGone
+	case reading.Build != build:
+		return errChanged
+	case reading.Held:
+		return errHeld
+	}
+	return nil
+}
+
+// othersWait reports whether another pair waits for a turn.
+func (r *Runner) othersWait() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready.len() > 0
+}
+
+// tell reports a batch to those who wait for it and to the observer, and takes the head over that it was read at.
+func (r *Runner) tell(p *pair, batch *prepared, events, documents int, took time.Duration) {
+	r.config.Progress.moved(p.followed.id, p.tenant)
+	r.Wake(domain.Head{Tenant: p.tenant, Position: batch.reading.Head})
+	if r.config.Observer.Batch == nil || len(batch.events) == 0 {
+		return
+	}
+	r.config.Observer.Batch(BatchInfo{
+		Projection: p.followed.id, Tenant: p.tenant, Events: events, Documents: documents, Took: took,
+		Lag: max(0, time.Since(batch.events[len(batch.events)-1].RecordedAt)),
+	})
+}
+
+// maxFaultBytes bounds the message of a fault, which may quote what a client sent.
+const maxFaultBytes = 2000
+
+func (r *Runner) putFault(ctx context.Context, p *pair, e *EventError) error {
+	message := fmt.Sprintf("%s: %s", e.Where, e.Err)
+	if e.Event.Type != "" {
+		message = fmt.Sprintf("%s of %s: %s", e.Event.Type, e.Event.Stream, message)
+	}
+	if len(message) > maxFaultBytes {
+		message = message[:maxFaultBytes] + "..."
+	}
+	fault := domain.Fault{
+		ProjectionID: p.followed.id, Tenant: p.tenant, Build: p.build,
+		Position: e.Event.Position, EventID: e.Event.ID, Message: message,
+	}
+	if err := r.config.Store.PutFault(ctx, fault); err != nil {
+		return fmt.Errorf("keep the fault of projection %q: %w", p.followed.id.Name, err)
+	}
+	p.mended = false
+	r.config.Progress.moved(p.followed.id, p.tenant)
+	if r.config.Observer.Fault != nil {
+		r.config.Observer.Fault(fault)
+	}
+	r.config.Log.Warn("a projection stands still before an event that it cannot fold", "projection", fault.Name,
+		"tenant", fault.Tenant, "build", fault.Build, "position", fault.Position, "error", message)
+	return nil
+}
+
+// mend takes a fault back that an earlier process or release met and that this one got over. It reports whether there is
+// none any more.
+func (r *Runner) mend(ctx context.Context, p *pair, seen int64) (bool, error) {
+	fault, ok, err := r.config.Store.Fault(ctx, p.tenant, p.followed.id, p.build)
+	if err != nil || !ok {
+		return err == nil, err
+	}
+	if seen < fault.Position {
+		return false, nil
+	}
+	return true, r.config.Store.DeleteFault(ctx, p.tenant, p.followed.id, p.build)
+}
