@@ -1,0 +1,110 @@
+// Package telemetry is what a process tells of itself: Prometheus metrics and structured logs.
+//
+// The metrics' methods fit the hooks that other packages declare, without either knowing the other. A shared
+// projection's name is a label; tenants and the names of their own projections never are: a tenant's own projections
+// count together, as Own.
+package telemetry
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Own is the label under which all tenants' own projections count together. No projection can have that name.
+const Own = "(own)"
+
+// Metrics are one process's metrics. All methods may be called concurrently.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	appends, appendedEvents, readEvents, importedEvents prometheus.Counter
+	batchEvents, batchRequests, commitSeconds           prometheus.Histogram
+	requestSeconds                                      *prometheus.HistogramVec
+
+	projectedEvents, faults *prometheus.CounterVec
+	lag                     *lag
+	rebuildDone             *prometheus.GaugeVec
+	rebuildTotal            *prometheus.GaugeVec
+	rebuilds                *prometheus.CounterVec
+}
+
+// NewMetrics returns metrics with a registry of their own, with the Go runtime's and the process's in it.
+func NewMetrics(version string) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	byProjection := []string{"projection"}
+	m := &Metrics{
+		registry:       prometheus.NewRegistry(),
+		appends:        counter("manifold_appends_total", "Requests appended."),
+		appendedEvents: counter("manifold_appended_events_total", "Events appended."),
+		readEvents:     counter("manifold_read_events_total", "Events given to readers."),
+		importedEvents: counter("manifold_imported_events_total", "Events appended by imports."),
+		batchEvents: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "manifold_append_batch_events", Help: "Events in a commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 12),
+		}),
+		batchRequests: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "manifold_append_batch_requests", Help: "Requests in a commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 12),
+		}),
+		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "manifold_append_commit_seconds", Help: "How long a commit took.", Buckets: prometheus.ExponentialBuckets(0.0002, 2, 15),
+		}),
+		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "manifold_http_request_seconds", Help: "How long a request took until its answer was written.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}, []string{"method", "route", "status"}),
+		projectedEvents: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "manifold_projected_events_total", Help: "Events folded into a projection's documents.",
+		}, byProjection),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "manifold_projection_faults_total", Help: "Times that a projection met an event that it could not fold.",
+		}, byProjection),
+		lag: newLag(),
+		rebuildDone: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "manifold_rebuild_events_done", Help: "Events that the running rebuild has replayed.",
+		}, byProjection),
+		rebuildTotal: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "manifold_rebuild_events", Help: "Events that the running rebuild has to replay in all.",
+		}, byProjection),
+		rebuilds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "manifold_rebuilds_total", Help: "Rebuilds that have ended, by how.",
+		}, []string{"projection", "outcome"}),
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "manifold_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	build.Set(1)
+	m.registry.MustRegister(build, m.appends, m.appendedEvents, m.readEvents, m.importedEvents, m.batchEvents, m.batchRequests,
+		m.commitSeconds, m.requestSeconds, m.projectedEvents, m.faults, m.lag, m.rebuildDone, m.rebuildTotal, m.rebuilds,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler answers /metrics, in the format that the asker prefers.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+}
+
+// Appended counts one commit of so many events, out of so many requests.
+func (m *Metrics) Appended(events, requests int, took time.Duration) {
+	m.appends.Add(float64(requests))
+	m.appendedEvents.Add(float64(events))
+	m.batchEvents.Observe(float64(events))
+	m.batchRequests.Observe(float64(requests))
+	m.commitSeconds.Observe(took.Seconds())
+}
+
+// Request counts an answered request. route must be a pattern, not a path that a client made up.
+func (m *Metrics) Request(method, route string, status int, took time.Duration) {
+	m.requestSeconds.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
+}
+
+// Read counts events that were given to a reader.
+func (m *Metrics) Read(events int) { m.readEvents.Add(float64(events)) }
+
+// Imported counts events that an import has appended.
+func (m *Metrics) Imported(events int) { m.importedEvents.Add(float64(events)) }

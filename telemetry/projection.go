@@ -1,0 +1,115 @@
+package telemetry
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// label is the name of a shared projection; Own for every other.
+func label(name string, shared bool) string {
+	if shared {
+		return name
+	}
+	return Own
+}
+
+// Projected counts events that were folded and saved.
+func (m *Metrics) Projected(projection string, shared bool, events int) {
+	m.projectedEvents.WithLabelValues(label(projection, shared)).Add(float64(events))
+}
+
+// Faulted counts an event that a projection could not fold.
+func (m *Metrics) Faulted(projection string, shared bool) {
+	m.faults.WithLabelValues(label(projection, shared)).Inc()
+}
+
+// Lag notes how old the oldest event was that a projection's batch folded, when the batch was saved.
+func (m *Metrics) Lag(projection string, shared bool, lag time.Duration) {
+	m.lag.note(label(projection, shared), lag, time.Now())
+}
+
+// Rebuilding notes how far a running rebuild has come.
+func (m *Metrics) Rebuilding(projection string, shared bool, done, total int64) {
+	name := label(projection, shared)
+	m.rebuildDone.WithLabelValues(name).Set(float64(done))
+	m.rebuildTotal.WithLabelValues(name).Set(float64(total))
+}
+
+// Rebuilt counts a rebuild that has ended: swapped, cancelled or failed.
+func (m *Metrics) Rebuilt(projection string, shared bool, outcome string) {
+	name := label(projection, shared)
+	m.rebuildDone.DeleteLabelValues(name)
+	m.rebuildTotal.DeleteLabelValues(name)
+	m.rebuilds.WithLabelValues(name, outcome).Inc()
+}
+
+// lagWindow is how long the greatest lag is shown after it was noted: longer than what is usual between two scrapes.
+const lagWindow = 2 * time.Minute
+
+// lag shows, for each projection, the greatest lag over all tenants of the last minutes. A projection that has had
+// nothing to do since is shown without lag.
+type lag struct {
+	greatest *prometheus.Desc
+
+	mu    sync.Mutex
+	noted map[string]*window
+}
+
+// window is the greatest lag of two adjacent halves of lagWindow.
+type window struct {
+	begin         time.Time // of the current half
+	current, last time.Duration
+}
+
+func newLag() *lag {
+	return &lag{
+		greatest: prometheus.NewDesc("manifold_projection_lag_seconds",
+			"How old the oldest event of a batch was when its documents were saved: the greatest of the last two minutes, over all tenants.", []string{"projection"}, nil),
+		noted: make(map[string]*window),
+	}
+}
+
+func (l *lag) note(name string, by time.Duration, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.noted[name]
+	if w == nil {
+		w = &window{begin: now}
+		l.noted[name] = w
+	}
+	w.turn(now)
+	w.current = max(w.current, by)
+}
+
+// turn begins a new half where the current one is over.
+func (w *window) turn(now time.Time) {
+	switch age := now.Sub(w.begin); {
+	case age >= lagWindow:
+		w.begin, w.last, w.current = now, 0, 0
+	case age >= lagWindow/2:
+		w.begin, w.last, w.current = now, w.current, 0
+	}
+}
+
+func (l *lag) read(now time.Time) map[string]time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	greatest := make(map[string]time.Duration, len(l.noted))
+	for name, w := range l.noted {
+		w.turn(now)
+		greatest[name] = max(w.current, w.last)
+	}
+	return greatest
+}
+
+// Describe is prometheus.Collector's.
+func (l *lag) Describe(out chan<- *prometheus.Desc) { out <- l.greatest }
+
+// Collect is prometheus.Collector's.
+func (l *lag) Collect(out chan<- prometheus.Metric) {
+	for name, by := range l.read(time.Now()) {
+		out <- prometheus.MustNewConstMetric(l.greatest, prometheus.GaugeValue, by.Seconds(), name)
+	}
+}

@@ -1,0 +1,110 @@
+package telemetry
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	m := NewMetrics("v1")
+	m.Appended(30, 10, time.Millisecond)
+	m.Appended(2, 1, time.Millisecond)
+	m.Request("GET", "/v1/streams/:streamId", 200, time.Millisecond)
+	m.Read(7)
+	m.Imported(9)
+	m.Projected("orders", true, 5)
+	m.Projected("secret-of-acme", false, 6)
+	m.Projected("secret-of-umbrella", false, 1)
+	m.Faulted("secret-of-acme", false)
+	m.Lag("orders", true, 3*time.Second)
+	m.Lag("orders", true, time.Second)
+	m.Rebuilding("orders", true, 40, 100)
+	m.Rebuilding("old", true, 1, 2)
+	m.Rebuilt("old", true, "swapped")
+	shown := scrape(t, m)
+	for _, line := range []string{
+		`manifold_build_info{version="v1"} 1`,
+		`manifold_appends_total 11`,
+		`manifold_appended_events_total 32`,
+		`manifold_append_batch_events_sum 32`,
+		`manifold_append_batch_requests_count 2`,
+		`manifold_http_request_seconds_count{method="GET",route="/v1/streams/:streamId",status="200"} 1`,
+		`manifold_read_events_total 7`,
+		`manifold_imported_events_total 9`,
+		`manifold_projected_events_total{projection="orders"} 5`,
+		`manifold_projected_events_total{projection="(own)"} 7`,
+		`manifold_projection_faults_total{projection="(own)"} 1`,
+		`manifold_projection_lag_seconds{projection="orders"} 3`,
+		`manifold_rebuild_events_done{projection="orders"} 40`,
+		`manifold_rebuild_events{projection="orders"} 100`,
+		`manifold_rebuilds_total{outcome="swapped",projection="old"} 1`,
+	} {
+		if !strings.Contains(shown, line+"\n") {
+			t.Errorf("/metrics lacks %s", line)
+		}
+	}
+	for _, hidden := range []string{"secret-of", `manifold_rebuild_events{projection="old"}`} {
+		if strings.Contains(shown, hidden) {
+			t.Errorf("/metrics shows %s", hidden)
+		}
+	}
+}
+
+// The greatest lag is shown for at least half of the window, at most the whole, and then no more.
+func TestLagIsForgotten(t *testing.T) {
+	t.Parallel()
+	l, start := newLag(), time.Now()
+	l.note("p", time.Minute, start)
+	for after, want := range map[time.Duration]bool{
+		lagWindow/2 - 1: true, lagWindow: false, 10 * lagWindow: false,
+	} {
+		l := newLag()
+		l.note("p", time.Minute, start)
+		if got := l.read(start.Add(after))["p"] == time.Minute; got != want {
+			t.Errorf("after %s the lag is shown: %t", after, got)
+		}
+	}
+	l.note("p", time.Second, start.Add(lagWindow/2))
+	if got := l.read(start.Add(lagWindow - 1))["p"]; got != time.Minute {
+		t.Errorf("the greatest lag is forgotten early: %s", got)
+	}
+	if got := l.read(start.Add(lagWindow))["p"]; got != time.Second {
+		t.Errorf("the greatest lag of the last half is %s", got)
+	}
+}
+
+func TestLogger(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := NewLogger(&out, slog.LevelInfo, "json")
+	log.Debug("hidden")
+	log.Info("shown", "n", 1)
+	var entry struct {
+		Msg string
+		N   int
+	}
+	if err := json.Unmarshal(out.Bytes(), &entry); err != nil || entry.Msg != "shown" || entry.N != 1 {
+		t.Errorf("it logs %q, %v", out.String(), err)
+	}
+	out.Reset()
+	NewLogger(&out, slog.LevelInfo, "text").Info("shown")
+	if !strings.Contains(out.String(), "msg=shown") {
+		t.Errorf("it logs %q", out.String())
+	}
+}
