@@ -81,7 +81,7 @@ func (l *language) explain(source string, issues *cel.Issues) *CompileError {
 		e.Message, e.Hint = "has() takes a field", "write has(doc.field); for a key that is a text, write 'key' in doc"
 	case first.Message == "argument is not an identifier", first.Message == "argument must be a simple name":
 		e.Message, e.Hint = "the first argument is a simple name for the element", "as in list.map(x, x.price)"
-	case strings.Contains(first.Message, "recursion limit") || strings.Contains(first.Message, "nesting depth"):
+	case strings.Contains(first.Message, "recursion") || strings.Contains(first.Message, "nesting depth"):
 		e.Message, e.Hint = fmt.Sprintf("the expression is nested deeper than %d", MaxNesting), "add many things with [a, b, c].sum() or .join(''); name parts with cel.bind(name, value, expression)"
 	case strings.Contains(first.Message, "node count") || strings.Contains(first.Message, "code point size"):
 		e.Message = "the expression is too long"
@@ -144,7 +144,7 @@ func (l *language) overload(e *CompileError, name, types string, at cursor) {
 		kinds = append(kinds, typeWords(t))
 	}
 	if symbol := strings.Trim(name, "_"); symbol != name || name == "@in" {
-		symbol = strings.TrimPrefix(symbol, "@")
+		symbol = strings.ReplaceAll(strings.TrimPrefix(symbol, "@"), "_", "")
 		e.Message = fmt.Sprintf("%s does not take %s", symbol, strings.Join(kinds, " and "))
 		e.Hint = operatorHint(symbol, kinds)
 		return
@@ -162,9 +162,9 @@ func (l *language) overload(e *CompileError, name, types string, at cursor) {
 func operatorHint(symbol string, kinds []string) string {
 	has := func(kind string) bool { return slices.Contains(kinds, kind) }
 	switch {
-	case symbol == "?_:" || symbol == "!" || symbol == "&&" || symbol == "||":
+	case symbol == "?:" || symbol == "!" || symbol == "&&" || symbol == "||":
 		return compareHint
-	case symbol == "[_]":
+	case symbol == "[]" || symbol == "[?]":
 		return "lists are counted by whole numbers from 0, objects by texts"
 	case has("a timestamp") && has("a string"):
 		return "write timestamp('2026-01-31T00:00:00Z')"
@@ -236,6 +236,9 @@ func badToken(token string, at cursor) (message, hint string) {
 	case strings.HasPrefix(token, "=>"):
 		return "=> is not part of the language", "write list.map(x, x.price)"
 	case strings.HasPrefix(token, "="):
+		if at.offset >= 2 && string(at.text[at.offset-2:at.offset]) == "!=" {
+			return "!== is not part of the language", "write !="
+		}
 		switch at.before() {
 		case '=':
 			return "=== is not part of the language", "write =="
@@ -243,9 +246,6 @@ func badToken(token string, at cursor) (message, hint string) {
 			return "!= is written without a blank", "write !="
 		case '+', '-', '*', '/':
 			return "there is no " + string(at.before()) + "=", assign
-		}
-		if at.offset >= 2 && string(at.text[at.offset-2:at.offset]) == "!=" {
-			return "!== is not part of the language", "write !="
 		}
 		return "a single = is not part of the language", "to compare, write ==; " + assign
 	case strings.HasPrefix(token, "&"):

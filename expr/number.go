@@ -194,7 +194,7 @@ func intArithmetic(operator byte, x, y int64) (Value, *problem) {
 		return Int(x / y), nil
 	}
 	// Where the division comes out even, it stays exact beyond 2^53.
-	if y != -1 && x%y == 0 {
+	if x%y == 0 && (x != math.MinInt64 || y != -1) {
 		return Int(x / y), nil
 	}
 	return finite(float64(x) / float64(y))

@@ -144,7 +144,6 @@ func operatorDeclarations() []cel.EnvOption {
 	declare(operators.In, cel.BoolType, anyType, anyMap)
 	declare(operators.Index, cel.TypeParamType("A"), listType, intType)
 	declare(operators.Index, cel.TypeParamType("B"), anyMap, cel.TypeParamType("A"))
-	declare(operators.Modulo, intType, intType, intType)
 	declare(operators.Negate, cel.DurationType, cel.DurationType)
 	for _, a := range numbers {
 		declare(operators.Negate, a, a)
@@ -157,6 +156,7 @@ func operatorDeclarations() []cel.EnvOption {
 			declare(operators.Subtract, gives, a, b)
 			declare(operators.Multiply, gives, a, b)
 			declare(operators.Divide, cel.DoubleType, a, b)
+			declare(operators.Modulo, intType, a, b) // 4.0 is a whole number too
 			for _, name := range orders {
 				declare(name, cel.BoolType, a, b)
 			}
