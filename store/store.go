@@ -8,10 +8,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +31,23 @@ type Config struct {
 	RetentionURL string
 	MaxConns     int // of the app login; 0: 16. System and retention have a quarter of it, at least two
 	Log          *slog.Logger
+
+	// QueueBytes bounds what waits to be appended, or is being appended, for one tenant (0: 32 MiB), and TotalQueueBytes
+	// for all of them (0: 256 MiB). A request that is alone is always taken.
+	QueueBytes, TotalQueueBytes int64
+	// AppendTimeout is how long an append may take, with everything that is tried for it; 0: 10 s.
+	AppendTimeout time.Duration
+	// Observer is told of what the store does.
+	Observer Observer
+}
+
+// Observer has functions that are called as things happen, for metrics; each may be nil. They are called by many
+// goroutines, and must return at once.
+type Observer struct {
+	// Appended is called for each batch that was committed. took is the time from sending it to the database's answer.
+	Appended func(events, requests int, took time.Duration)
+	// ReadEvents is called for each reading of events, with their number.
+	ReadEvents func(n int)
 }
 
 // Store is Manifold's own database. All methods may be called concurrently. Errors that a client can act on are
@@ -38,6 +58,15 @@ type Store struct {
 
 	keysChanged        subscribers[domain.TenantID]
 	projectionsChanged subscribers[struct{}]
+
+	observer                    Observer
+	queueBytes, totalQueueBytes int64
+	appendTimeout               time.Duration
+	writers                     writers
+	heads                       *heads
+	appending                   context.Context // of the writers' work; ends when they have drained
+	stopAppending               context.CancelFunc
+	announcing                  sync.WaitGroup // the goroutine that tells other processes of moved heads
 }
 
 // Open connects with each login and checks that the schema is there. The store must be closed.
@@ -46,28 +75,48 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	if most == 0 {
 		most = 16
 	}
-	s := &Store{log: config.Log}
+	s := &Store{
+		log:             cmp.Or(config.Log, slog.New(slog.DiscardHandler)),
+		observer:        config.Observer,
+		queueBytes:      cmp.Or(config.QueueBytes, defaultQueueBytes),
+		totalQueueBytes: cmp.Or(config.TotalQueueBytes, defaultTotalQueueBytes),
+		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
+		heads:           newHeads(),
+	}
+	s.appending, s.stopAppending = context.WithCancel(context.Background())
 	for _, login := range []struct {
 		pool **pgxpool.Pool
 		name string
 		url  string
 		most int
+		set  map[string]string
 	}{
-		{&s.app, "app", config.AppURL, most},
-		{&s.system, "system", config.SystemURL, max(2, most/4)},
-		{&s.retention, "retention", config.RetentionURL, max(2, most/4)},
+		{&s.app, "app", config.AppURL, most, appSettings},
+		{&s.system, "system", config.SystemURL, max(2, most/4), nil},
+		{&s.retention, "retention", config.RetentionURL, max(2, most/4), nil},
 	} {
-		pool, err := openPool(ctx, login.url, login.most)
+		pool, err := openPool(ctx, login.url, login.most, login.set)
 		if err != nil {
 			s.Close()
 			return nil, fmt.Errorf("open the store with the %s login: %w", login.name, err)
 		}
 		*login.pool = pool
 	}
+	s.announcing.Go(func() { s.heads.run(s.appending, s) })
 	return s, nil
 }
 
-func openPool(ctx context.Context, url string, most int) (*pgxpool.Pool, error) {
+// appSettings are those of the app login's connections. Its statements are made for an index each; a plan that reads the
+// whole table looks better to the planner while the table is small, and a prepared statement keeps it when it is not.
+var appSettings = map[string]string{
+	"enable_seqscan":    "off",
+	"enable_bitmapscan": "off",
+	"plan_cache_mode":   "force_generic_plan",
+	"lock_timeout":      "5000",
+	"statement_timeout": "30000",
+}
+
+func openPool(ctx context.Context, url string, most int, settings map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -78,6 +127,7 @@ func openPool(ctx context.Context, url string, most int) (*pgxpool.Pool, error) 
 	config.ConnConfig.RuntimeParams["application_name"] = "manifold"
 	// A sender that stalls in the middle of a transaction must not hold a log.
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10000"
+	maps.Copy(config.ConnConfig.RuntimeParams, settings)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -89,8 +139,11 @@ func openPool(ctx context.Context, url string, most int) (*pgxpool.Pool, error) 
 	return pool, nil
 }
 
-// Close waits for what is under way and closes all connections.
+// Close refuses new appends, waits for what is under way, and closes all connections.
 func (s *Store) Close() {
+	s.writers.close()
+	s.stopAppending()
+	s.announcing.Wait()
 	for _, pool := range []*pgxpool.Pool{s.app, s.system, s.retention} {
 		if pool != nil {
 			pool.Close()

@@ -1,0 +1,253 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Bounds of the append path where Config has zeros.
+const (
+	defaultQueueBytes      = 32 << 20
+	defaultTotalQueueBytes = 256 << 20
+	defaultAppendTimeout   = 10 * time.Second
+)
+
+// eventOverhead is what an event costs in a queue beside its data, metadata and names.
+const eventOverhead = 96
+
+// request is one Append on its way through a writer.
+type request struct {
+	append   domain.Append
+	ids      []domain.EventID // of all events in order; fixed before the first attempt
+	events   int
+	bytes    int64
+	deadline time.Time
+	done     chan struct{} // closed when appended or err is there
+
+	// The writer's, once it has taken the request from its queue.
+	fresh   bool    // every id was made here, and no attempt with them has an unknown outcome: none can be there already
+	lookUp  bool    // the ids are to be looked up before the request is written
+	found   []found // by event, once looked up; nil before
+	unknown bool    // an attempt was lost whose outcome nobody knows
+
+	answered bool // and these are the answer
+	appended domain.Appended
+	err      error
+}
+
+// found is where an event with an id of a request is in the log already; position 0: it is not there.
+type found struct {
+	position, version int64
+	same              bool // stream, type and data are those of the request
+}
+
+// Append appends a request to the tenant's log: all of its events, or none. The answer has the streams and events in the
+// request's order. What it refuses:
+//
+//   - domain.CodeVersionConflict: a stream's version is not as expected; CurrentVersion and Stream say where it is
+//   - domain.CodeDuplicateID, CodeEventIDConflict, CodePartialDuplicate: see the codes
+//   - domain.CodeInvalidRequest: no event, a stream twice, or text that the database refuses
+//   - domain.CodeTooManyRequests, CodeOverloaded: too much of the tenant, or of all tenants, is waiting
+//   - domain.CodeOutcomeUnknown: the connection was lost and nobody could say in time what became of the request, or ctx
+//     ended while it was being written. It may be repeated with the same ids
+//   - domain.CodeUnavailable: the database did not answer in time; nothing was appended
+//
+// Where ctx ends before the writing has begun, nothing is appended, and the error wraps ctx's. Requests of one tenant
+// that wait at the same time are written together; names and JSON are to be checked before (domain.CheckStream,
+// CheckType, CheckJSON), but what the database refuses nevertheless fails its own request only. The request must not be
+// changed any more, not even after Append returned early.
+func (s *Store) Append(ctx context.Context, tenant domain.TenantID, a domain.Append) (domain.Appended, error) {
+	r, err := s.newRequest(a)
+	if err != nil {
+		return domain.Appended{}, err
+	}
+	w, err := s.enqueue(tenant, r)
+	if err != nil {
+		return domain.Appended{}, err
+	}
+	select {
+	case <-r.done:
+		return r.appended, r.err
+	case <-ctx.Done():
+	}
+	if w.withdraw(r) {
+		return domain.Appended{}, fmt.Errorf("append: withdrawn before it was written: %w", context.Cause(ctx))
+	}
+	select {
+	case <-r.done: // it was quicker
+		return r.appended, r.err
+	default:
+		return domain.Appended{}, domain.Errorf(domain.CodeOutcomeUnknown, "", "the request was given up while it was being written; repeat it with the same event ids to find out")
+	}
+}
+
+// newRequest checks what can be checked without the log, and gives ids to the events that have none.
+func (s *Store) newRequest(a domain.Append) (*request, error) {
+	r := &request{append: a, fresh: true, deadline: time.Now().Add(s.appendTimeout), done: make(chan struct{})}
+	for i := range a.Streams {
+		stream := &a.Streams[i]
+		if len(stream.Events) == 0 {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "events"), "there is no event to append")
+		}
+		r.events += len(stream.Events)
+		r.bytes += int64(len(stream.Stream))
+	}
+	if r.events == 0 {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "streams", "there is no stream to append to")
+	}
+	if len(a.Streams) > 1 {
+		streams := make(map[string]struct{}, len(a.Streams))
+		for i := range a.Streams {
+			if _, twice := streams[a.Streams[i].Stream]; twice {
+				return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "stream"), "the stream %q is in the request twice; put its events together", a.Streams[i].Stream)
+			}
+			streams[a.Streams[i].Stream] = struct{}{}
+		}
+	}
+	r.ids = make([]domain.EventID, 0, r.events)
+	for i := range a.Streams {
+		events := a.Streams[i].Events
+		for j := range events {
+			e := &events[j]
+			r.bytes += int64(len(e.Data) + len(e.Metadata) + len(e.Type) + eventOverhead)
+			if len(e.Data) == 0 {
+				return nil, domain.Errorf(domain.CodeInvalidJSON, place(a, i, j, "data"), "the event has no data; null is the least there can be")
+			}
+			id := e.ID
+			if id.IsZero() {
+				id = domain.NewEventID()
+			} else {
+				r.fresh = false
+			}
+			r.ids = append(r.ids, id)
+		}
+	}
+	if !r.fresh && r.events > 1 {
+		ids := make(map[domain.EventID]struct{}, r.events)
+		for n, id := range r.ids {
+			if _, twice := ids[id]; twice {
+				i, j := r.place(n)
+				return nil, domain.Errorf(domain.CodeDuplicateID, place(a, i, j, "id"), "the event id %s is in the request twice", id)
+			}
+			ids[id] = struct{}{}
+		}
+	}
+	return r, nil
+}
+
+// place returns the stream's and the event's index of the request's n-th event.
+func (r *request) place(n int) (stream, event int) {
+	for i := range r.append.Streams {
+		if events := len(r.append.Streams[i].Events); n >= events {
+			n -= events
+			continue
+		}
+		return i, n
+	}
+	return len(r.append.Streams), 0
+}
+
+// place names a field of a request: "events[3].id", and "streams[1].events[3].id" where there are several streams. event
+// -1 means the stream itself.
+func place(a domain.Append, stream, event int, field string) string {
+	prefix := ""
+	if len(a.Streams) > 1 {
+		prefix = fmt.Sprintf("streams[%d].", stream)
+	}
+	if event < 0 {
+		return prefix + field
+	}
+	return fmt.Sprintf("%sevents[%d].%s", prefix, event, field)
+}
+
+// answerAt answers a request whose events are in the log, at the positions and versions that at gives.
+func (r *request) answerAt(duplicate bool, at func(n int) (position, version int64)) domain.Appended {
+	events := make([]domain.AppendedEvent, r.events)
+	appended := domain.Appended{Streams: make([]domain.AppendedStream, len(r.append.Streams)), Duplicate: duplicate}
+	n := 0
+	for i := range r.append.Streams {
+		stream := &r.append.Streams[i]
+		first := n
+		answered := domain.AppendedStream{Stream: stream.Stream}
+		for range stream.Events {
+			position, version := at(n)
+			events[n] = domain.AppendedEvent{ID: r.ids[n], Version: version, Position: position}
+			answered.Version = max(answered.Version, version)
+			appended.Position = max(appended.Position, position)
+			n++
+		}
+		answered.Events = events[first:n:n]
+		appended.Streams[i] = answered
+	}
+	return appended
+}
+
+// answerFound answers a request by what its ids were found to be in the log, or reports false where none is there.
+func (r *request) answerFound() (answered bool, _ domain.Appended, _ error) {
+	there, other := 0, -1
+	for n, f := range r.found {
+		if f.position == 0 {
+			continue
+		}
+		there++
+		if !f.same && other < 0 {
+			other = n
+		}
+	}
+	switch {
+	case there == 0:
+		return false, domain.Appended{}, nil
+	case other >= 0:
+		i, j := r.place(other)
+		err := domain.Errorf(domain.CodeEventIDConflict, place(r.append, i, j, "id"),
+			"the event id %s is in the log already, at position %d, with another stream, type or data", r.ids[other], r.found[other].position)
+		err.Stream = r.append.Streams[i].Stream
+		return true, domain.Appended{}, err
+	case there < r.events:
+		return true, domain.Appended{}, domain.Errorf(domain.CodePartialDuplicate, "",
+			"%d of the request's %d events are in the log already; repeat a request as it was, or send the new events alone", there, r.events)
+	}
+	// What a lost attempt of this very request has written is no duplicate.
+	return true, r.answerAt(!r.unknown, func(n int) (int64, int64) { return r.found[n].position, r.found[n].version }), nil
+}
+
+// failure is what a request is told when it is given up for err.
+func (r *request) failure(err error) error {
+	if r.unknown {
+		return domain.Errorf(domain.CodeOutcomeUnknown, "", "the connection to the database was lost while the request was being written; repeat it with the same event ids to find out")
+	}
+	if native := sqlState(err); len(native) == 5 && native[:2] == "22" {
+		return domain.Errorf(domain.CodeInvalidRequest, "", "the database cannot keep the request: %s", native)
+	}
+	err = unavailable(err)
+	if _, ok := errors.AsType[*domain.Error](err); ok {
+		return err
+	}
+	if passing(err) {
+		return domain.Errorf(domain.CodeUnavailable, "", "the database did not take the request in time; nothing was appended: %s", err)
+	}
+	return fmt.Errorf("append: %w", err)
+}
+
+// passing reports whether an attempt that failed with err, and has certainly written nothing, may be made again.
+func passing(err error) bool {
+	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
+		return false // whoever waits is better told at once
+	}
+	if disconnected(err) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	switch sqlState(err) {
+	case "55P03", // a lock was not to be had in time
+		"57014",                   // the statement took too long
+		"40001", "40P01", "40003": // serialisation, deadlock
+		return true
+	}
+	return false
+}

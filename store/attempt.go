@@ -1,0 +1,396 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// logState is what a writer knows of its tenant's log. While the compare-and-set on head and last passes, all of it is
+// true; so nothing in it needs a lock on the log while it is used.
+type logState struct {
+	known     bool // head and last are known
+	head      int64
+	last      batchID
+	versions  versions
+	contended bool // somebody else appends as well: lock the log's row first
+	calm      int  // attempts in a row under the lock before which nobody else had appended
+	lookFirst bool // duplicates keep coming: look ids up before writing
+}
+
+// forgetAll is for when nobody knows what became of an attempt.
+func (l *logState) forgetAll() {
+	l.known = false
+	l.versions.forget()
+}
+
+// batchID names what moved a head last; none before a log's first batch.
+type batchID struct {
+	id   [16]byte
+	some bool
+}
+
+func (b batchID) param() []byte {
+	if !b.some {
+		return nil
+	}
+	return b.id[:]
+}
+
+const (
+	// calmAfter is after how many attempts under the lock that nobody interfered with the lock is done without again.
+	calmAfter = 16
+	// mendEvents is up to how many events of others a writer reads to mend the versions it remembers.
+	mendEvents = 4000
+	// maxPuzzles is how often a broken constraint without a duplicate is put down to what was remembered.
+	maxPuzzles = 3
+)
+
+// The statements of an append. Each names the tenant, though row-level security adds it as well: that is what lets the
+// database be sharded by tenant. For the same reason the events take their tenant_id from the log's row.
+var (
+	moveHead = statement{"manifold_move_head", `
+		update logs as l
+		set head = $2::bigint + $3::bigint, last_batch = $4::uuid, last_at = greatest(l.last_at, now())
+		where l.tenant_id = $1::uuid and l.head = $2::bigint and l.last_batch is not distinct from $5::uuid
+		returning l.last_at`}
+
+	// Where the head was not moved there is no such batch, and nothing to insert.
+	insertEvents = statement{"manifold_insert_events", `
+		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at)
+		select l.tenant_id, $3::bigint + e.n, e.event_id, e.stream_id, e.stream_version, e.event_type, e.event_data, e.metadata, e.occurred_at, l.last_at
+		from logs as l
+		cross join unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::jsonb[], $9::jsonb[], $10::timestamptz[])
+			with ordinality as e(event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, n)
+		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
+
+	makeLog  = statement{"manifold_make_log", `insert into logs (tenant_id) values ($1::uuid) on conflict do nothing`}
+	lockLog  = statement{"manifold_lock_log", `select l.head, l.last_batch from logs as l where l.tenant_id = $1::uuid for update`}
+	checkLog = statement{"manifold_check_log", `select l.head, l.last_batch from logs as l where l.tenant_id = $1::uuid`}
+
+	tenantState = statement{"manifold_tenant_state", `select t.state from tenants as t where t.tenant_id = $1::uuid`}
+
+	versionsAbove = statement{"manifold_versions_above", `
+		select e.stream_id, e.stream_version from events as e
+		where e.tenant_id = $1::uuid and e.position > $2::bigint order by e.position limit $3::bigint`}
+
+	// A stream's version is that of its newest event, or what retention noted when it removed that.
+	streamVersions = statement{"manifold_stream_versions", `
+		select s.n, greatest(
+			(select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = s.stream_id
+				order by e.stream_version desc limit 1),
+			(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = s.stream_id), 0)
+		from unnest($2::text[]) with ordinality as s(stream_id, n)`}
+
+	// The limit keeps the planner from joining with all events, which looks good to it while there are few.
+	lookUpIDs = statement{"manifold_look_up_ids", `
+		select i.n, e.position, e.stream_version, e.stream_id = i.stream_id and e.event_type = i.event_type and e.event_data = i.event_data
+		from unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[]) with ordinality as i(event_id, stream_id, event_type, event_data, n)
+		cross join lateral (
+			select e.position, e.stream_version, e.stream_id, e.event_type, e.event_data
+			from events as e where e.tenant_id = $1::uuid and e.event_id = i.event_id limit 1
+		) as e`}
+)
+
+// attempt is one try to write a writer's batch: on one connection, in one transaction. Where everything that the plan
+// needs is known already, that is one round trip.
+type attempt struct {
+	w     *writer
+	log   *logState
+	batch *batch
+
+	x         *exchange
+	begun     bool // the transaction is open
+	locked    bool // and holds the log's row: nobody else appends until it ends
+	uncertain bool // the connection was lost behind the commit: nobody knows what became of batch.written
+}
+
+// make fills the batch, plans, writes, and answers. It returns nil where there is progress, or reason to try again at
+// once; requests without an answer are still in the batch then.
+func (a *attempt) make(ctx context.Context) (err error) {
+	s, b := a.w.store, a.batch
+	a.x, err = s.exchange(ctx, s.app)
+	if err != nil {
+		return err
+	}
+	defer a.x.close()
+	if !a.log.known || a.log.contended {
+		if err := a.lock(); err != nil {
+			return err
+		}
+	}
+	if !b.single {
+		a.w.fill(b)
+	}
+	for {
+		streams, lookUps := b.plan(a.log)
+		if len(streams) == 0 && len(lookUps) == 0 {
+			break
+		}
+		if err := a.look(streams, lookUps); err != nil {
+			return err
+		}
+	}
+	if b.rows > 0 {
+		return a.write()
+	}
+	if b.confirm && !a.locked {
+		same, err := a.unmoved()
+		if err != nil {
+			return err
+		}
+		if !same {
+			a.lost()
+			return nil
+		}
+	}
+	a.answer()
+	return nil
+}
+
+func (a *attempt) begin() {
+	if !a.begun {
+		a.x.begin(a.w.tenant)
+		a.begun = true
+	}
+}
+
+// lock locks the log's row, which waits for every transaction that is appending, also for one whose connection was lost.
+// Then it brings up to date what is known of the log.
+func (a *attempt) lock() error {
+	tenant := tenantParam(a.w.tenant)
+	var (
+		there bool
+		head  int64
+		last  batchID
+		above []streamVersion
+		state string
+	)
+	row := func(values [][]byte) error {
+		there, head, last = true, int8Value(values[0]), batchID{uuidValue(values[1]), values[1] != nil}
+		return nil
+	}
+	a.begin()
+	a.x.send(&lockLog, [][]byte{tenant}, row)
+	mend := a.log.known && !a.log.versions.empty()
+	if mend {
+		// A statement of its own, so that its snapshot is from behind the lock.
+		a.x.send(&versionsAbove, [][]byte{tenant, int8Param(a.log.head), int8Param(mendEvents + 1)}, func(values [][]byte) error {
+			above = append(above, streamVersion{string(values[0]), int8Value(values[1])})
+			return nil
+		})
+	}
+	if !a.log.known {
+		a.x.send(&tenantState, [][]byte{tenant}, func(values [][]byte) error {
+			state = string(values[0])
+			return nil
+		})
+	}
+	if err := a.x.run(); err != nil {
+		return err
+	}
+	if !there {
+		// The first append of a tenant, and of an unknown number of processes. One that is being erased gets no new log.
+		if !a.log.known && (state == string(domain.TenantDeleting) || state == string(domain.TenantDeleted)) {
+			return domain.Errorf(domain.CodeTenantSuspended, "", "the tenant is being deleted")
+		}
+		if a.log.known {
+			a.log.forgetAll() // it was erased
+			return a.lock()
+		}
+		a.x.send(&makeLog, [][]byte{tenant}, nil)
+		a.x.send(&lockLog, [][]byte{tenant}, row)
+		if err := a.x.run(); err != nil {
+			return err
+		}
+		if !there {
+			return errors.New("the log's row cannot be made")
+		}
+	}
+	a.locked = true
+	a.catchUp(head, last, above)
+	return nil
+}
+
+type streamVersion struct {
+	stream  string
+	version int64
+}
+
+// catchUp takes over the head of a locked log, and mends the versions by what others have appended above the one known.
+func (a *attempt) catchUp(head int64, last batchID, above []streamVersion) {
+	log := a.log
+	switch {
+	case !log.known:
+		log.versions.forget()
+	case head == log.head && last == log.last:
+		if log.calm++; log.calm >= calmAfter {
+			log.contended = false
+		}
+	case head <= log.head || int64(len(above)) != head-log.head:
+		// Too many to read, or retention has removed some: what is remembered cannot be mended.
+		log.calm = 0
+		log.versions.forget()
+	default:
+		log.calm = 0
+		for _, v := range above {
+			log.versions.mend(v.stream, v.version)
+		}
+	}
+	log.known, log.head, log.last = true, head, last
+}
+
+// lost notes that somebody else has moved the head. Trying again as before would starve one of the two; so the next
+// attempt locks the log first.
+func (a *attempt) lost() {
+	a.log.contended, a.log.calm = true, 0
+}
+
+// look reads what the plan needs, in one round trip. Without the lock it is right only if the compare-and-set passes.
+func (a *attempt) look(streams []string, lookUps []*request) error {
+	a.begin()
+	tenant := tenantParam(a.w.tenant)
+	if len(streams) > 0 {
+		a.x.send(&streamVersions, [][]byte{tenant, textsParam(streams)}, func(values [][]byte) error {
+			a.batch.read[streams[int8Value(values[0])-1]] = int8Value(values[1])
+			return nil
+		})
+	}
+	if len(lookUps) > 0 {
+		buffers := buffersPool.Get().(*buffers)
+		defer buffersPool.Put(buffers)
+		params := buffers.lookUp(tenant, lookUps)
+		results := make([]found, buffers.events)
+		at := results
+		for _, r := range lookUps {
+			r.found, at = at[:r.events:r.events], at[r.events:]
+		}
+		there := false
+		a.x.send(&lookUpIDs, params, func(values [][]byte) error {
+			results[int8Value(values[0])-1] = found{int8Value(values[1]), int8Value(values[2]), boolValue(values[3])}
+			there = true
+			return nil
+		})
+		defer func() { a.log.lookFirst = there }()
+	}
+	return a.x.run()
+}
+
+// unmoved reports whether the head is where it is believed to be.
+func (a *attempt) unmoved() (same bool, err error) {
+	a.begin()
+	a.x.send(&checkLog, [][]byte{tenantParam(a.w.tenant)}, func(values [][]byte) error {
+		same = int8Value(values[0]) == a.log.head && batchID{uuidValue(values[1]), values[1] != nil} == a.log.last
+		return nil
+	})
+	a.x.commit()
+	return same, a.x.run()
+}
+
+// write moves the head and inserts the plan's events behind it.
+func (a *attempt) write() error {
+	b, log := a.batch, a.log
+	began := time.Now()
+	a.begin()
+	var (
+		tenant   = tenantParam(a.w.tenant)
+		id       = batchID{domain.NewEventID(), true}
+		moved    bool
+		at       time.Time
+		inserted int64
+	)
+	a.x.send(&moveHead, [][]byte{tenant, int8Param(log.head), int8Param(int64(b.rows)), id.param(), log.last.param()}, func(values [][]byte) error {
+		moved, at = true, timeValue(values[0])
+		return nil
+	})
+	buffers := buffersPool.Get().(*buffers)
+	a.x.sendTagged(&insertEvents, buffers.insert(tenant, id.param(), log.head, b), nil, func(tag pgconn.CommandTag) { inserted = tag.RowsAffected() })
+	a.x.commit()
+	err := a.x.run()
+	buffersPool.Put(buffers)
+	switch {
+	case err != nil && !refused(err):
+		a.uncertain = true
+		return err
+	case sqlState(err) == uniqueViolation:
+		return a.duplicated(err)
+	case err != nil:
+		return err
+	case !moved:
+		a.lost()
+		return nil
+	case inserted != int64(b.rows):
+		log.forgetAll()
+		return fmt.Errorf("%d of %d events of batch %x were inserted", inserted, b.rows, id.id)
+	}
+	log.head += int64(b.rows)
+	log.last = id
+	b.puzzles = 0
+	rows, requests := b.rows, len(b.written)
+	head := domain.Head{Tenant: a.w.tenant, Position: log.head, LastAt: at}
+	a.answer()
+	s := a.w.store
+	s.heads.moved(head)
+	if s.observer.Appended != nil {
+		s.observer.Appended(rows, requests, time.Since(began))
+	}
+	return nil
+}
+
+// duplicated is told of a broken unique constraint: ids of the batch are there already, and the next attempt looks them
+// up. Where they had been looked up, something that is remembered is wrong.
+func (a *attempt) duplicated(err error) error {
+	b := a.batch
+	explained := false
+	for _, r := range b.written {
+		if !r.fresh && r.found == nil {
+			r.lookUp, explained = true, true
+		}
+	}
+	a.log.lookFirst = true
+	if explained {
+		return nil
+	}
+	a.log.forgetAll()
+	if b.puzzles++; b.puzzles > maxPuzzles {
+		b.puzzles = 0
+		return err
+	}
+	return nil
+}
+
+// answer answers what was written behind the head's old place, and what the plan settled without writing.
+func (a *attempt) answer() {
+	b := a.batch
+	for stream, version := range b.versions {
+		a.log.versions.put(stream, version)
+	}
+	position := a.log.head - int64(b.rows)
+	first := 0
+	for _, r := range b.written {
+		stream, left := 0, len(r.append.Streams[0].Events)
+		version := b.firsts[first]
+		appended := r.answerAt(false, func(int) (int64, int64) {
+			for left == 0 {
+				stream++
+				left, version = len(r.append.Streams[stream].Events), b.firsts[first+stream]
+			}
+			left--
+			position++
+			version++
+			return position, version - 1
+		})
+		first += len(r.append.Streams)
+		a.w.answer(r, appended, nil)
+	}
+	for _, s := range b.settled {
+		a.w.answer(s.request, s.appended, s.err)
+	}
+	b.remove(func(r *request) bool { return r.answered })
+	b.reset()
+}

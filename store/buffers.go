@@ -1,0 +1,91 @@
+package store
+
+import (
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// buffers hold the array parameters of one statement while it is being sent.
+type buffers struct {
+	events                                                  int
+	ids, streams, versions, types, data, metadata, occurred []byte
+}
+
+// buffersKept is up to what size buffers are kept for the next statement.
+const buffersKept = 1 << 20
+
+var buffersPool = sync.Pool{New: func() any { return new(buffers) }}
+
+func (f *buffers) start(events int) {
+	f.events = events
+	for _, column := range []struct {
+		buffer  *[]byte
+		element uint32
+	}{
+		{&f.ids, pgtype.UUIDOID},
+		{&f.streams, pgtype.TextOID},
+		{&f.versions, pgtype.Int8OID},
+		{&f.types, pgtype.TextOID},
+		{&f.data, pgtype.JSONBOID},
+		{&f.metadata, pgtype.JSONBOID},
+		{&f.occurred, pgtype.TimestamptzOID},
+	} {
+		kept := (*column.buffer)[:0]
+		if cap(kept) > buffersKept {
+			kept = nil
+		}
+		*column.buffer = appendArrayHeader(kept, column.element, events)
+	}
+}
+
+// insert gives the parameters of insertEvents.
+func (f *buffers) insert(tenant, id []byte, head int64, b *batch) [][]byte {
+	f.start(b.rows)
+	first := 0
+	for _, r := range b.written {
+		n := 0
+		for i := range r.append.Streams {
+			stream := &r.append.Streams[i]
+			version := b.firsts[first]
+			first++
+			for j := range stream.Events {
+				e := &stream.Events[j]
+				f.ids = appendUUIDElement(f.ids, r.ids[n])
+				f.streams = appendTextElement(f.streams, stream.Stream)
+				f.versions = appendInt8Element(f.versions, version)
+				f.types = appendTextElement(f.types, e.Type)
+				f.data = appendJSONElement(f.data, e.Data)
+				f.metadata = appendJSONElement(f.metadata, e.Metadata)
+				f.occurred = appendTimeElement(f.occurred, e.OccurredAt)
+				version++
+				n++
+			}
+		}
+	}
+	return [][]byte{tenant, id, int8Param(head), f.ids, f.streams, f.versions, f.types, f.data, f.metadata, f.occurred}
+}
+
+// lookUp gives the parameters of lookUpIDs, the requests' events one after the other.
+func (f *buffers) lookUp(tenant []byte, requests []*request) [][]byte {
+	events := 0
+	for _, r := range requests {
+		events += r.events
+	}
+	f.start(events)
+	for _, r := range requests {
+		n := 0
+		for i := range r.append.Streams {
+			stream := &r.append.Streams[i]
+			for j := range stream.Events {
+				e := &stream.Events[j]
+				f.ids = appendUUIDElement(f.ids, r.ids[n])
+				f.streams = appendTextElement(f.streams, stream.Stream)
+				f.types = appendTextElement(f.types, e.Type)
+				f.data = appendJSONElement(f.data, e.Data)
+				n++
+			}
+		}
+	}
+	return [][]byte{tenant, f.ids, f.streams, f.types, f.data}
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// The statements that look for events without reading them. Categories are walked through one by one, each along its own
+// part of the index, which holds the types as well.
+var (
+	anyInLog = statement{"manifold_any_in_log", `
+		select 1::bigint from events as e
+		where e.tenant_id = $1::uuid and e.position > $2::bigint and e.position <= $3::bigint limit 1`}
+	anyOfTypes = statement{"manifold_any_of_types", `
+		select 1::bigint from events as e
+		where e.tenant_id = $1::uuid and e.position > $2::bigint and e.position <= $3::bigint and e.event_type = any($4::text[]) limit 1`}
+
+	anyInCategories        = statement{"manifold_any_in_categories", anySQL("")}
+	anyInCategoriesOfTypes = statement{"manifold_any_in_categories_of_types", anySQL("and e.event_type = any($5::text[])")}
+
+	countInCategories        = statement{"manifold_count_in_categories", countSQL("unnest($4::text[]) as k(category)", "")}
+	countInCategoriesOfTypes = statement{"manifold_count_in_categories_of_types", countSQL("unnest($4::text[]) as k(category)", "and e.event_type = any($5::text[])")}
+	countOfTypes             = statement{"manifold_count_of_types", everyCategory + countSQL("categories as k", "and e.event_type = any($4::text[])")}
+)
+
+// everyCategory finds each category of the tenant's by stepping through the index.
+const everyCategory = `with recursive categories(category) as (
+		(select e.category from events as e where e.tenant_id = $1::uuid order by e.category limit 1)
+		union all
+		select (select e.category from events as e where e.tenant_id = $1::uuid and e.category > c.category order by e.category limit 1)
+		from categories as c where c.category is not null
+	) `
+
+func anySQL(and string) string {
+	return `select 1::bigint from unnest($4::text[]) as k(category)
+		cross join lateral (
+			select e.position from events as e
+			where e.tenant_id = $1::uuid and e.category = k.category and e.position > $2::bigint and e.position <= $3::bigint ` + and + `
+			order by e.position limit 1
+		) as e limit 1`
+}
+
+func countSQL(categories, and string) string {
+	return `select coalesce(sum(e.events), 0)::bigint from ` + categories + `
+		cross join lateral (
+			select count(*) as events from events as e
+			where e.tenant_id = $1::uuid and e.category = k.category and e.position > $2::bigint and e.position <= $3::bigint ` + and + `
+		) as e`
+}
+
+// AnyEvent reports whether there is an event of the source, and of one of the types where some are given, above after and
+// up to upTo.
+func (s *Store) AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error) {
+	params := [][]byte{tenantParam(tenant), int8Param(after), int8Param(upTo)}
+	st := &anyInLog
+	switch {
+	case len(source.Categories) == 0 && len(types) > 0:
+		st, params = &anyOfTypes, append(params, textsParam(types))
+	case len(source.Categories) > 0 && len(types) == 0:
+		st, params = &anyInCategories, append(params, textsParam(source.Categories))
+	case len(source.Categories) > 0:
+		st, params = &anyInCategoriesOfTypes, append(params, textsParam(source.Categories), textsParam(types))
+	}
+	n, err := s.number(ctx, tenant, st, params...)
+	return n > 0, err
+}
+
+// CountEvents counts the events that AnyEvent asks for. Without categories and types it counts positions, of which
+// retention may have removed some: the number is for showing progress.
+func (s *Store) CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error) {
+	params := [][]byte{tenantParam(tenant), int8Param(after), int8Param(upTo)}
+	switch {
+	case len(source.Categories) == 0 && len(types) == 0:
+		head, err := s.Head(ctx, tenant)
+		return max(0, min(upTo, head.Position)-max(0, after)), err
+	case len(source.Categories) == 0:
+		return s.number(ctx, tenant, &countOfTypes, append(params, textsParam(types))...)
+	case len(types) == 0:
+		return s.number(ctx, tenant, &countInCategories, append(params, categoriesParam(source.Categories))...)
+	default:
+		return s.number(ctx, tenant, &countInCategoriesOfTypes, append(params, categoriesParam(source.Categories), textsParam(types))...)
+	}
+}

@@ -1,0 +1,243 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// statement is one of the log's statements. It is prepared on a connection when that first needs it; parameters and
+// results are binary.
+type statement struct {
+	name string // unique in this package
+	sql  string
+}
+
+// The transaction's own statements are prepared as well: it saves parsing them.
+var (
+	beginStatement    = statement{"manifold_begin", "begin"}
+	commitStatement   = statement{"manifold_commit", "commit"}
+	rollbackStatement = statement{"manifold_rollback", "rollback"}
+)
+
+// binary is the format code of all parameters and of all results.
+var binary = []int16{1}
+
+// exchange is a conversation with one connection in pipeline mode: what is sent between two calls of run goes out in one
+// write and comes back in one read. The transaction is always explicit (begin ... commit): the implicit one of a pipeline
+// is not kept by a sharded database. It is for one goroutine and must be closed.
+//
+// pgx's own batches are not used here: they would prepare "set local manifold.tenant = ..." once for each tenant, and
+// push everything else out of the connection's cache of statements.
+type exchange struct {
+	pooled   *pgxpool.Conn
+	conn     *pgconn.PgConn
+	pipeline *pgconn.Pipeline
+	waiting  []answer
+}
+
+// answer is what is to be done with the result of a statement that was sent.
+type answer struct {
+	prepared *statement                  // the answer is to a Parse of this one
+	row      func(values [][]byte) error // called for each row; values are valid until it returns
+	done     func(tag pgconn.CommandTag) // called behind the last row
+}
+
+// exchange takes a connection of pool. Its end, and that of ctx, is the exchange's.
+func (s *Store) exchange(ctx context.Context, pool *pgxpool.Pool) (*exchange, error) {
+	pooled, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := pooled.Conn().PgConn()
+	return &exchange{pooled: pooled, conn: conn, pipeline: conn.StartPipeline(ctx), waiting: make([]answer, 0, 8)}, nil
+}
+
+// begin opens a transaction under the tenant.
+func (x *exchange) begin(tenant domain.TenantID) {
+	x.send(&beginStatement, nil, nil)
+	// SET takes no parameters; the tenant's canonical form is hexadecimal digits and dashes only.
+	x.pipeline.SendQueryParams("set local manifold.tenant = '"+tenant.String()+"'", nil, nil, nil, nil)
+	x.waiting = append(x.waiting, answer{})
+}
+
+// commit ends the transaction.
+func (x *exchange) commit() { x.send(&commitStatement, nil, nil) }
+
+// send puts a statement into the pipeline. An error of row ends the connection, since what follows is not read.
+func (x *exchange) send(st *statement, params [][]byte, row func(values [][]byte) error) {
+	x.sendTagged(st, params, row, nil)
+}
+
+func (x *exchange) sendTagged(st *statement, params [][]byte, row func(values [][]byte) error, done func(pgconn.CommandTag)) {
+	if _, known := x.conn.CustomData()[st.name]; !known {
+		pending := false
+		for i := range x.waiting {
+			pending = pending || x.waiting[i].prepared == st
+		}
+		if !pending {
+			x.pipeline.SendPrepare(st.name, st.sql, nil)
+			x.waiting = append(x.waiting, answer{prepared: st})
+		}
+	}
+	x.pipeline.SendQueryPrepared(st.name, params, binary, binary)
+	x.waiting = append(x.waiting, answer{row: row, done: done})
+}
+
+// run sends what was put into the pipeline and reads the answers. After an error of PostgreSQL the transaction is lost,
+// and what stood behind the statement was not done; any other error leaves unknown what was done.
+func (x *exchange) run() error {
+	waiting := x.waiting
+	x.waiting = x.waiting[:0]
+	if err := x.pipeline.Sync(); err != nil {
+		return err
+	}
+	var failed error
+	for _, a := range waiting {
+		result, err := x.pipeline.GetResults()
+		if err == nil {
+			err = x.read(a, result)
+		}
+		if err != nil {
+			failed = err
+			break
+		}
+	}
+	// The rest up to the synchronisation point: nothing but it, unless PostgreSQL answered with an error.
+	for {
+		result, err := x.pipeline.GetResults()
+		if err != nil {
+			if failed == nil {
+				failed = err
+			}
+			if _, native := errors.AsType[*pgconn.PgError](err); !native || x.conn.IsClosed() {
+				return failed
+			}
+			continue
+		}
+		if _, end := result.(*pgconn.PipelineSync); end || result == nil {
+			return failed
+		}
+		if reader, ok := result.(*pgconn.ResultReader); ok && failed != nil {
+			reader.Close()
+		}
+	}
+}
+
+func (x *exchange) read(a answer, result any) error {
+	switch result := result.(type) {
+	case *pgconn.StatementDescription:
+		x.conn.CustomData()[a.prepared.name] = true
+		return nil
+	case *pgconn.ResultReader:
+		for result.NextRow() {
+			if a.row == nil {
+				continue
+			}
+			if err := a.row(result.Values()); err != nil {
+				x.abandon()
+				return err
+			}
+		}
+		tag, err := result.Close()
+		if err == nil && a.done != nil {
+			a.done(tag)
+		}
+		return err
+	default:
+		return fmt.Errorf("PostgreSQL answered out of turn with %T", result)
+	}
+}
+
+// abandon breaks the connection: it is quicker than reading to the end what is not wanted.
+func (x *exchange) abandon() { x.conn.Conn().Close() }
+
+// close gives the connection back, rolled back where its transaction is still open.
+func (x *exchange) close() {
+	if !x.conn.IsClosed() && x.conn.TxStatus() != 'I' {
+		x.waiting = x.waiting[:0]
+		x.send(&rollbackStatement, nil, nil)
+		if x.run() != nil {
+			x.abandon()
+		}
+	}
+	if x.pipeline.Close() != nil {
+		x.abandon()
+	}
+	x.pooled.Release()
+}
+
+// refused reports whether err is PostgreSQL's own word that a statement failed, and its transaction with it. After any
+// other error that came behind a commit, nobody knows what became of the transaction.
+func refused(err error) bool {
+	native, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && native.SeverityUnlocalized == "ERROR"
+}
+
+// disconnected reports whether err says that a connection broke, which a new one may do better.
+func disconnected(err error) bool {
+	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
+		// A FATAL error ends the session; the state says why, such as 57P01 when an administrator ended it.
+		return native.SeverityUnlocalized != "ERROR"
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed)
+}
+
+// query is one statement of a transaction that only reads.
+type query struct {
+	statement *statement
+	params    [][]byte
+	row       func(values [][]byte) error
+}
+
+// readRetries is how often a read is made again on another connection: after a restart of the database every connection
+// of the pool is a broken one.
+const readRetries = 3
+
+// read runs the queries in one transaction under the tenant, in one round trip; each sees a snapshot of its own. reset is
+// called before each attempt, and has to forget what the last one's rows brought; it may be nil.
+func (s *Store) read(ctx context.Context, tenant domain.TenantID, reset func(), queries ...query) error {
+	for attempt := 1; ; attempt++ {
+		if reset != nil {
+			reset()
+		}
+		err := s.readOnce(ctx, tenant, queries)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting || !disconnected(err) {
+			return unavailable(err)
+		}
+		if attempt == readRetries {
+			return domain.Errorf(domain.CodeUnavailable, "", "the connection to the database broke again and again: %s", err)
+		}
+	}
+}
+
+func (s *Store) readOnce(ctx context.Context, tenant domain.TenantID, queries []query) error {
+	x, err := s.exchange(ctx, s.app)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	x.begin(tenant)
+	for _, q := range queries {
+		x.send(q.statement, q.params, q.row)
+	}
+	x.commit()
+	return x.run()
+}

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+var (
+	readHead = statement{"manifold_head", `select l.head, l.last_at from logs as l where l.tenant_id = $1::uuid`}
+
+	// The search halves what lies between lo and hi: everything up to lo was recorded by then, nothing above hi. It looks
+	// at the newest event up to the middle, since retention may have removed the one in the middle.
+	positionAt = statement{"manifold_position_at", halvingSQL("e.position",
+		"select l.head from logs as l where l.tenant_id = $1::uuid", "")}
+	versionAt = statement{"manifold_version_at", halvingSQL("e.stream_version",
+		"select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = $3::text order by e.stream_version desc limit 1",
+		"and e.stream_id = $3::text")}
+)
+
+func halvingSQL(place, newest, and string) string {
+	return `with recursive search(lo, hi) as (
+			select 0::bigint, coalesce((` + newest + `), 0)
+			union all
+			select
+				case when e.at is null or e.at <= $2::timestamptz then (s.lo + s.hi + 1) / 2 else s.lo end,
+				case when e.at > $2::timestamptz then e.place - 1 else s.hi end
+			from search as s
+			left join lateral (
+				select ` + place + ` as place, e.created_at as at from events as e
+				where e.tenant_id = $1::uuid ` + and + ` and ` + place + ` > s.lo and ` + place + ` <= (s.lo + s.hi + 1) / 2
+				order by ` + place + ` desc limit 1
+			) as e on true
+			where s.lo < s.hi
+		)
+		select s.lo from search as s where s.lo >= s.hi`
+}
+
+// Head returns how far the tenant's log has come; position 0 where nothing was ever appended.
+func (s *Store) Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error) {
+	head := domain.Head{Tenant: tenant}
+	err := s.read(ctx, tenant, nil, query{&readHead, [][]byte{tenantParam(tenant)}, func(values [][]byte) error {
+		head.Position, head.LastAt = int8Value(values[0]), timeValue(values[1])
+		return nil
+	}})
+	return head, err
+}
+
+// Heads returns the heads of all tenants' logs whose newest event was recorded after the given time; of all that have an
+// event where it is zero. An append may show only some time after the moment that it records: whoever asks again and
+// again has to go back a little each time. Listen does.
+func (s *Store) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
+	rows, err := s.system.Query(ctx, `select l.tenant_id, l.head, l.last_at from logs as l
+		where l.last_at > coalesce($1::timestamptz, '-infinity') order by l.tenant_id`, instant(since))
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer rows.Close()
+	var heads []domain.Head
+	for rows.Next() {
+		var head domain.Head
+		if err := rows.Scan((*[16]byte)(&head.Tenant), &head.Position, &head.LastAt); err != nil {
+			return nil, err
+		}
+		head.LastAt = head.LastAt.UTC()
+		heads = append(heads, head)
+	}
+	return heads, unavailable(rows.Err())
+}
+
+// PositionAt returns the last position that was recorded at the given time or before it; 0 where there is none. What
+// retention has removed counts as recorded when the next older event was that is still there.
+func (s *Store) PositionAt(ctx context.Context, tenant domain.TenantID, at time.Time) (int64, error) {
+	return s.number(ctx, tenant, &positionAt, tenantParam(tenant), timeParam(at))
+}
+
+// VersionAt returns the version that the stream had at the given time, by when its events were recorded; 0 where it had
+// none.
+func (s *Store) VersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) (int64, error) {
+	return s.number(ctx, tenant, &versionAt, tenantParam(tenant), timeParam(at), []byte(stream))
+}
+
+// number reads one number.
+func (s *Store) number(ctx context.Context, tenant domain.TenantID, st *statement, params ...[]byte) (n int64, err error) {
+	err = s.read(ctx, tenant, nil, query{st, params, func(values [][]byte) error {
+		n = int8Value(values[0])
+		return nil
+	}})
+	return n, err
+}

@@ -1,0 +1,283 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// ReadLog returns events of a tenant's log in the order of the query. Positions that it passes over are either not of
+// the query or not there: there are no gaps that a later append would fill.
+func (s *Store) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	page := func(from int64, limit int, events *eventReader) query {
+		return logQuery(tenant, q, from, limit, events)
+	}
+	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Position })
+}
+
+// ReadStream returns events of one stream in the order of the query; none where there is no such stream.
+func (s *Store) ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error) {
+	page := func(from int64, limit int, events *eventReader) query {
+		st := &streamForward
+		if q.Direction == domain.Backward {
+			st = &streamBackward
+		}
+		return query{st, [][]byte{tenantParam(tenant), []byte(stream), int8Param(first(from, q.Direction)), int8Param(last(q.To, q.Direction)), int8Param(int64(limit))}, events.row}
+	}
+	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Version })
+}
+
+// firstPage is how many events are read first where the answer is bounded by bytes: the size of events is not known yet.
+const firstPage = 500
+
+// readPages reads in as many statements as it takes to come near to maxBytes without reading much more, one where there
+// is no such bound.
+func (s *Store) readPages(
+	ctx context.Context, tenant domain.TenantID, limit, maxBytes int, from int64, direction domain.Direction,
+	page func(from int64, limit int, events *eventReader) query, at func(*domain.Event) int64,
+) ([]domain.Event, error) {
+	events := eventReader{maxBytes: maxBytes}
+	size := limit
+	if maxBytes > 0 {
+		size = min(limit, firstPage)
+	}
+	for {
+		before := events.mark()
+		if err := s.read(ctx, tenant, func() { events.back(before) }, page(from, size, &events)); err != nil && !errors.Is(err, errEnough) {
+			return nil, err
+		}
+		read := len(events.events)
+		if read-before.events < size || read >= limit || events.full {
+			break
+		}
+		if from = at(&events.events[read-1]) + 1; direction == domain.Backward {
+			if from -= 2; from < 1 {
+				break // 0 would mean the log's end
+			}
+		}
+		average := max(1, events.bytes/read)
+		size = min(limit-read, (maxBytes-events.bytes)/average+1, 4*size)
+	}
+	s.observeRead(len(events.events))
+	return events.events, nil
+}
+
+func (s *Store) observeRead(events int) {
+	if s.observer.ReadEvents != nil {
+		s.observer.ReadEvents(events)
+	}
+}
+
+// columns are what eventReader.row expects, of the events table as e.
+const columns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type, e.event_data, e.metadata, e.occurred_at, e.created_at`
+
+// The statements that read events. Each has one sensible plan: it follows an index in the order that is asked for. Where to
+// begin and where to stop are both included.
+var (
+	logForward  = statement{"manifold_log_forward", logSQL("", "asc")}
+	logBackward = statement{"manifold_log_backward", logSQL("", "desc")}
+
+	logTypesForward  = statement{"manifold_log_types_forward", logSQL("and e.event_type = any($5::text[])", "asc")}
+	logTypesBackward = statement{"manifold_log_types_backward", logSQL("and e.event_type = any($5::text[])", "desc")}
+
+	categoryForward  = statement{"manifold_category_forward", logSQL("and e.category = $5::text", "asc")}
+	categoryBackward = statement{"manifold_category_backward", logSQL("and e.category = $5::text", "desc")}
+
+	categoriesForward  = statement{"manifold_categories_forward", categoriesSQL("", "asc")}
+	categoriesBackward = statement{"manifold_categories_backward", categoriesSQL("", "desc")}
+
+	categoriesTypesForward  = statement{"manifold_categories_types_forward", categoriesSQL("and c.event_type = any($6::text[])", "asc")}
+	categoriesTypesBackward = statement{"manifold_categories_types_backward", categoriesSQL("and c.event_type = any($6::text[])", "desc")}
+
+	streamForward  = statement{"manifold_stream_forward", streamSQL("asc")}
+	streamBackward = statement{"manifold_stream_backward", streamSQL("desc")}
+)
+
+func between(column, order, begin, stop string) string {
+	if order == "desc" {
+		return fmt.Sprintf("%s <= %s::bigint and %s >= %s::bigint", column, begin, column, stop)
+	}
+	return fmt.Sprintf("%s >= %s::bigint and %s <= %s::bigint", column, begin, column, stop)
+}
+
+func logSQL(and, order string) string {
+	return `select ` + columns + ` from events as e
+		where e.tenant_id = $1::uuid and ` + between("e.position", order, "$2", "$3") + ` ` + and + `
+		order by e.position ` + order + ` limit $4::bigint`
+}
+
+// categoriesSQL finds the positions first, for each category from its own part of the index, which holds the type as
+// well; so events of other types are not touched. Only then it reads the events.
+func categoriesSQL(and, order string) string {
+	return `select ` + columns + ` from (
+			select p.position from unnest($5::text[]) as k(category)
+			cross join lateral (
+				select c.position from events as c
+				where c.tenant_id = $1::uuid and c.category = k.category and ` + between("c.position", order, "$2", "$3") + ` ` + and + `
+				order by c.position ` + order + ` limit $4::bigint
+			) as p
+			order by p.position ` + order + ` limit $4::bigint
+		) as p
+		cross join lateral (
+			select * from events as e where e.tenant_id = $1::uuid and e.position = p.position limit 1
+		) as e
+		order by p.position ` + order
+}
+
+func streamSQL(order string) string {
+	return `select ` + columns + ` from events as e
+		where e.tenant_id = $1::uuid and e.stream_id = $2::text and ` + between("e.stream_version", order, "$3", "$4") + `
+		order by e.stream_version ` + order + ` limit $5::bigint`
+}
+
+func logQuery(tenant domain.TenantID, q domain.LogQuery, from int64, limit int, events *eventReader) query {
+	params := [][]byte{tenantParam(tenant), int8Param(first(from, q.Direction)), int8Param(last(q.To, q.Direction)), int8Param(int64(limit))}
+	pick := func(forward, backward *statement) *statement {
+		if q.Direction == domain.Backward {
+			return backward
+		}
+		return forward
+	}
+	var st *statement
+	switch {
+	case len(q.Categories) == 0 && len(q.Types) == 0:
+		st = pick(&logForward, &logBackward)
+	case len(q.Categories) == 0:
+		st = pick(&logTypesForward, &logTypesBackward)
+		params = append(params, textsParam(q.Types))
+	case len(q.Categories) == 1 && len(q.Types) == 0:
+		st = pick(&categoryForward, &categoryBackward)
+		params = append(params, []byte(q.Categories[0]))
+	case len(q.Types) == 0:
+		st = pick(&categoriesForward, &categoriesBackward)
+		params = append(params, categoriesParam(q.Categories))
+	default:
+		st = pick(&categoriesTypesForward, &categoriesTypesBackward)
+		params = append(params, categoriesParam(q.Categories), textsParam(q.Types))
+	}
+	return query{st, params, events.row}
+}
+
+// categoriesParam leaves out what stands there twice, which would give events twice.
+func categoriesParam(categories []string) []byte {
+	seen := make(map[string]struct{}, len(categories))
+	once := make([]string, 0, len(categories))
+	for _, category := range categories {
+		if _, ok := seen[category]; !ok {
+			seen[category] = struct{}{}
+			once = append(once, category)
+		}
+	}
+	return textsParam(once)
+}
+
+// first is where a query begins, where its From says so or means the end that the direction comes from.
+func first(from int64, direction domain.Direction) int64 {
+	if from == 0 && direction == domain.Backward {
+		return math.MaxInt64
+	}
+	return from
+}
+
+// last is where a query stops.
+func last(to int64, direction domain.Direction) int64 {
+	if direction == domain.Backward {
+		return 1
+	}
+	if to == 0 {
+		return math.MaxInt64
+	}
+	return to
+}
+
+// Blocks of memory for data and metadata begin small, for reads of an event or two, and double from there.
+const (
+	firstBlock = 1 << 10
+	lastBlock  = 64 << 10
+)
+
+// errEnough ends a read whose remaining rows are not wanted.
+var errEnough = errors.New("enough was read")
+
+// eventReader makes events of rows. Data and metadata share blocks of memory, so that an event costs next to no
+// allocation; names are strings of their own, since they are what is kept of an event when it is gone.
+type eventReader struct {
+	maxBytes int
+	toTheEnd bool // read to the end of the answer even where that is far
+
+	events []domain.Event
+	bytes  int  // of data and metadata
+	full   bool // maxBytes was passed: what follows is left out
+	block  []byte
+	types  map[string]string
+	stream string // the last one
+}
+
+type eventMark struct{ events, bytes int }
+
+func (r *eventReader) mark() eventMark { return eventMark{len(r.events), r.bytes} }
+
+func (r *eventReader) back(to eventMark) {
+	r.events, r.bytes, r.full = r.events[:to.events], to.bytes, false
+}
+
+// beyond is how much of what is left out is read to the end of the answer; from there on the connection is given up.
+const beyond = 16 << 20
+
+func (r *eventReader) row(values [][]byte) error {
+	size := len(values[5]) + len(values[6])
+	if r.full {
+		if r.bytes += size; r.bytes > r.maxBytes+beyond && !r.toTheEnd {
+			return errEnough
+		}
+		return nil
+	}
+	if string(values[1]) != r.stream {
+		r.stream = string(values[1])
+	}
+	r.events = append(r.events, domain.Event{
+		ID:         uuidValue(values[0]),
+		Stream:     r.stream,
+		Version:    int8Value(values[2]),
+		Position:   int8Value(values[3]),
+		Type:       r.eventType(values[4]),
+		Data:       r.json(values[5]),
+		Metadata:   r.json(values[6]),
+		OccurredAt: timeValue(values[7]),
+		RecordedAt: timeValue(values[8]),
+	})
+	r.bytes += size
+	r.full = r.maxBytes > 0 && r.bytes >= r.maxBytes
+	return nil
+}
+
+// eventType returns one string for all events of a type.
+func (r *eventReader) eventType(b []byte) string {
+	if name, ok := r.types[string(b)]; ok {
+		return name
+	}
+	if r.types == nil {
+		r.types = make(map[string]string)
+	}
+	name := string(b)
+	r.types[name] = name
+	return name
+}
+
+// json copies a jsonb's text, which stands behind the version of its binary form; a null is nil.
+func (r *eventReader) json(b []byte) json.RawMessage {
+	if len(b) == 0 {
+		return nil
+	}
+	b = b[1:]
+	if len(b) > cap(r.block)-len(r.block) {
+		r.block = make([]byte, 0, max(firstBlock, min(2*cap(r.block), lastBlock), len(b)))
+	}
+	start := len(r.block)
+	r.block = append(r.block, b...)
+	return json.RawMessage(r.block[start:len(r.block):len(r.block)])
+}

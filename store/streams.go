@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+var (
+	// Each step finds the next name in the index, behind all events of the one before.
+	streamNames = statement{"manifold_streams", `
+		with recursive names(stream_id) as (
+			(select e.stream_id from events as e
+				where e.tenant_id = $1::uuid and e.stream_id > $2::text and e.stream_id >= $3::text and e.stream_id < $4::text
+				order by e.stream_id limit 1)
+			union all
+			select (select e.stream_id from events as e
+				where e.tenant_id = $1::uuid and e.stream_id > n.stream_id and e.stream_id < $4::text
+				order by e.stream_id limit 1)
+			from names as n where n.stream_id is not null
+		)
+		select n.stream_id from names as n where n.stream_id is not null limit $5::bigint`}
+
+	streamInfo = statement{"manifold_stream_info", `
+		select count(*), max(e.stream_version), min(e.created_at), max(e.created_at),
+			sum(octet_length(e.event_data::text) + coalesce(octet_length(e.metadata::text), 0))::bigint,
+			(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = $2::text)
+		from events as e where e.tenant_id = $1::uuid and e.stream_id = $2::text`}
+)
+
+// Streams returns names of streams that have events, in byte order, those above after, at most limit: of the category,
+// where one is given, and beginning with prefix.
+func (s *Store) Streams(ctx context.Context, tenant domain.TenantID, category, prefix, after string, limit int) ([]string, error) {
+	if category != "" {
+		category += "-"
+		switch {
+		case strings.HasPrefix(prefix, category):
+		case strings.HasPrefix(category, prefix):
+			prefix = category
+		default:
+			return nil, nil
+		}
+	}
+	// Names are printable ASCII, and so is what can begin one.
+	for i := range len(prefix) {
+		if prefix[i] <= ' ' || prefix[i] > '~' {
+			return nil, nil
+		}
+	}
+	end := "\x7f"
+	if prefix != "" {
+		end = prefix[:len(prefix)-1] + string(rune(prefix[len(prefix)-1]+1))
+	}
+	after = strings.ToValidUTF8(strings.ReplaceAll(after, "\x00", "\x01"), "\x7f")
+	var names []string
+	err := s.read(ctx, tenant, func() { names = nil }, query{&streamNames,
+		[][]byte{tenantParam(tenant), []byte(after), []byte(prefix), []byte(end), int8Param(int64(limit))},
+		func(values [][]byte) error {
+			names = append(names, string(values[0]))
+			return nil
+		}})
+	return names, err
+}
+
+// StreamInfo describes a stream. It reads all of its events in the database to know their size. A stream whose events
+// were all removed by retention keeps its version. CodeNotFound: there never was an event.
+func (s *Store) StreamInfo(ctx context.Context, tenant domain.TenantID, stream string) (domain.StreamInfo, error) {
+	info := domain.StreamInfo{Stream: stream}
+	err := s.read(ctx, tenant, nil, query{&streamInfo, [][]byte{tenantParam(tenant), []byte(stream)}, func(values [][]byte) error {
+		info.Events = int8Value(values[0])
+		info.Version = max(int8Value(values[1]), int8Value(values[5]))
+		info.FirstAt, info.LastAt = timeValue(values[2]), timeValue(values[3])
+		info.Bytes = int8Value(values[4])
+		return nil
+	}})
+	if err == nil && info.Version == 0 {
+		err = domain.Errorf(domain.CodeNotFound, "", "there is no stream %q", stream)
+	}
+	return info, err
+}

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// headsChannel is where processes tell one another of moved heads. The payload is a list of tenant:head, with commas, or
+// headsMany where that would be long. NOTIFY inside an append would make the commits of the whole database queue up: it
+// is sent apart, for all tenants together, by one goroutine.
+const (
+	headsChannel = "manifold_heads"
+	headsMany    = "poll"
+)
+
+const (
+	headsPause  = 50 * time.Millisecond // between two notices of this process
+	headsListed = 150                   // a notice has less than 8,000 bytes
+	headsPoll   = time.Second           // between two looks at the heads that no notice asked for
+	headsAgain  = 30 * time.Second      // how far a poll looks back: no append takes that long
+)
+
+// heads tells who waits for events that a log has moved: this process's at once, other processes by notices. The zero
+// value is to be used with run running.
+type heads struct {
+	here subscribers[domain.Head]
+
+	mu      sync.Mutex
+	pending map[domain.TenantID]int64
+	some    chan struct{} // has one while pending is not empty
+}
+
+func newHeads() *heads {
+	return &heads{pending: make(map[domain.TenantID]int64), some: make(chan struct{}, 1)}
+}
+
+// moved is called by the writers behind each commit.
+func (h *heads) moved(head domain.Head) {
+	h.here.tell(head)
+	h.mu.Lock()
+	h.pending[head.Tenant] = max(h.pending[head.Tenant], head.Position)
+	h.mu.Unlock()
+	select {
+	case h.some <- struct{}{}:
+	default:
+	}
+}
+
+// run sends notices until ctx ends, and what is left then once more.
+func (h *heads) run(ctx context.Context, s *Store) {
+	for {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-h.some:
+				h.notify(s)
+			default:
+			}
+			return
+		case <-h.some:
+		}
+		h.notify(s)
+		select {
+		case <-ctx.Done():
+		case <-time.After(headsPause):
+		}
+	}
+}
+
+func (h *heads) notify(s *Store) {
+	h.mu.Lock()
+	pending := h.pending
+	h.pending = make(map[domain.TenantID]int64)
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	// Who misses it polls: an append is never the worse for it.
+	if _, err := s.system.Exec(ctx, "select pg_notify($1, $2)", headsChannel, headsPayload(pending)); err != nil {
+		s.log.Debug("moved heads were not announced; other processes will see them by polling", "error", err)
+	}
+}
+
+func headsPayload(heads map[domain.TenantID]int64) string {
+	if len(heads) > headsListed {
+		return headsMany
+	}
+	var payload strings.Builder
+	for tenant, head := range heads {
+		if payload.Len() > 0 {
+			payload.WriteByte(',')
+		}
+		payload.WriteString(tenant.String())
+		payload.WriteByte(':')
+		payload.WriteString(strconv.FormatInt(head, 10))
+	}
+	return payload.String()
+}
+
+// parseHeads reads a notice; ok is false where it does not name the heads.
+func parseHeads(payload string) (heads []domain.Head, ok bool) {
+	for part := range strings.SplitSeq(payload, ",") {
+		name, position, _ := strings.Cut(part, ":")
+		tenant, err := domain.ParseTenantID(name)
+		if err != nil {
+			return nil, false
+		}
+		head, err := strconv.ParseInt(position, 10, 64)
+		if err != nil {
+			return nil, false
+		}
+		heads = append(heads, domain.Head{Tenant: tenant, Position: head})
+	}
+	return heads, true
+}
+
+// Listen calls wake for each log that has moved: for appends of this process as soon as they are committed, for those of
+// others when they announce them, which they do up to twenty times a second, and at the latest when the heads are polled,
+// about every second. Several appends may come as one call, with the highest position; a call may come twice, or late,
+// with a lower position than another. LastAt is zero where only a notice told. At the start, wake is called once for each
+// log that has an event. wake must return at once and is called by several goroutines, the writers among them. Listen
+// blocks until ctx ends, and returns nil then.
+func (s *Store) Listen(ctx context.Context, wake func(domain.Head)) error {
+	known := knownHeads{wake: wake, positions: make(map[domain.TenantID]int64)}
+	defer s.heads.here.add(known.moved)()
+
+	look := make(chan bool, 1) // true: at all heads, since notices may have been lost
+	ask := func(all bool) {
+		select {
+		case look <- all:
+		case earlier := <-look:
+			look <- all || earlier
+		}
+	}
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	listening.Go(func() {
+		s.listen(ctx, headsChannel, func() { ask(true) }, func(payload string) {
+			heads, ok := parseHeads(payload)
+			if !ok {
+				ask(false)
+			}
+			for _, head := range heads {
+				known.moved(head)
+			}
+		})
+	})
+
+	ticker := time.NewTicker(headsPoll)
+	defer ticker.Stop()
+	var looked time.Time
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case all = <-look:
+		case <-ticker.C:
+		}
+		began := time.Now()
+		all = all || began.Sub(looked) > headsAgain/2
+		heads, err := s.recentHeads(ctx, all)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("the heads of the logs cannot be read; trying again", "error", err)
+			}
+			continue
+		}
+		looked = began
+		for _, head := range heads {
+			known.moved(head)
+		}
+	}
+}
+
+// recentHeads reads the heads that moved a little while ago by the database's own clock, or all.
+func (s *Store) recentHeads(ctx context.Context, all bool) ([]domain.Head, error) {
+	if all {
+		return s.Heads(ctx, time.Time{})
+	}
+	var now time.Time
+	if err := s.system.QueryRow(ctx, "select now()").Scan(&now); err != nil {
+		return nil, unavailable(err)
+	}
+	return s.Heads(ctx, now.Add(-headsAgain))
+}
+
+// knownHeads passes on what is news to a listener.
+type knownHeads struct {
+	wake func(domain.Head)
+
+	mu        sync.Mutex
+	positions map[domain.TenantID]int64
+}
+
+func (k *knownHeads) moved(head domain.Head) {
+	k.mu.Lock()
+	news := head.Position > k.positions[head.Tenant]
+	if news {
+		k.positions[head.Tenant] = head.Position
+	}
+	k.mu.Unlock()
+	if news {
+		k.wake(head)
+	}
+}
