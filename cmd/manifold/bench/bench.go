@@ -1,0 +1,88 @@
+// Package bench is `manifold bench`: how fast this machine is with Manifold, as commands that a user can run too.
+//
+// Each works on a private PostgreSQL that it starts itself and removes again, with commits synced, unless a flag names a
+// server or a service; and each measures, in the same run and on the same rows, the limit that it is held against: what
+// PostgreSQL alone does with them. Load is closed-loop: a client sends its next request when the last was answered.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// flags are what the commands have in common; a command shows those that fit it.
+type flags struct {
+	clients, batch, tenants, processes int
+	events, documents, preload         int
+	streamLength                       int
+	rate                               float64
+	duration, warmUp                   time.Duration
+	direct, json                       bool
+	url, key, databaseURL              string
+	role                               string // "" for the command that a user runs; else what a child of it does
+}
+
+// Command returns `manifold bench`.
+func Command() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure this machine with Manifold",
+		Long: `Measure this machine with Manifold.
+
+Each benchmark works on a private PostgreSQL that it starts itself and removes again, and whose commits are synced, unless
+--database-url names a server or --url a running service. In the same run it measures the limit that the result is held
+against: what PostgreSQL alone does with the same rows.`,
+		Args: cobra.NoArgs,
+	}
+	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), lagCommand(), stateCommand())
+	return command
+}
+
+// newCommand makes a benchmark's command. run returns the result to be printed; progress goes to standard error.
+func newCommand(f *flags, use, short string, run func(ctx context.Context, f *flags, progress io.Writer) (Result, error)) *cobra.Command {
+	command := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			result, err := run(command.Context(), f, command.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if f.role != "" {
+				return nil // a child has answered its parent already
+			}
+			if f.json {
+				return result.writeJSON(command.OutOrStdout())
+			}
+			return result.writeTable(command.OutOrStdout())
+		},
+	}
+	command.Flags().BoolVar(&f.json, "json", false, "print one JSON object instead of a table")
+	command.Flags().StringVar(&f.databaseURL, "database-url", "", "work on this PostgreSQL server, in a database that is made and dropped again (a superuser's URL); default: a private server")
+	return command
+}
+
+func (f *flags) check() error {
+	switch {
+	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0:
+		return errors.New("numbers must not be negative")
+	case f.batch > 1000:
+		return fmt.Errorf("--batch %d: a request has at most 1000 events", f.batch)
+	case f.url != "" && f.direct:
+		return errors.New("--direct works on a database, not on the service that --url names")
+	case f.url != "" && f.key == "":
+		return errors.New("--url needs --key (or MANIFOLD_KEY), a tenant's key with all scopes; the benchmark appends to that tenant's log")
+	case f.processes > 1 && !f.direct:
+		return errors.New("--processes needs --direct")
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// makeTenants makes tenants straight in the database.
+func (db *database) makeTenants(ctx context.Context, count int) ([]domain.TenantID, error) {
+	conn, err := pgx.Connect(ctx, db.super)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	tenants := make([]domain.TenantID, count)
+	for i := range tenants {
+		tenants[i] = domain.NewTenantID()
+		_, err := conn.Exec(ctx, "insert into manifold.tenants (tenant_id, name, state) values ($1, $2, 'active')", tenants[i].String(), fmt.Sprintf("bench-%d", i+1))
+		if err != nil {
+			return nil, fmt.Errorf("make a tenant: %w", err)
+		}
+	}
+	return tenants, nil
+}
+
+// preload fills an empty log with events over a number of streams, by COPY, and lets the database take note of it as it
+// would have in time (statistics, visibility).
+func (db *database) preload(ctx context.Context, tenant domain.TenantID, events, streams int, progress io.Writer) error {
+	fmt.Fprintf(progress, "loading %d events of %d streams ...\n", events, max(streams, 1))
+	conn, err := pgx.Connect(ctx, db.super)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	goods, now := newSales(0), time.Now()
+	versions := make([]int64, max(streams, 1))
+	var position int64
+	rows := pgx.CopyFromFunc(func() ([]any, error) {
+		if position == int64(events) {
+			return nil, nil
+		}
+		position++
+		// Neighbours in the log are of different streams, as they are in a busy one.
+		stream := goods.random.IntN(len(versions))
+		versions[stream]++
+		return []any{
+			tenant.String(), position, domain.NewEventID().String(), fmt.Sprintf("order-%d", stream), versions[stream],
+			kind(versions[stream]), goods.data(nil), nil, nil, now,
+		}, nil
+	})
+	_, err = conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"},
+		[]string{"tenant_id", "position", "event_id", "stream_id", "stream_version", "event_type", "event_data", "metadata", "occurred_at", "created_at"}, rows)
+	if err != nil {
+		return fmt.Errorf("load events: %w", err)
+	}
+	_, err = conn.Exec(ctx, "insert into manifold.logs (tenant_id, head, last_at) values ($1, $2, $3)", tenant.String(), events, now)
+	if err != nil {
+		return fmt.Errorf("load events: %w", err)
+	}
+	_, err = conn.Exec(ctx, "vacuum analyze manifold.events")
+	return err
+}

@@ -1,0 +1,150 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// orders is the projection of the benchmarks: a document per stream, changed by every event.
+const orders = `{"name":"bench-orders","source":{"categories":["order"]},"initial":{"events":0,"total":0},"on":{` +
+	`"ItemAdded":"merge(doc, {\"events\": doc.events + 1, \"total\": doc.total + event.data.price * event.data.quantity, \"sku\": event.data.sku})",` +
+	`"OrderPlaced":"merge(doc, {\"events\": doc.events + 1, \"customer\": event.data.customer})",` +
+	`"*":"merge(doc, {\"events\": doc.events + 1})"}}`
+
+const ordersPath = "/v1/projections/bench-orders"
+
+func projectionFlags(f *flags, command *cobra.Command) *cobra.Command {
+	command.Flags().IntVar(&f.events, "events", 500_000, "events in the log")
+	command.Flags().IntVar(&f.documents, "documents", 10_000, "streams that they are of, and so documents")
+	return command
+}
+
+func projectCommand() *cobra.Command {
+	f := &flags{}
+	command := newCommand(f, "project", "Let a new projection catch up with a log", project)
+	command.Long = `Let a new projection catch up with a log, from its creation until its documents are as far as the log's head.
+
+The limit is a plain SELECT of the same rows over one connection.`
+	return projectionFlags(f, command)
+}
+
+func rebuildCommand() *cobra.Command {
+	f := &flags{}
+	command := newCommand(f, "rebuild", "Rebuild a projection", rebuild)
+	command.Long = `Rebuild a projection over HTTP, from the request until the new build is swapped in.
+
+The limit is a plain SELECT of the same rows over one connection.`
+	return projectionFlags(f, command)
+}
+
+// loaded starts a service with a log of f.events events of f.documents streams.
+func loaded(ctx context.Context, f *flags, progress io.Writer) (*service, *wire, error) {
+	if f.events < 1 || f.documents < 1 {
+		return nil, nil, errors.New("--events and --documents must be at least 1")
+	}
+	s, err := startService(ctx, f, progress, func(db *database, tenant domain.TenantID) error {
+		if err := db.preload(ctx, tenant, f.events, f.documents, progress); err != nil {
+			return err
+		}
+		return execute(ctx, db.super, "checkpoint")
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := dial(s.url, s.key)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.close())
+	}
+	return s, w, nil
+}
+
+func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
+	s, w, err := loaded(ctx, f, progress)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { w.close(); err = errors.Join(err, s.close()) }()
+	fmt.Fprintln(progress, "projecting ...")
+	start := time.Now()
+	if err := w.catchUp(ctx, f.events); err != nil {
+		return Result{}, err
+	}
+	result := Result{Name: fmt.Sprintf("project --events %d --documents %d", f.events, f.documents), Clients: 1}
+	result.take(load{events: int64(f.events), took: time.Since(start)})
+	err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
+	return result, err
+}
+
+// catchUp creates the projection and waits until it is as far as position.
+func (w *wire) catchUp(ctx context.Context, position int) error {
+	status, answer, err := w.do("POST", "/v1/projections", "", []byte(orders))
+	if err := want(status, http.StatusCreated, answer, err); err != nil {
+		return err
+	}
+	for {
+		status, answer, err := w.do("GET", fmt.Sprintf("%s/documents?count=1&timeout=30&minPosition=%d", ordersPath, position), "", nil)
+		if err == nil && status == http.StatusOK {
+			return nil
+		}
+		var problem struct{ Code string }
+		if err != nil || json.Unmarshal(answer, &problem) != nil || problem.Code != string(domain.CodeNotCaughtUp) {
+			return want(status, http.StatusOK, answer, err)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
+	s, w, err := loaded(ctx, f, progress)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { w.close(); err = errors.Join(err, s.close()) }()
+	fmt.Fprintln(progress, "projecting ...")
+	if err := w.catchUp(ctx, f.events); err != nil {
+		return Result{}, err
+	}
+	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {
+		return Result{}, err
+	}
+	fmt.Fprintln(progress, "rebuilding ...")
+	start := time.Now()
+	status, answer, err := w.do("POST", ordersPath+"/rebuilds", "", nil)
+	var r struct {
+		ID, State, Error string
+		Documents        int
+	}
+	if err := errors.Join(want(status, http.StatusAccepted, answer, err), json.Unmarshal(answer, &r)); err != nil {
+		return Result{}, err
+	}
+	for tick := time.NewTicker(20 * time.Millisecond); !domain.RebuildState(r.State).Ended(); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return Result{}, context.Cause(ctx)
+		}
+		status, answer, err := w.do("GET", ordersPath+"/rebuilds/"+r.ID, "", nil)
+		if err := errors.Join(want(status, http.StatusOK, answer, err), json.Unmarshal(answer, &r)); err != nil {
+			return Result{}, err
+		}
+	}
+	took := time.Since(start)
+	if domain.RebuildState(r.State) != domain.RebuildSwapped {
+		return Result{}, fmt.Errorf("the rebuild %s: %s", r.State, r.Error)
+	}
+	result := Result{Name: fmt.Sprintf("rebuild --events %d --documents %d", f.events, f.documents), Clients: 1}
+	result.take(load{events: int64(f.events), took: took})
+	err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
+	return result, err
+}

@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+)
+
+// Result is what a benchmark found. Its JSON is what --json prints.
+type Result struct {
+	Name            string  `json:"name"`
+	Clients         int     `json:"clients"`
+	Events          int64   `json:"events"`
+	EventsPerSecond float64 `json:"eventsPerSecond"`
+	P50             float64 `json:"p50ms"`
+	P99             float64 `json:"p99ms"`
+	LimitPerSecond  float64 `json:"limitPerSecond"` // 0: the benchmark has no such limit
+	Ratio           float64 `json:"ratio"`          // EventsPerSecond / LimitPerSecond
+	RSS             float64 `json:"rssMB"`          // the most memory that the measured process had
+	SyncedCommits   bool    `json:"syncedCommits"`
+
+	limit string // what the limit is
+	what  string // what P50 and P99 are of
+	// unknown: the database belongs to a service that was there already, so that nothing is known of it.
+	unknown bool
+}
+
+// take fills in what was counted.
+func (r *Result) take(measured load) {
+	r.Events, r.EventsPerSecond = measured.events, measured.perSecond()
+	if measured.latencies != nil {
+		r.P50, r.P99 = milliseconds(measured.latencies, 50), milliseconds(measured.latencies, 99)
+	}
+}
+
+func (r *Result) hold(limit string, perSecond float64) {
+	r.limit, r.LimitPerSecond = limit, round(perSecond, 0)
+	if perSecond > 0 {
+		r.Ratio = round(r.EventsPerSecond/perSecond, 3)
+	}
+}
+
+func round(x float64, digits int) float64 {
+	scale := math.Pow10(digits)
+	return math.Round(x*scale) / scale
+}
+
+func (r *Result) writeJSON(w io.Writer) error {
+	return json.NewEncoder(w).Encode(r)
+}
+
+func (r *Result) writeTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("benchmark", "%s", r.Name)
+	row("clients", "%d", r.Clients)
+	row("events", "%d", r.Events)
+	row("events/s", "%.0f", r.EventsPerSecond)
+	if r.what != "" {
+		row(r.what+" p50", "%.3f ms", r.P50)
+		row(r.what+" p99", "%.3f ms", r.P99)
+	}
+	if r.limit != "" {
+		row("limit: "+r.limit, "%.0f events/s", r.LimitPerSecond)
+		row("share of the limit", "%.2f", r.Ratio)
+	}
+	if r.RSS > 0 {
+		row("memory of the measured process", "%.0f MB", r.RSS)
+	}
+	if r.unknown {
+		return t.Flush()
+	}
+	synced := "the database syncs its commits"
+	if !r.SyncedCommits {
+		synced = "the database does NOT sync its commits: a crash may lose what was acknowledged"
+	}
+	row("durability", "%s", synced)
+	return t.Flush()
+}

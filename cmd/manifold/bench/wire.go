@@ -1,0 +1,150 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+)
+
+// wire is one HTTP/1.1 connection that is kept alive, for one goroutine. It does as little as a client can: a load
+// generator on the machine that it loads must cost next to nothing beside the service.
+type wire struct {
+	conn net.Conn
+	in   *bufio.Reader
+	out  []byte
+	body []byte
+	head string // the lines that every request has
+}
+
+// dial connects to a service (http:// only) as the holder of key.
+func dial(service, key string) (*wire, error) {
+	u, err := url.Parse(service)
+	if err != nil || u.Scheme != "http" || u.Path != "" && u.Path != "/" {
+		return nil, fmt.Errorf("%q is not a service's URL such as http://127.0.0.1:8080; the benchmarks speak plain HTTP", service)
+	}
+	address := u.Host
+	if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), "80")
+	}
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &wire{
+		conn: conn,
+		in:   bufio.NewReaderSize(conn, 64<<10),
+		head: "Host: " + u.Host + "\r\nAuthorization: Bearer " + key + "\r\n",
+	}, nil
+}
+
+func (w *wire) close() { w.conn.Close() }
+
+// do sends a request and reads its answer. headers is whole lines, each ended by CRLF. The body that it returns is valid
+// until the next call.
+func (w *wire) do(method, path, headers string, body []byte) (status int, answer []byte, err error) {
+	if err := w.send(method, path, headers, body); err != nil {
+		return 0, nil, err
+	}
+	status, length, err := w.header()
+	if err != nil {
+		return 0, nil, err
+	}
+	if length < 0 {
+		var all bytes.Buffer
+		if _, err := all.ReadFrom(w.chunks()); err != nil {
+			return 0, nil, err
+		}
+		return status, all.Bytes(), w.trailer()
+	}
+	if cap(w.body) < length {
+		w.body = make([]byte, length)
+	}
+	w.body = w.body[:length]
+	_, err = io.ReadFull(w.in, w.body)
+	return status, w.body, err
+}
+
+func (w *wire) send(method, path, headers string, body []byte) error {
+	w.out = append(w.out[:0], method...)
+	w.out = append(w.out, ' ')
+	w.out = append(w.out, path...)
+	w.out = append(w.out, " HTTP/1.1\r\n"...)
+	w.out = append(w.out, w.head...)
+	w.out = append(w.out, headers...)
+	if body != nil {
+		w.out = append(w.out, "Content-Type: application/json\r\nContent-Length: "...)
+		w.out = strconv.AppendInt(w.out, int64(len(body)), 10)
+		w.out = append(w.out, '\r', '\n')
+	}
+	w.out = append(w.out, '\r', '\n')
+	w.out = append(w.out, body...)
+	_, err := w.conn.Write(w.out)
+	return err
+}
+
+// header reads the status line and the header; length is -1 for a chunked body.
+func (w *wire) header() (status, length int, err error) {
+	line, err := w.in.ReadSlice('\n')
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(line) < 12 || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) {
+		return 0, 0, fmt.Errorf("this is not an HTTP/1.1 service: it answers %q", line)
+	}
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, 0, fmt.Errorf("the status line is %q", line)
+	}
+	for {
+		line, err := w.in.ReadSlice('\n')
+		if err != nil {
+			return 0, 0, err
+		}
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 {
+			return status, length, nil
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		switch {
+		case bytes.EqualFold(name, []byte("Content-Length")):
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
+				return 0, 0, err
+			}
+		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
+			length = -1
+		}
+	}
+}
+
+// chunks is the body of an answer whose length is -1. Behind its end there is the trailer.
+func (w *wire) chunks() io.Reader { return httputil.NewChunkedReader(w.in) }
+
+func (w *wire) trailer() error {
+	for {
+		line, err := w.in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			return nil
+		}
+	}
+}
+
+// want turns an answer with another status into an error that says what the service said.
+func want(status, expected int, answer []byte, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case status != expected:
+		return fmt.Errorf("the service answered %d: %s", status, bytes.TrimSpace(answer))
+	}
+	return nil
+}
+
+var errNoTenant = errors.New("the answer lacks the tenant's id or key")

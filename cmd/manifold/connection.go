@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// connection says which service a command is a client of, and with which key.
+type connection struct {
+	url, key string
+}
+
+// operatorKey is where the operator's commands find their key: the same variable that gives it to the service.
+const operatorKey = "MANIFOLD_OPERATOR_KEY"
+
+// bind adds the flags. variables are the environment variables in which the key may be, the first that is set.
+func (c *connection) bind(command *cobra.Command, variables ...string) {
+	service := os.Getenv("MANIFOLD_URL")
+	if service == "" {
+		service = "http://127.0.0.1:8080"
+	}
+	key := ""
+	for _, variable := range variables {
+		if key == "" {
+			key = os.Getenv(variable)
+		}
+	}
+	command.PersistentFlags().StringVar(&c.url, "url", service, "the service (MANIFOLD_URL)")
+	command.PersistentFlags().StringVar(&c.key, "key", key, "the key ("+strings.Join(variables, ", ")+")")
+	// A key from the environment must not be shown by --help.
+	command.PersistentFlags().Lookup("key").DefValue = ""
+}
+
+func (c *connection) check() error {
+	if c.key == "" {
+		return errors.New("no key: give --key, or set MANIFOLD_KEY (the operator's: " + operatorKey + ")")
+	}
+	u, err := url.Parse(c.url)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("--url: %q is not a service's URL such as http://127.0.0.1:8080", c.url)
+	}
+	return nil
+}
+
+// open returns a client of the service. It connects with the first call.
+func (c *connection) open() (*client.ClientWithResponses, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return client.NewClientWithResponses(c.url, client.WithKey(c.key))
+}
+
+// refusal turns an answer that is not as wanted into an error, for people.
+func refusal(status string, body []byte) error {
+	var problem client.Problem
+	if err := json.Unmarshal(body, &problem); err != nil || problem.Code == "" {
+		return fmt.Errorf("the service answered %s: %.200q", status, body)
+	}
+	return problemError(problem)
+}
+
+func problemError(problem client.Problem) error {
+	text := problem.Title
+	if problem.Detail != "" {
+		text = problem.Detail
+	}
+	if problem.Where != "" {
+		text = problem.Where + ": " + text
+	}
+	return fmt.Errorf("%s (%s)", text, problem.Code)
+}
+
+// answered is what a call of the generated client gave: want is its field for the status that is expected.
+func answered[T any](want *T, response *http.Response, body []byte) (T, error) {
+	if want == nil {
+		var none T
+		return none, refusal(response.Status, body)
+	}
+	return *want, nil
+}

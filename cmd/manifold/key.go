@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// keyCommand is for an operator, who names a tenant, and for a tenant's administrator, who does not.
+func keyCommand() *cobra.Command {
+	to, tenant := &connection{}, ""
+	command := &cobra.Command{
+		Use:   "key",
+		Short: "Create, list and revoke keys",
+		Long: `Create, list and revoke keys: of the tenant that --tenant names, with the operator's key; or, without it, of one's own
+tenant, with a key that has the scope tenant:admin.`,
+		Args: cobra.NoArgs,
+	}
+	to.bind(command, operatorKey, "MANIFOLD_KEY")
+	command.PersistentFlags().StringVar(&tenant, "tenant", "", "name or id of the tenant")
+	command.AddCommand(keyCreate(to, &tenant), keyList(to, &tenant), keyRevoke(to, &tenant))
+	return command
+}
+
+func keyCreate(to *connection, of *string) *cobra.Command {
+	var scopes []string
+	command := &cobra.Command{
+		Use:   "create NAME --scope SCOPE[,SCOPE...]",
+		Short: "Create a key, and print it: this once",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			if len(scopes) == 0 {
+				return errors.New("no scope: give --scope events:append, events:read, documents:read, projections:write or tenant:admin, or several")
+			}
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			ctx, body := command.Context(), client.NewKey{Name: args[0], Scopes: scopes}
+			var key client.CreatedKey
+			if *of == "" {
+				r, callErr := service.CreateKeyWithResponse(ctx, body)
+				if callErr != nil {
+					return callErr
+				}
+				key, err = answered(r.JSON201, r.HTTPResponse, r.Body)
+			} else {
+				tenant, findErr := findTenant(ctx, service, *of)
+				if findErr != nil {
+					return findErr
+				}
+				r, callErr := service.CreateTenantKeyWithResponse(ctx, tenant.Id, body)
+				if callErr != nil {
+					return callErr
+				}
+				key, err = answered(r.JSON201, r.HTTPResponse, r.Body)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(command.OutOrStdout(), key.Key)
+			return err
+		},
+	}
+	command.Flags().StringSliceVar(&scopes, "scope", nil, "what the key may do; may be repeated")
+	return command
+}
+
+func keyList(to *connection, of *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the keys, without their secrets",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			ctx := command.Context()
+			var list client.KeyList
+			if *of == "" {
+				r, callErr := service.ListKeysWithResponse(ctx)
+				if callErr != nil {
+					return callErr
+				}
+				list, err = answered(r.JSON200, r.HTTPResponse, r.Body)
+			} else {
+				tenant, findErr := findTenant(ctx, service, *of)
+				if findErr != nil {
+					return findErr
+				}
+				r, callErr := service.ListTenantKeysWithResponse(ctx, tenant.Id)
+				if callErr != nil {
+					return callErr
+				}
+				list, err = answered(r.JSON200, r.HTTPResponse, r.Body)
+			}
+			if err != nil {
+				return err
+			}
+			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "ID\tNAME\tSCOPES\tCREATED\tREVOKED")
+			for _, key := range list.Keys {
+				revoked := ""
+				if key.RevokedAt != nil {
+					revoked = key.RevokedAt.Format(time.RFC3339)
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", key.Id, key.Name, strings.Join(key.Scopes, ","), key.CreatedAt.Format(time.RFC3339), revoked)
+			}
+			return t.Flush()
+		},
+	}
+}
+
+func keyRevoke(to *connection, of *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID",
+		Short: "Revoke a key",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			ctx := command.Context()
+			if *of == "" {
+				r, err := service.RevokeKeyWithResponse(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if r.StatusCode() != http.StatusNoContent {
+					return refusal(r.Status(), r.Body)
+				}
+				return nil
+			}
+			tenant, err := findTenant(ctx, service, *of)
+			if err != nil {
+				return err
+			}
+			r, err := service.RevokeTenantKeyWithResponse(ctx, tenant.Id, args[0])
+			if err != nil {
+				return err
+			}
+			if r.StatusCode() != http.StatusNoContent {
+				return refusal(r.Status(), r.Body)
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,13 @@
+// Manifold is the program: a service, and the commands that work with one.
+package main
+
+import (
+	"github.com/manifold-es/manifold"
+	"github.com/manifold-es/manifold/cmd/manifold/bench"
+)
+
+func main() {
+	manifold.Main(manifold.WithCommands(
+		tenantCommand(), keyCommand(), projectionCommand(), rebuildCommand(), importCommand(), exportCommand(), bench.Command(),
+	))
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"text/tabwriter"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+)
+
+func projectionCommand() *cobra.Command {
+	to := &connection{}
+	command := &cobra.Command{
+		Use:   "projection",
+		Short: "Apply, list, show and remove projections",
+		Long:  "Apply, list, show and remove a tenant's projections; with the operator's key, the shared ones.",
+		Args:  cobra.NoArgs,
+	}
+	to.bind(command, "MANIFOLD_KEY", operatorKey)
+	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionRemove(to))
+	return command
+}
+
+func projectionApply(to *connection) *cobra.Command {
+	detach := false
+	command := &cobra.Command{
+		Use:   "apply FILE|-",
+		Short: "Create a projection, or change it by a rebuild",
+		Long: `Create the projection that a YAML or JSON file defines. One that is there already and is defined otherwise is rebuilt: the
+present documents serve until the new ones are ready.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			name, definition, err := readDefinition(args[0], command.InOrStdin())
+			if err != nil {
+				return err
+			}
+			r, err := service.PutProjectionWithBodyWithResponse(command.Context(), name, "application/json", bytes.NewReader(definition))
+			if err != nil {
+				return err
+			}
+			switch {
+			case r.JSON200 != nil:
+				_, err = fmt.Fprintf(command.OutOrStdout(), "%s: nothing to change\n", name)
+			case r.JSON201 != nil:
+				_, err = fmt.Fprintf(command.OutOrStdout(), "%s: created\n", name)
+			case r.JSON202 != nil:
+				err = followRebuild(command.Context(), service, *r.JSON202, detach, command.OutOrStdout())
+			default:
+				err = refusal(r.Status(), r.Body)
+			}
+			return err
+		},
+	}
+	command.Flags().BoolVar(&detach, "detach", false, "do not wait for the end of a rebuild")
+	return command
+}
+
+// readDefinition returns a definition as JSON, as it is written: the service is who checks it.
+func readDefinition(path string, stdin io.Reader) (name string, definition []byte, err error) {
+	var text []byte
+	if path == "-" {
+		text, err = io.ReadAll(stdin)
+	} else {
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	definition = text
+	if !json.Valid(text) {
+		if definition, err = yaml.YAMLToJSON(text); err != nil {
+			return "", nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
+		}
+	}
+	var named struct{ Name string }
+	if err := json.Unmarshal(definition, &named); err != nil || named.Name == "" {
+		return "", nil, fmt.Errorf("%s: it has no name; a definition begins with name: ...", path)
+	}
+	return named.Name, definition, nil
+}
+
+func projectionList(to *connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the projections",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			r, err := service.ListProjectionsWithResponse(command.Context())
+			if err != nil {
+				return err
+			}
+			list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			if err != nil {
+				return err
+			}
+			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "NAME\tSHARED\tBUILD\tREVISION")
+			for _, p := range list.Projections {
+				fmt.Fprintf(t, "%s\t%t\t%d\t%d\n", p.Name, p.Shared, p.Build, p.Revision)
+			}
+			return t.Flush()
+		},
+	}
+}
+
+func projectionState(to *connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "state NAME",
+		Short: "Show how far a projection has come",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			r, err := service.GetProjectionStateWithResponse(command.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			state, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s at position %d of %d, build %d, %d events and %.1f s behind\n",
+				state.Name, state.State, state.Checkpoint, state.Head, state.Build, state.LagEvents, state.LagSeconds)
+			if err == nil && state.Fault != nil {
+				err = fmt.Errorf("it stands still before the event at position %d: %s", state.Fault.Position, state.Fault.Message)
+			}
+			return err
+		},
+	}
+}
+
+func projectionRemove(to *connection) *cobra.Command {
+	yes := false
+	command := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Remove a projection with its documents",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			if !yes {
+				return errors.New("this removes the projection's documents (the events stay); say --yes if that is meant")
+			}
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			r, err := service.DeleteProjectionWithResponse(command.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if r.StatusCode() != http.StatusNoContent {
+				return refusal(r.Status(), r.Body)
+			}
+			return nil
+		},
+	}
+	command.Flags().BoolVar(&yes, "yes", false, "confirm")
+	return command
+}
