@@ -165,6 +165,9 @@ type Definition struct {
 	// Database A database named in the configuration; `default`.
 	Database string `json:"database,omitempty"`
 
+	// Handler A handler written in Go that the program registers by this name; instead of key, initial and on.
+	Handler string `json:"handler,omitempty"`
+
 	// Indexes Paths in the document.
 	Indexes []string `json:"indexes,omitempty"`
 
@@ -177,7 +180,7 @@ type Definition struct {
 	Name string `json:"name"`
 
 	// On Event type, or `*`, to an expression `(doc, event) -> doc`; null removes the document.
-	On      map[string]string `json:"on"`
+	On      map[string]string `json:"on,omitempty"`
 	OnError string            `json:"onError,omitempty"`
 	Source  *struct {
 		Categories []string `json:"categories,omitempty"`
@@ -236,9 +239,6 @@ type Fault struct {
 	EventId  UUID      `json:"eventId"`
 	Message  string    `json:"message"`
 	Position int64     `json:"position"`
-
-	// Tenant With the operator's key.
-	Tenant *UUID `json:"tenant,omitempty"`
 }
 
 // JSON Any JSON value.
@@ -364,8 +364,11 @@ type ProjectionState struct {
 	Build int64 `json:"build"`
 
 	// Checkpoint The position up to which the log was seen.
-	Checkpoint int64  `json:"checkpoint"`
-	Fault      *Fault `json:"fault,omitempty"`
+	Checkpoint int64 `json:"checkpoint"`
+
+	// Error With unavailable.
+	Error string `json:"error,omitempty"`
+	Fault *Fault `json:"fault,omitempty"`
 
 	// Head The log's newest position.
 	Head int64 `json:"head"`
@@ -374,19 +377,24 @@ type ProjectionState struct {
 	LagEvents int64 `json:"lagEvents"`
 
 	// LagSeconds The age of the oldest of them.
-	LagSeconds float32 `json:"lagSeconds"`
+	LagSeconds float64 `json:"lagSeconds"`
 	Name       string  `json:"name"`
-	State      string  `json:"state"`
+
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer.
+	State string `json:"state"`
 }
 
 // Readiness defines model for Readiness.
 type Readiness struct {
-	Checks []struct {
-		Message string `json:"message,omitempty"`
-		Name    string `json:"name"`
-		Ok      bool   `json:"ok"`
-	} `json:"checks"`
-	Ready bool `json:"ready"`
+	Checks []ReadinessCheck `json:"checks"`
+	Ready  bool             `json:"ready"`
+}
+
+// ReadinessCheck defines model for ReadinessCheck.
+type ReadinessCheck struct {
+	Message string `json:"message,omitempty"`
+	Name    string `json:"name"`
+	Ok      bool   `json:"ok"`
 }
 
 // Rebuild defines model for Rebuild.
@@ -407,7 +415,7 @@ type Rebuild struct {
 	EventsDone int64  `json:"eventsDone"`
 
 	// EventsPerSecond Since it was started.
-	EventsPerSecond *float32 `json:"eventsPerSecond,omitempty"`
+	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
 	EventsTotal     int64    `json:"eventsTotal"`
 	Id              UUID     `json:"id"`
 
@@ -416,7 +424,7 @@ type Rebuild struct {
 	Projection    string `json:"projection"`
 
 	// SecondsLeft At that rate.
-	SecondsLeft *float32   `json:"secondsLeft,omitempty"`
+	SecondsLeft *float64   `json:"secondsLeft,omitempty"`
 	StartedAt   *time.Time `json:"startedAt,omitempty"`
 	State       string     `json:"state"`
 	UpdatedAt   time.Time  `json:"updatedAt"`
@@ -1098,7 +1106,7 @@ type ClientInterface interface {
 
 	// GetProjectionState How far a projection has come
 	//
-	// For the key's tenant. With the operator's key, for all tenants of a shared projection together.
+	// For the key's tenant, also of a shared projection.
 	//
 	// Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
 	GetProjectionState(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1877,7 +1885,7 @@ func (c *Client) ResetProjection(ctx context.Context, name Name, reqEditors ...R
 
 // GetProjectionState How far a projection has come
 //
-// For the key's tenant. With the operator's key, for all tenants of a shared projection together.
+// For the key's tenant, also of a shared projection.
 //
 // Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
 func (c *Client) GetProjectionState(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4835,7 +4843,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetProjectionStateWithResponse How far a projection has come
 	//
-	// For the key's tenant. With the operator's key, for all tenants of a shared projection together.
+	// For the key's tenant, also of a shared projection.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8061,7 +8069,7 @@ func (c *ClientWithResponses) ResetProjectionWithResponse(ctx context.Context, n
 
 // GetProjectionStateWithResponse How far a projection has come
 //
-// For the key's tenant. With the operator's key, for all tenants of a shared projection together.
+// For the key's tenant, also of a shared projection.
 //
 // Returns a wrapper object for the known response body format(s).
 //

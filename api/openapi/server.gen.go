@@ -17,6 +17,24 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for Direction.
+const (
+	Backward Direction = "backward"
+	Forward  Direction = "forward"
+)
+
+// Valid indicates whether the value is a known member of the Direction enum.
+func (e Direction) Valid() bool {
+	switch e {
+	case Backward:
+		return true
+	case Forward:
+		return true
+	default:
+		return false
+	}
+}
+
 // Aggregate defines model for Aggregate.
 type Aggregate struct {
 	// Category The one in the path; need not be given.
@@ -35,6 +53,48 @@ type Aggregate struct {
 // AggregateList defines model for AggregateList.
 type AggregateList struct {
 	Aggregates []Aggregate `json:"aggregates"`
+}
+
+// AppendRequest defines model for AppendRequest.
+type AppendRequest struct {
+	Streams []StreamAppend `json:"streams"`
+}
+
+// Appended defines model for Appended.
+type Appended struct {
+	// Position The highest position of the request's events.
+	Position int64 `json:"position"`
+	Streams  []struct {
+		Events  []AppendedEvent `json:"events"`
+		Stream  string          `json:"stream"`
+		Version int64           `json:"version"`
+	} `json:"streams"`
+}
+
+// AppendedEvent defines model for AppendedEvent.
+type AppendedEvent struct {
+	Id       UUID  `json:"id"`
+	Position int64 `json:"position"`
+	Version  int64 `json:"version"`
+}
+
+// AppendedStream defines model for AppendedStream.
+type AppendedStream struct {
+	Events []AppendedEvent `json:"events"`
+
+	// Position The highest position of the request's events.
+	Position int64  `json:"position"`
+	Stream   string `json:"stream"`
+
+	// Version Of the request's last event.
+	Version int64 `json:"version"`
+}
+
+// BadLine defines model for BadLine.
+type BadLine struct {
+	// Line From 1.
+	Line   int64  `json:"line"`
+	Reason string `json:"reason"`
 }
 
 // CreatedKey defines model for CreatedKey.
@@ -56,6 +116,9 @@ type Definition struct {
 	// Database A database named in the configuration; `default`.
 	Database string `json:"database,omitempty"`
 
+	// Handler A handler written in Go that the program registers by this name; instead of key, initial and on.
+	Handler string `json:"handler,omitempty"`
+
 	// Indexes Paths in the document.
 	Indexes []string `json:"indexes,omitempty"`
 
@@ -68,7 +131,7 @@ type Definition struct {
 	Name string `json:"name"`
 
 	// On Event type, or `*`, to an expression `(doc, event) -> doc`; null removes the document.
-	On      map[string]string `json:"on"`
+	On      map[string]string `json:"on,omitempty"`
 	OnError string            `json:"onError,omitempty"`
 	Source  *struct {
 		Categories []string `json:"categories,omitempty"`
@@ -90,15 +153,85 @@ type DocumentList struct {
 	Documents []Document `json:"documents"`
 }
 
+// Event defines model for Event.
+type Event struct {
+	// Data Any JSON value.
+	Data JSON `json:"data"`
+	Id   UUID `json:"id"`
+
+	// Metadata Any JSON value.
+	Metadata   JSON       `json:"metadata,omitempty"`
+	OccurredAt *time.Time `json:"occurredAt,omitempty"`
+
+	// Position In its tenant's log: 1, 2, 3 ...
+	Position   int64     `json:"position"`
+	RecordedAt time.Time `json:"recordedAt"`
+	Stream     string    `json:"stream"`
+	Type       string    `json:"type"`
+
+	// Version In its stream: 1, 2, 3 ...
+	Version int64 `json:"version"`
+}
+
+// EventList defines model for EventList.
+type EventList struct {
+	Events []Event `json:"events"`
+}
+
+// EventType defines model for EventType.
+type EventType = string
+
+// Expectation `any`, `none`, `exists`, or a version as a number.
+type Expectation = any
+
 // Fault defines model for Fault.
 type Fault struct {
 	At       time.Time `json:"at"`
 	EventId  UUID      `json:"eventId"`
 	Message  string    `json:"message"`
 	Position int64     `json:"position"`
+}
 
-	// Tenant With the operator's key.
-	Tenant *UUID `json:"tenant,omitempty"`
+// ImportLine A line of an import. What export adds (`version`, `position`, `recordedAt`) is taken and not used.
+type ImportLine struct {
+	// Data Any JSON value.
+	Data JSON  `json:"data"`
+	Id   *UUID `json:"id,omitempty"`
+
+	// Metadata Any JSON value.
+	Metadata   JSON       `json:"metadata,omitempty"`
+	Position   *int64     `json:"position,omitempty"`
+	RecordedAt *time.Time `json:"recordedAt,omitempty"`
+	Stream     string     `json:"stream"`
+
+	// Time When it occurred.
+	Time    *time.Time `json:"time,omitempty"`
+	Type    EventType  `json:"type"`
+	Version *int64     `json:"version,omitempty"`
+}
+
+// ImportProgress defines model for ImportProgress.
+type ImportProgress struct {
+	Appended int64 `json:"appended"`
+
+	// Bad Bad lines since the last frame.
+	Bad      []BadLine `json:"bad,omitempty"`
+	BadLines int64     `json:"badLines"`
+
+	// Done The last frame: the import came to its end.
+	Done bool `json:"done,omitempty"`
+
+	// Duplicates Lines that were there already.
+	Duplicates int64 `json:"duplicates"`
+
+	// Error An error by RFC 9457.
+	Error *Problem `json:"error,omitempty"`
+
+	// Lines Read so far; empty lines too.
+	Lines int64 `json:"lines"`
+
+	// Position The highest position of a line so far.
+	Position int64 `json:"position,omitempty"`
 }
 
 // JSON Any JSON value.
@@ -120,6 +253,25 @@ type Key struct {
 type KeyList struct {
 	Keys []Key `json:"keys"`
 }
+
+// NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
+type NewEvent struct {
+	// Data Any JSON value.
+	Data JSON `json:"data"`
+
+	// Id Names the event for ever; repeating it appends nothing.
+	Id *UUID `json:"id,omitempty"`
+
+	// Metadata Any JSON value.
+	Metadata JSON `json:"metadata,omitempty"`
+
+	// OccurredAt The client's word; RFC 3339, kept to the microsecond.
+	OccurredAt *time.Time `json:"occurredAt,omitempty"`
+	Type       EventType  `json:"type"`
+}
+
+// NewEvents defines model for NewEvents.
+type NewEvents = []NewEvent
 
 // NewKey defines model for NewKey.
 type NewKey struct {
@@ -205,8 +357,11 @@ type ProjectionState struct {
 	Build int64 `json:"build"`
 
 	// Checkpoint The position up to which the log was seen.
-	Checkpoint int64  `json:"checkpoint"`
-	Fault      *Fault `json:"fault,omitempty"`
+	Checkpoint int64 `json:"checkpoint"`
+
+	// Error With unavailable.
+	Error string `json:"error,omitempty"`
+	Fault *Fault `json:"fault,omitempty"`
 
 	// Head The log's newest position.
 	Head int64 `json:"head"`
@@ -215,9 +370,24 @@ type ProjectionState struct {
 	LagEvents int64 `json:"lagEvents"`
 
 	// LagSeconds The age of the oldest of them.
-	LagSeconds float32 `json:"lagSeconds"`
+	LagSeconds float64 `json:"lagSeconds"`
 	Name       string  `json:"name"`
-	State      string  `json:"state"`
+
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer.
+	State string `json:"state"`
+}
+
+// Readiness defines model for Readiness.
+type Readiness struct {
+	Checks []ReadinessCheck `json:"checks"`
+	Ready  bool             `json:"ready"`
+}
+
+// ReadinessCheck defines model for ReadinessCheck.
+type ReadinessCheck struct {
+	Message string `json:"message,omitempty"`
+	Name    string `json:"name"`
+	Ok      bool   `json:"ok"`
 }
 
 // Rebuild defines model for Rebuild.
@@ -238,7 +408,7 @@ type Rebuild struct {
 	EventsDone int64  `json:"eventsDone"`
 
 	// EventsPerSecond Since it was started.
-	EventsPerSecond *float32 `json:"eventsPerSecond,omitempty"`
+	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
 	EventsTotal     int64    `json:"eventsTotal"`
 	Id              UUID     `json:"id"`
 
@@ -247,7 +417,7 @@ type Rebuild struct {
 	Projection    string `json:"projection"`
 
 	// SecondsLeft At that rate.
-	SecondsLeft *float32   `json:"secondsLeft,omitempty"`
+	SecondsLeft *float64   `json:"secondsLeft,omitempty"`
 	StartedAt   *time.Time `json:"startedAt,omitempty"`
 	State       string     `json:"state"`
 	UpdatedAt   time.Time  `json:"updatedAt"`
@@ -285,6 +455,15 @@ type State struct {
 
 	// Version Of the last event folded.
 	Version int64 `json:"version"`
+}
+
+// StreamAppend defines model for StreamAppend.
+type StreamAppend struct {
+	Events NewEvents `json:"events"`
+
+	// ExpectedVersion `any`, `none`, `exists`, or a version as a number.
+	ExpectedVersion Expectation `json:"expectedVersion,omitempty"`
+	Stream          string      `json:"stream"`
 }
 
 // StreamList defines model for StreamList.
@@ -335,6 +514,27 @@ type Category = string
 // Count defines model for count.
 type Count = int
 
+// Direction defines model for direction.
+type Direction string
+
+// EventCount defines model for eventCount.
+type EventCount = int64
+
+// ExpectedVersion defines model for expectedVersion.
+type ExpectedVersion = string
+
+// FromPosition defines model for fromPosition.
+type FromPosition = int64
+
+// IdempotencyKey defines model for idempotencyKey.
+type IdempotencyKey = string
+
+// IfMatch defines model for ifMatch.
+type IfMatch = string
+
+// IfNoneMatch defines model for ifNoneMatch.
+type IfNoneMatch = string
+
 // KeyId defines model for keyId.
 type KeyId = UUID
 
@@ -359,14 +559,26 @@ type TenantId = UUID
 // Timeout defines model for timeout.
 type Timeout = int
 
+// Types defines model for types.
+type Types = []string
+
 // Conflict An error by RFC 9457.
 type Conflict = Problem
+
+// Events defines model for Events.
+type Events = EventList
 
 // InvalidDefinition An error by RFC 9457.
 type InvalidDefinition = Problem
 
 // NotFound An error by RFC 9457.
 type NotFound = Problem
+
+// PreconditionFailed An error by RFC 9457.
+type PreconditionFailed = Problem
+
+// VersionConflict An error by RFC 9457.
+type VersionConflict = Problem
 
 // ListDocumentsParams defines parameters for ListDocuments.
 type ListDocumentsParams struct {
@@ -1287,11 +1499,31 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 type ConflictApplicationProblemPlusJSONResponse Problem
 
+type EventsResponseHeaders struct {
+	ETag *string
+	Link *string
+}
+type EventsJSONResponse struct {
+	Body EventList
+
+	Headers EventsResponseHeaders
+}
+type EventsApplicationxNdjsonResponse struct {
+	Body io.Reader
+
+	Headers       EventsResponseHeaders
+	ContentLength int64
+}
+
 type InvalidDefinitionApplicationProblemPlusJSONResponse Problem
 
 type NotFoundApplicationProblemPlusJSONResponse Problem
 
+type PreconditionFailedApplicationProblemPlusJSONResponse Problem
+
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type VersionConflictApplicationProblemPlusJSONResponse Problem
 
 type ListAggregatesRequestObject struct {
 }
