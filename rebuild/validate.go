@@ -1,0 +1,102 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// assertPage is how many documents are read at a time to hold them against the assertions.
+const assertPage = 500
+
+// validate counts the documents of the new build and of the live one, and holds every document of the new one against
+// the definition's assertions. No event was refused: that would have failed the rebuild before.
+func (a *attempt) validate(ctx context.Context) error {
+	live, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
+	if err != nil {
+		return fmt.Errorf("look the live build up: %w", err)
+	}
+	liveBuild := live.LiveBuild()
+	liveDriver := a.r.config.Drivers[liveBuild.Database] // nil where the projection moves away from a database that is gone
+	var documents, before atomic.Int64
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(a.r.config.Tenants)
+	for tenant := range a.positions {
+		group.Go(func() error {
+			n, err := a.driver.Count(groupCtx, a.build, tenant)
+			if err != nil {
+				return fmt.Errorf("count the new build's documents: %w", err)
+			}
+			documents.Add(n)
+			if liveDriver != nil {
+				if n, err = liveDriver.Count(groupCtx, liveBuild, tenant); err != nil {
+					return fmt.Errorf("count the live build's documents: %w", err)
+				}
+				before.Add(n)
+			}
+			if !a.fold.Asserts() {
+				return nil
+			}
+			return a.assertAll(groupCtx, tenant)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	a.work.mu.Lock()
+	a.work.row.Documents, a.work.row.LiveBefore = documents.Load(), before.Load()
+	a.work.mu.Unlock()
+	return nil
+}
+
+func (a *attempt) assertAll(ctx context.Context, tenant domain.TenantID) error {
+	after := ""
+	for {
+		documents, err := a.driver.Query(ctx, a.build, tenant, domain.DocumentQuery{After: after, Limit: assertPage})
+		if err != nil {
+			return fmt.Errorf("read the new build's documents: %w", err)
+		}
+		if err := a.assert(tenant, documents); err != nil {
+			return err
+		}
+		if len(documents) < assertPage {
+			return nil
+		}
+		after = documents[len(documents)-1].ID
+	}
+}
+
+// validateTouched holds those documents against the assertions that were saved after the others were validated, in the
+// state in which they are swapped in.
+func (a *attempt) validateTouched(ctx context.Context) error {
+	for tenant, ids := range a.touched {
+		for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), assertPage) {
+			documents, err := a.driver.Load(ctx, a.build, tenant, some)
+			if err != nil {
+				return fmt.Errorf("read the new build's documents: %w", err)
+			}
+			if err := a.assert(tenant, documents); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *attempt) assert(tenant domain.TenantID, documents []domain.Document) error {
+	for _, document := range documents {
+		if err := a.fold.AssertDocument(document); err != nil {
+			if a.build.Shared() {
+				return failed("tenant %s: %s", tenant, err)
+			}
+			return failed("%s", err)
+		}
+	}
+	return nil
+}
