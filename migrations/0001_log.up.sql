@@ -132,6 +132,8 @@ grant select, insert, update, delete on manifold.aggregates, manifold.snapshots 
 grant select, insert, update on manifold.tenants to manifold_system;
 grant select, insert, update, delete on manifold.keys to manifold_system;
 grant select on manifold.logs, manifold.aggregates to manifold_system;
+-- The migrations' own table, made before the first of them runs: a process looks at its start whether the schema fits.
+grant select on manifold_schema to manifold_system;
 
 grant select, delete on manifold.events, manifold.logs, manifold.aggregates, manifold.snapshots to manifold_retention;
 grant select, insert, update, delete on manifold.stream_floors to manifold_retention;

@@ -1,0 +1,28 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// CreateDatabase makes a database of the superuser's where there is none of that name yet.
+func (s *Server) CreateDatabase(ctx context.Context, name string) error {
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return fmt.Errorf("make the database %s: %w", name, err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, "create database "+pgx.Identifier{name}.Sanitize())
+	const duplicateDatabase = "42P04"
+	if native, ok := errors.AsType[*pgconn.PgError](err); ok && native.Code == duplicateDatabase {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make the database %s: %w", name, err)
+	}
+	return nil
+}
