@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -72,6 +73,9 @@ func (p position) place(err error) *EvalError {
 			return &placed
 		}
 		return fault
+	}
+	if errors.Is(err, ErrTooLarge) {
+		return p.fault(KindMemory, "", "%s", err.Error())
 	}
 	return p.fault(KindInput, "", "%s", err.Error())
 }

@@ -84,7 +84,7 @@ func TestMeaning(t *testing.T) {
 		`doc.items.existsOne(i, x, i == 0)`: `true`, `doc.items.exists(i, x, i == 2 && x == 2.5)`: `true`, `doc.tags.map(k, k)`: `["x","y"]`, `doc.tags.map(k, doc.tags[k])`: `[1,2]`, `doc.tags.transformMap(k, v, v + 1)`: `{"x":2,"y":3}`, `doc.tags.transformMap(k, v, v > 1, v)`: `{"y":2}`,
 		`doc.tags.transformMapEntry(k, v, {k + '!': v})`: `{"x!":1,"y!":2}`, `doc.lines.transformMapEntry(i, l, {l.sku: l.qty})`: `{"a":5,"b":2}`, `doc.tags.exists(k, v, v == 2)`: `true`, `[1, 2].map(x, [10, 20].map(y, x * y))`: `[[10,20],[20,40]]`,
 		`[1, 2].map(x, [x].map(x, x * 10)[0] + x)`: `[11,22]`, `[[3, 1], [2]].map(l, l.sort())`: `[[1,3],[2]]`, `[1, 'a', 2].exists(x, x == 'a')`: `true`, `[0, 1].exists(x, 1 / x == 1)`: `true`, `[3, 1].sortBy(x, x) == [1, 3]`: `true`,
-		`doc.items.transformMap(i, x, x)`: `{"0":3,"1":1,"2":2.5}`,
+		`doc.items.transformMap(i, x, x)`:   `{"0":3,"1":1,"2":2.5}`,
 		`cel.bind(a, doc.total + 1, a * a)`: `16`, `cel.bind(doc, 5, doc + 1)`: `6`, `cel.bind(a, 1, cel.bind(b, a + 1, a + b))`: `3`,
 		// mathematics
 		`math.greatest(1, 2.5, 2)`: `2.5`, `math.least(doc.items)`: `1`, `math.ceil(1.2)`: `2`, `math.floor(-1.2)`: `-2`, `math.trunc(-1.7)`: `-1`, `math.round(2.5)`: `3`, `math.round(-2.5)`: `-3`, `math.round(2.675, 2)`: `2.68`, `math.round(5, 2)`: `5`, `math.abs(-3)`: `3`,

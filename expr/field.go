@@ -15,7 +15,7 @@ func (n *selectField) eval(ev *evaluation) (Value, *EvalError) {
 	if fault != nil {
 		return nil, fault
 	}
-	ev.cost--
+	ev.cost -= 1 + len(n.field)/64
 	switch operand := operand.(type) {
 	case *Object:
 		if v, found := operand.Get(n.field); found {
@@ -60,7 +60,7 @@ func (n *selectOptional) eval(ev *evaluation) (Value, *EvalError) {
 	if fault != nil {
 		return nil, fault
 	}
-	ev.cost--
+	ev.cost -= 1 + len(n.field)/64
 	return optionalField(operand, n.field, n.path, n.at)
 }
 
@@ -101,7 +101,7 @@ func (n *hasField) eval(ev *evaluation) (Value, *EvalError) {
 	if fault != nil {
 		return nil, fault
 	}
-	ev.cost--
+	ev.cost -= 1 + len(n.field)/64
 	if o, ok := operand.(*Object); ok {
 		_, found := o.Get(n.field)
 		return Bool(found), nil
@@ -138,6 +138,11 @@ func (n *index) eval(ev *evaluation) (Value, *EvalError) {
 		return nil, fault
 	}
 	ev.cost--
+	if text, ok := key.(String); ok {
+		if fault := ev.scan(string(text), n.at); fault != nil {
+			return nil, fault
+		}
+	}
 	optional := n.optional
 	if chain, ok := operand.(*Optional); ok {
 		if chain.value == nil {
@@ -198,9 +203,12 @@ func (n *index) look(operand, key Value, optional bool) (Value, *EvalError) {
 // clip shortens text from data for a message.
 func clip(text string) string {
 	const most = 80
-	runes := []rune(text)
-	if len(runes) <= most {
-		return text
+	n := 0
+	for i := range text {
+		if n == most {
+			return text[:i] + "..."
+		}
+		n++
 	}
-	return string(runes[:most]) + "..."
+	return text
 }

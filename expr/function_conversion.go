@@ -30,7 +30,18 @@ func conversionFunctions() []*function {
 	}
 }
 
-func toInt(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+// read charges for reading a number or time from a text.
+func (ev *evaluation) read(v Value, at position) *EvalError {
+	if text, ok := v.(String); ok {
+		return ev.scan(string(text), at)
+	}
+	return nil
+}
+
+func toInt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	if fault := ev.read(args[0], c.at); fault != nil {
+		return nil, fault
+	}
 	switch v := args[0].(type) {
 	case Int:
 		return v, nil
@@ -54,7 +65,10 @@ func toInt(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-func toDouble(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	if fault := ev.read(args[0], c.at); fault != nil {
+		return nil, fault
+	}
 	switch v := args[0].(type) {
 	case Int, Double:
 		return v, nil
@@ -101,7 +115,10 @@ func textOf(v Value) (string, *EvalError) {
 	return "", &EvalError{Kind: KindType, Message: describe(v) + " has no form as text"}
 }
 
-func toBool(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+func toBool(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	if fault := ev.read(args[0], c.at); fault != nil {
+		return nil, fault
+	}
 	switch v := args[0].(type) {
 	case Bool:
 		return v, nil
@@ -114,7 +131,10 @@ func toBool(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-func toTimestamp(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+func toTimestamp(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	if fault := ev.read(args[0], c.at); fault != nil {
+		return nil, fault
+	}
 	switch v := args[0].(type) {
 	case Timestamp:
 		return v, nil
@@ -134,7 +154,10 @@ func toTimestamp(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
-func toDuration(c *call, _ *evaluation, args []Value) (Value, *EvalError) {
+func toDuration(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	if fault := ev.read(args[0], c.at); fault != nil {
+		return nil, fault
+	}
 	switch v := args[0].(type) {
 	case Duration:
 		return v, nil

@@ -50,6 +50,10 @@ func formatText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		if next == len(list.items) {
 			return c.fault(KindIndex, "", "there are more %% clauses than the %d values in the list", len(list.items))
 		}
+		// Only the text of a list or object can be long, and its length is known before it is written.
+		if fault := ev.allocate(measureOf(list.items[next]).bytes, c.at); fault != nil {
+			return nil, fault
+		}
 		before := len(out)
 		var fault *EvalError
 		if out, fault = c.clause(out, layout[i], precision, list.items[next]); fault != nil {

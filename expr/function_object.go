@@ -37,6 +37,10 @@ func mergeObjects(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		if fault := ev.allocate(entryBytes*(len(out.keys)+len(object.keys)), c.at); fault != nil {
 			return nil, fault
 		}
+		// What is replaced is measured, and keys are compared: at most all that there is.
+		if fault := ev.spend((out.inside.bytes+object.inside.bytes)/1024, c.at); fault != nil {
+			return nil, fault
+		}
 		out = merge(out, object)
 	}
 	return out, nil
@@ -50,6 +54,9 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	var keys []string
 	switch k := args[1].(type) {
 	case String:
+		if fault := ev.scan(string(k), c.at); fault != nil {
+			return nil, fault
+		}
 		keys = []string{string(k)}
 	case List:
 		if fault := ev.allocate(valueBytes*len(k.items), c.at); fault != nil {
@@ -59,6 +66,9 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 			key, ok := item.(String)
 			if !ok {
 				return c.mismatch(args)
+			}
+			if fault := ev.scan(string(key), c.at); fault != nil {
+				return nil, fault
 			}
 			keys = append(keys, string(key))
 		}
@@ -70,6 +80,9 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		return c.mismatch(args)
 	}
 	if fault := ev.allocate(entryBytes*len(object.keys), c.at); fault != nil {
+		return nil, fault
+	}
+	if fault := ev.spend(object.inside.bytes/1024, c.at); fault != nil {
 		return nil, fault
 	}
 	out := &Object{keys: make([]string, 0, len(object.keys)), values: make([]Value, 0, len(object.keys)), inside: object.inside}

@@ -325,6 +325,7 @@ func quoteText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		return nil, fault
 	}
 	var b strings.Builder
+	b.Grow(2*len(text) + 2)
 	b.WriteByte('"')
 	for _, r := range text {
 		if at := strings.IndexRune("\a\b\f\n\r\t\v\\\"", r); at >= 0 {

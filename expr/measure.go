@@ -108,8 +108,17 @@ func (ev *evaluation) newList(items []Value, at position) (List, *EvalError) {
 // newObject returns an object of entries that were allocated before, in any order; of equal keys the last counts.
 func (ev *evaluation) newObject(keys []string, values []Value, at position) (*Object, *EvalError) {
 	o := &Object{keys: keys, values: values}
+	// Sorting compares each key some times.
+	for _, key := range keys {
+		if fault := ev.scan(key, at); fault != nil {
+			return nil, fault
+		}
+	}
 	o.sortEntries()
 	for i, key := range o.keys {
+		if fault := ev.scan(key, at); fault != nil {
+			return nil, fault
+		}
 		m, fault := ev.weigh(o.values[i], at)
 		if fault != nil {
 			return nil, fault

@@ -130,6 +130,11 @@ func (n *comparison) eval(ev *evaluation) (Value, *EvalError) {
 		return nil, fault
 	}
 	ev.cost--
+	if text, ok := left.(String); ok {
+		if fault := ev.scan(string(text), n.at); fault != nil {
+			return nil, fault
+		}
+	}
 	result, ok := order(left, right)
 	if !ok {
 		return nil, n.at.fault(KindType, "", "%s cannot compare %s with %s", n.symbol, describe(left), describe(right))
@@ -176,6 +181,9 @@ func (n *membership) eval(ev *evaluation) (Value, *EvalError) {
 	key, ok := element.(String)
 	if !ok {
 		return Bool(false), nil
+	}
+	if fault := ev.scan(string(key), n.at); fault != nil {
+		return nil, fault
 	}
 	_, found := object.Get(string(key))
 	return Bool(found), nil

@@ -71,6 +71,9 @@ func (ev *evaluation) equal(a, b Value, at position) (bool, *EvalError) {
 			return false, nil
 		}
 		for i, key := range left.keys {
+			if fault := ev.scan(key, at); fault != nil {
+				return false, fault
+			}
 			if key != right.keys[i] {
 				return false, nil
 			}
