@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
@@ -102,18 +101,13 @@ func (f *Fold) AssertDocument(document domain.Document) error {
 // key returns the id of the event's document; ok is false where the event is not for this projection.
 func (f *Fold) key(event *Event) (id string, ok bool, _ *EventError) {
 	id, ok, err := f.handler.Key(event)
-	switch {
-	case err != nil:
-	case !ok:
-		return "", false, nil
-	case id == "" || len(id) > domain.MaxDocumentIDBytes:
-		err = fmt.Errorf("the key has %d bytes; a document's id has 1 to %d", len(id), domain.MaxDocumentIDBytes)
-	case !utf8.ValidString(id) || bytes.IndexByte([]byte(id), 0) >= 0:
-		err = errors.New("the key is not text in UTF-8 without U+0000")
-	default:
-		return id, true, nil
+	if err == nil && ok {
+		err = domain.CheckDocumentID("", id)
 	}
-	return "", false, &EventError{Event: *event.Event, Where: "key", Err: err}
+	if err != nil {
+		return "", false, &EventError{Event: *event.Event, Where: "key", Err: err}
+	}
+	return id, ok, nil
 }
 
 // next folds one event into a document in the handler's form; nil is a document that is removed.
@@ -147,10 +141,13 @@ func (f *Fold) where(eventType string) string {
 	return "on." + eventType
 }
 
-// checkDocument refuses what no database can keep: what is no object, and U+0000 in a text.
+// checkDocument refuses what cannot be kept in every database: what is no object, too long, or has U+0000 in a text.
 func checkDocument(data json.RawMessage) error {
 	if len(data) == 0 || data[0] != '{' {
 		return errors.New("a document is a JSON object")
+	}
+	if len(data) > domain.MaxDocumentBytes {
+		return fmt.Errorf("the document has %d bytes; at most %d are allowed", len(data), domain.MaxDocumentBytes)
 	}
 	if !bytes.Contains(data, []byte(`\u0000`)) {
 		return nil

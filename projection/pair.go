@@ -35,17 +35,17 @@ const (
 
 // pair is a projection and a tenant. Its fields are the runner's, under its lock, except while it is running.
 type pair struct {
-	followed *followed
-	tenant   domain.TenantID
-	build    int64 // that at is about
-	at       position
-	bytes    int // Replay.documentBytes
-	state    pairState
-	stale    int  // saves in a row that another worker was faster at
-	saved    bool // documents, since it was last proven
-	mended   bool // whether there is a fault of an earlier process to take back was looked up
-	failures int
-	retry    *time.Timer // with pairDelayed
+	followed                  *followed
+	tenant                    domain.TenantID
+	build                     int64 // that at is about
+	at                        position
+	documentBytes, eventBytes int32 // as Replay has them
+	state                     pairState
+	stale                     int  // saves in a row that another worker was faster at
+	saved                     bool // documents, since it was last proven
+	mended                    bool // whether there is a fault of an earlier process to take back was looked up
+	failures                  int
+	retry                     *time.Timer // with pairDelayed
 }
 
 // follow takes over what AllProjections says of a projection.
@@ -124,7 +124,8 @@ func (r *Runner) begin(f *followed, tenant domain.TenantID, checkpoint *int64) {
 
 // restart forgets everything that was about an earlier build.
 func (p *pair) restart(build int64) {
-	p.build, p.at, p.bytes, p.mended, p.failures, p.stale = build, position{}, 0, false, 0, 0
+	p.build, p.at, p.mended, p.saved, p.failures, p.stale = build, position{}, false, false, 0, 0
+	p.documentBytes, p.eventBytes = 0, 0
 }
 
 func (r *Runner) pair(f *followed, tenant domain.TenantID) *pair {

@@ -33,6 +33,7 @@ type prepared struct {
 	keys    []string // of each event; "" where it is not for this projection
 	upTo    int64    // when all events are applied, the log is seen up to here
 	more    bool     // the reading was cut off: there is more behind it
+	bytes   int      // of the reading's data and metadata
 	fault   *EventError
 }
 
@@ -47,12 +48,12 @@ type fetched struct {
 // goroutine ends when ctx does.
 func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Limits) *fetched {
 	f := &fetched{done: make(chan struct{})}
+	q := domain.LogQuery{
+		From: from, To: to, Limit: r.fitting(limits), MaxBytes: limits.Bytes,
+		Categories: r.Fold.definition.Source.Categories, Types: r.Fold.types,
+	}
 	go func() {
 		defer close(f.done)
-		q := domain.LogQuery{
-			From: from, To: to, Limit: limits.Events, MaxBytes: limits.Bytes,
-			Categories: r.Fold.definition.Source.Categories, Types: r.Fold.types,
-		}
 		reading, err := read(ctx, q)
 		if err != nil {
 			f.err = err
@@ -61,6 +62,18 @@ func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Li
 		f.prepared = r.Fold.prepare(reading, q)
 	}()
 	return f
+}
+
+// firstEvents is how many events are read at first, while it is not known how large they are.
+const firstEvents = 1000
+
+// fitting returns how many events, as large as those seen lately, are about as many bytes as a batch may have. The bound
+// on bytes alone would not do: a store may have to read beyond it what it then leaves out.
+func (r *Replay) fitting(limits Limits) int {
+	if r.eventBytes == 0 {
+		return min(limits.Events, firstEvents)
+	}
+	return min(limits.Events, max(100, limits.Bytes/r.eventBytes))
 }
 
 // wait returns what was fetched.
@@ -74,15 +87,14 @@ func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery) *prepared {
 	if q.To > 0 {
 		p.upTo = q.To
 	}
-	bytes := 0
 	for i := range reading.Events {
-		bytes += len(reading.Events[i].Data) + len(reading.Events[i].Metadata)
+		p.bytes += len(reading.Events[i].Data) + len(reading.Events[i].Metadata)
 	}
 	if n := len(reading.Events); n > 0 {
 		last := reading.Events[n-1].Position
 		// Whether the store stopped because of the bytes is not told, and it may count them a little differently: so
 		// anything near the bound counts as cut off. At worst the next reading finds nothing.
-		p.more = n >= q.Limit || bytes >= q.MaxBytes/2
+		p.more = n >= q.Limit || p.bytes >= q.MaxBytes/2
 		if p.more || p.upTo < last {
 			p.upTo = last
 		}

@@ -29,6 +29,7 @@ type Replay struct {
 
 	at            position
 	documentBytes int // of a document, as seen lately; 0 while unknown
+	eventBytes    int // of an event, likewise
 }
 
 // position is how far a build has come with a tenant's log.
@@ -95,6 +96,7 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) error {
 		if err != nil {
 			return fmt.Errorf("read the log for build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 		}
+		r.measure(p)
 		if next = nil; p.more && p.upTo < to {
 			next = r.fetch(ctx, read, p.upTo+1, to, r.Limits)
 		}
@@ -107,6 +109,13 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) error {
 		}
 	}
 	return nil
+}
+
+// measure takes note of how large events are.
+func (r *Replay) measure(p *prepared) {
+	if n := len(p.reading.Events); n > 0 {
+		r.eventBytes = max(1, p.bytes/n, (r.eventBytes+p.bytes/n)/2) // it grows at once and shrinks slowly
+	}
 }
 
 // settle saves the checkpoint alone, where that spares a restart enough.

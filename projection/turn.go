@@ -118,9 +118,11 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 	replay := &Replay{
 		Driver: driver, Build: c.projection.LiveBuild(), Tenant: p.tenant, Fold: c.fold, Limits: r.config.CatchUp,
 		Folded: func(e, d int) { events, documents = events+e, documents+d },
-		at:     p.at, documentBytes: p.bytes,
+		at:     p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes),
 	}
-	defer func() { p.at, p.bytes = replay.at, replay.documentBytes }()
+	defer func() {
+		p.at, p.documentBytes, p.eventBytes = replay.at, int32(replay.documentBytes), int32(replay.eventBytes)
+	}()
 	if err := replay.locate(ctx); err != nil {
 		return 0, err
 	}
@@ -142,6 +144,7 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 			return 0, err
 		}
 		began := time.Now()
+		replay.measure(batch)
 		if next = nil; batch.more && !r.othersWait() {
 			// The next batch is read, and its keys worked out, while this one is folded and saved.
 			next = replay.fetch(ctx, read, batch.upTo+1, 0, r.config.CatchUp)

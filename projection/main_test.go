@@ -1,0 +1,290 @@
+package projection_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/store"
+)
+
+func TestMain(m *testing.M) {
+	code := pgtest.Run(m)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// bench is a database of the test's own with a store and a driver on it, as one process has them.
+type bench struct {
+	db     pgtest.DB
+	store  *store.Store
+	driver *postgres.Driver
+}
+
+func newBench(t testing.TB) bench {
+	t.Helper()
+	db := pgtest.Database(t)
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL:       db.URL(migrations.RoleApp),
+		SystemURL:    db.URL(migrations.RoleSystem),
+		RetentionURL: db.URL(migrations.RoleRetention),
+		MaxConns:     8,
+		Log:          quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	d, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 8, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return bench{db, s, d}
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func (b bench) tenant(t testing.TB) domain.TenantID {
+	t.Helper()
+	id := domain.NewTenantID()
+	if err := b.store.CreateTenant(t.Context(), domain.Tenant{ID: id, Name: id.String()}); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// process is what one process runs.
+type process struct {
+	catalog  *projection.Catalog
+	runner   *projection.Runner
+	progress *projection.Progress
+}
+
+// options change how a process is set up.
+type options struct {
+	driver   drivers.Driver // in the place of the bench's
+	handlers map[string]projection.Handler
+	observer projection.Observer
+	catchUp  projection.Limits
+	folds    int
+}
+
+func (b bench) process(o options) process {
+	if o.driver == nil {
+		o.driver = b.driver
+	}
+	byName := map[string]drivers.Driver{"default": o.driver}
+	p := process{progress: projection.NewProgress()}
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{
+		Store: b.store, Drivers: byName, Handlers: o.handlers, Progress: p.progress, Log: quiet,
+	})
+	p.runner = projection.NewRunner(projection.RunnerConfig{
+		Store: b.store, Drivers: byName, Handlers: o.handlers, Progress: p.progress, Observer: o.observer, CatchUp: o.catchUp, Folds: o.folds,
+		Poll: 100 * time.Millisecond, Log: quiet,
+	})
+	return p
+}
+
+// start runs the process's runner, woken by the store, until the test ends or stop is called.
+func (p process) start(t testing.TB, b bench) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{}, 3)
+	run := func(do func() error) {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			if err := do(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	run(func() error { return p.runner.Run(ctx) })
+	run(func() error { return b.store.Listen(ctx, p.runner.Wake) })
+	run(func() error { return b.store.ListenProjections(ctx, p.runner.Refresh) })
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		for range cap(done) {
+			<-done
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// append appends one event and returns its position.
+func (b bench) append(t testing.TB, tenant domain.TenantID, stream, eventType, data string) int64 {
+	t.Helper()
+	appended, err := b.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
+		Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{{Type: eventType, Data: json.RawMessage(data)}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return appended.Position
+}
+
+// log returns all events of a tenant.
+func (b bench) log(t testing.TB, tenant domain.TenantID) []domain.Event {
+	t.Helper()
+	events, err := b.store.ReadLog(t.Context(), tenant, domain.LogQuery{From: 1, Limit: 10_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// documents returns all documents of the live build, by way of pages of an odd size.
+func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name string, minPosition int64) map[string]domain.Document {
+	t.Helper()
+	all := make(map[string]domain.Document)
+	query := projection.DocumentsQuery{Limit: 97, Freshness: projection.Freshness{MinPosition: minPosition, Wait: time.Minute}}
+	last := ""
+	for {
+		page, err := c.Documents(t.Context(), tenant, name, query)
+		if err != nil {
+			t.Fatalf("documents of %s: %v", name, err)
+		}
+		for _, document := range page.Documents {
+			if document.ID <= last {
+				t.Fatalf("document %q comes behind %q", document.ID, last)
+			}
+			last = document.ID
+			all[document.ID] = document
+		}
+		if query.Page = page.Next; query.Page == "" {
+			return all
+		}
+	}
+}
+
+// fromScratch folds events one by one with the expressions alone, sharing nothing with the package's batches: what
+// documents must be equal to.
+func fromScratch(t testing.TB, definition domain.Definition, events []domain.Event) map[string]domain.Document {
+	t.Helper()
+	definition = projection.WithDefaults(definition)
+	key, err := expr.CompileKey(definition.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folds := make(map[string]*expr.Fold)
+	for eventType, source := range definition.On {
+		if folds[eventType], err = expr.CompileFold(expr.ScopeProjection, source); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := make(map[string]domain.Document)
+	for _, event := range events {
+		if c := definition.Source.Categories; len(c) > 0 && !slices.Contains(c, domain.Category(event.Stream)) {
+			continue
+		}
+		fold := folds[event.Type]
+		if fold == nil {
+			fold = folds["*"]
+		}
+		if fold == nil {
+			continue
+		}
+		id, ok, err := key.Eval(expr.NewEvent(event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			continue
+		}
+		data := definition.Initial
+		if document, ok := all[id]; ok {
+			data = document.Data
+		}
+		doc, err := expr.ParseDocument(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := fold.Eval(doc, expr.NewEvent(event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after == nil {
+			delete(all, id)
+			continue
+		}
+		text, err := expr.AppendJSON(nil, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[id] = domain.Document{ID: id, Version: event.Position, Data: text}
+	}
+	return all
+}
+
+// mustEqual compares documents by id, version and content.
+func mustEqual(t testing.TB, got, want map[string]domain.Document) {
+	t.Helper()
+	var wrong []string
+	for id, w := range want {
+		g, ok := got[id]
+		switch {
+		case !ok:
+			wrong = append(wrong, fmt.Sprintf("%q is missing: want %s", id, w.Data))
+		case g.Version != w.Version || canonical(t, g.Data) != canonical(t, w.Data):
+			wrong = append(wrong, fmt.Sprintf("%q is %s at %d; want %s at %d", id, g.Data, g.Version, w.Data, w.Version))
+		}
+	}
+	for id, g := range got {
+		if _, ok := want[id]; !ok {
+			wrong = append(wrong, fmt.Sprintf("%q should not be there: %s at %d", id, g.Data, g.Version))
+		}
+	}
+	if len(wrong) > 0 {
+		t.Fatalf("%d documents of %d differ from a fold from scratch:\n%s", len(wrong), len(want), strings.Join(wrong[:min(5, len(wrong))], "\n"))
+	}
+}
+
+func canonical(t testing.TB, data []byte) string {
+	t.Helper()
+	v, err := expr.ParseJSON(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := expr.AppendJSON(nil, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// orders is the definition of the design's example.
+var orders = projection.WithDefaults(domain.Definition{
+	Name:    "order-summary",
+	Source:  domain.Source{Categories: []string{"order"}},
+	Initial: json.RawMessage(`{"total": 0, "items": []}`),
+	On: map[string]string{
+		"OrderPlaced":    `{"status": "placed", "customer": event.data.customer, "total": 0, "items": []}`,
+		"ItemAdded":      `merge(doc, {"total": doc.total + event.data.price * event.data.qty, "items": doc.items + [event.data.sku]})`,
+		"OrderCancelled": `null`,
+	},
+	Indexes: []string{"status", "customer"},
+})
