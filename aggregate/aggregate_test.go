@@ -1,0 +1,549 @@
+package aggregate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// watched is the store; it counts the events that it gives, and tells of snapshots that are put.
+type watched struct {
+	*store.Store
+	events    atomic.Int64
+	snapshots chan domain.Snapshot
+}
+
+func (w *watched) ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error) {
+	events, err := w.Store.ReadStream(ctx, tenant, stream, query)
+	w.events.Add(int64(len(events)))
+	return events, err
+}
+
+func (w *watched) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error {
+	if err := w.Store.PutSnapshot(ctx, tenant, snapshot); err != nil {
+		return err
+	}
+	select {
+	case w.snapshots <- snapshot:
+	default:
+	}
+	return nil
+}
+
+func code(err error) domain.Code {
+	if problem, ok := errors.AsType[*domain.Error](err); ok {
+		return problem.Code
+	}
+	return ""
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin opens a store with one tenant and States over it. With run, snapshots are taken in the background.
+func begin(t testing.TB, run bool) (*watched, *States, domain.TenantID) {
+	t.Helper()
+	db := pgtest.Database(t)
+	ctx := context.Background()
+	s, err := store.Open(ctx, store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+		MaxConns: 8, Log: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	t.Cleanup(s.Close)
+	w := &watched{Store: s, snapshots: make(chan domain.Snapshot, 1000)}
+	states, err := New(Config{Store: w, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	tenant := domain.NewTenantID()
+	must(t, s.CreateTenant(ctx, domain.Tenant{ID: tenant, Name: tenant.String()}))
+	if run {
+		ctx, cancel := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := states.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(func() { cancel(); running.Wait() })
+	}
+	return w, states, tenant
+}
+
+// add appends events with the numbers from to upTo as data, and tells States.
+func add(t testing.TB, s *watched, states *States, tenant domain.TenantID, stream string, from, upTo int) {
+	t.Helper()
+	for from <= upTo {
+		last := min(upTo, from+domain.MaxRequestEvents-1)
+		var events []domain.NewEvent
+		for n := from; n <= last; n++ {
+			events = append(events, domain.NewEvent{Type: "Added", Data: json.RawMessage(fmt.Sprintf(`{"n": %d}`, n))})
+		}
+		appended, err := s.Append(context.Background(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: domain.Any, Events: events}}})
+		must(t, err)
+		states.Appended(tenant, appended)
+		from = last + 1
+	}
+}
+
+// adding sums the numbers up, and counts.
+func adding(category string) domain.Aggregate {
+	return domain.Aggregate{
+		Category: category, Initial: json.RawMessage(`{"sum": 0, "count": 0}`),
+		On: map[string]string{"Added": `{"sum": state.sum + event.data.n, "count": state.count + 1}`},
+	}
+}
+
+// sumTo is the state after the events 1 to n.
+func sumTo(n int) string { return fmt.Sprintf(`{"count":%d,"sum":%d}`, n, n*(n+1)/2) }
+
+// wantState compares states as values: what comes from a snapshot has JSONB's spelling.
+func wantState(t testing.TB, got State, version int64, want string) {
+	t.Helper()
+	a, err := expr.ParseJSON(got.Data)
+	must(t, err)
+	text, err := expr.AppendJSON(nil, a)
+	must(t, err)
+	if got.Version != version || string(text) != want {
+		t.Fatalf("got version %d, %s; want version %d, %s", got.Version, text, version, want)
+	}
+}
+
+func waitFor(t *testing.T, s *watched, stream string) domain.Snapshot {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case snapshot := <-s.snapshots:
+			if snapshot.Stream == stream {
+				return snapshot
+			}
+		case <-timeout:
+			t.Fatalf("no snapshot of %s was taken", stream)
+		}
+	}
+}
+
+func TestSnapshotEvery100Events(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, true)
+	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	add(t, s, states, tenant, "sum-1", 1, 99)
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+	must(t, err)
+	wantState(t, got, 99, sumTo(99))
+	if got.Snapshot != 0 || got.EventsRead != 99 {
+		t.Errorf("before the 100th event, %d were read behind a snapshot at %d", got.EventsRead, got.Snapshot)
+	}
+	for n := 100; n <= 1000; n += 100 {
+		add(t, s, states, tenant, "sum-1", n, n)
+		if taken := waitFor(t, s, "sum-1"); taken.Version != int64(n) {
+			t.Fatalf("a snapshot at version %d was taken at version %d", taken.Version, n)
+		}
+		add(t, s, states, tenant, "sum-1", n+1, n+99)
+		before := s.events.Load()
+		got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+		must(t, err)
+		wantState(t, got, int64(n+99), sumTo(n+99))
+		if read := s.events.Load() - before; read != 99 || got.EventsRead != 99 || got.Snapshot != int64(n) {
+			t.Errorf("at version %d, %d events were read (%d by its own word) behind a snapshot at %d", n+99, read, got.EventsRead, got.Snapshot)
+		}
+	}
+	select {
+	case more := <-s.snapshots:
+		t.Errorf("one more snapshot was taken, at version %d", more.Version)
+	default:
+	}
+}
+
+// However a state is loaded, with whatever snapshots there are, it is the fold of the events up to its version.
+func TestAStateIsTheFoldOfItsEvents(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	definition := adding("sum")
+	must(t, states.Put(t.Context(), tenant, definition))
+	streams := 0
+	rapid.Check(t, func(r *rapid.T) {
+		streams++
+		stream := fmt.Sprintf("sum-%d", streams)
+		version := 0
+		for range rapid.IntRange(1, 6).Draw(r, "steps") {
+			n := rapid.IntRange(1, 30).Draw(r, "events")
+			add(t, s, states, tenant, stream, version+1, version+n)
+			version += n
+			if rapid.Bool().Draw(r, "snapshot") {
+				snapshot, err := states.TakeSnapshot(t.Context(), tenant, stream)
+				if err != nil || snapshot.Version != int64(version) || snapshot.TakenAt.IsZero() {
+					r.Fatalf("took %+v, %v", snapshot, err)
+				}
+			}
+		}
+		at := rapid.IntRange(1, version).Draw(r, "at")
+		got, err := states.Load(t.Context(), tenant, stream, At{Version: int64(at)})
+		must(t, err)
+		wantState(t, got, int64(at), sumTo(at))
+		if got.EventsRead != at-int(got.Snapshot) {
+			r.Fatalf("read %d events from version %d to %d", got.EventsRead, got.Snapshot, at)
+		}
+		if got, err = states.Load(t.Context(), tenant, stream, At{}); err != nil {
+			r.Fatal(err)
+		}
+		wantState(t, got, int64(version), sumTo(version))
+		if _, err := states.Load(t.Context(), tenant, stream, At{Version: int64(version + 1)}); code(err) != domain.CodeNotFound {
+			r.Fatalf("a version that is not there yet: %v", err)
+		}
+	})
+}
+
+func TestStateAtAMoment(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	for n := 1; n <= 12; n++ {
+		add(t, s, states, tenant, "sum-1", n, n)
+		add(t, s, states, tenant, "sum-2", n, n)
+	}
+	events, err := s.ReadStream(t.Context(), tenant, "sum-1", domain.StreamQuery{From: 1, Limit: 100})
+	must(t, err)
+	for i, event := range events {
+		got, err := states.Load(t.Context(), tenant, "sum-1", At{Time: event.RecordedAt})
+		must(t, err)
+		last := i
+		for last+1 < len(events) && events[last+1].RecordedAt.Equal(event.RecordedAt) {
+			last++
+		}
+		wantState(t, got, int64(last+1), sumTo(last+1))
+	}
+	if _, err := states.Load(t.Context(), tenant, "sum-1", At{Time: events[0].RecordedAt.Add(-time.Microsecond)}); code(err) != domain.CodeNotFound {
+		t.Errorf("before the first event: %v", err)
+	}
+}
+
+func TestLongStreamsAreFoldedInSlices(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	add(t, s, states, tenant, "sum-1", 1, 3500)
+	for _, version := range []int64{0, 1, 999, 1000, 1001, 2000, 3500} {
+		got, err := states.Load(t.Context(), tenant, "sum-1", At{Version: version})
+		must(t, err)
+		if version == 0 {
+			version = 3500
+		}
+		wantState(t, got, version, sumTo(int(version)))
+	}
+	// Events of half a megabyte: a slice ends by its bytes.
+	big := strings.Repeat("x", 500<<10)
+	must(t, states.Put(t.Context(), tenant, domain.Aggregate{Category: "big", On: map[string]string{"*": `{"bytes": state.?bytes.orValue(0) + size(event.data.text)}`}}))
+	for range 5 {
+		var events []domain.NewEvent
+		for range 5 {
+			events = append(events, domain.NewEvent{Type: "Grew", Data: json.RawMessage(`{"text": "` + big + `"}`)})
+		}
+		_, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: "big-1", Expected: domain.Any, Events: events}}})
+		must(t, err)
+	}
+	got, err := states.Load(t.Context(), tenant, "big-1", At{})
+	must(t, err)
+	wantState(t, got, 25, fmt.Sprintf(`{"bytes":%d}`, 25*len(big)))
+}
+
+func TestANewDefinitionDoesNotUseOldSnapshots(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	definition := adding("sum")
+	must(t, states.Put(t.Context(), tenant, definition))
+	add(t, s, states, tenant, "sum-1", 1, 20)
+	old, err := states.TakeSnapshot(t.Context(), tenant, "sum-1")
+	must(t, err)
+	_, err = states.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "sum-1", Version: 20, Tag: "go-v1", State: json.RawMessage(`"mine"`)})
+	must(t, err)
+
+	// How often snapshots are taken is no part of what they are.
+	definition.SnapshotEvery = 50
+	must(t, states.Put(t.Context(), tenant, definition))
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+	must(t, err)
+	if got.Snapshot != 20 || got.EventsRead != 0 {
+		t.Errorf("the snapshot was not used: %+v", got)
+	}
+	definition.On["Added"] = `{"sum": state.sum - event.data.n, "count": state.count + 1}`
+	must(t, states.Put(t.Context(), tenant, definition))
+	if got, err = states.Load(t.Context(), tenant, "sum-1", At{}); err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, got, 20, `{"count":20,"sum":-210}`)
+	if got.Snapshot != 0 {
+		t.Errorf("a snapshot of the old definition was used")
+	}
+	fresh, err := states.TakeSnapshot(t.Context(), tenant, "sum-1")
+	must(t, err)
+	if _, there, err := s.Snapshot(t.Context(), tenant, "sum-1", old.Tag, 0); err != nil || there || fresh.Tag == old.Tag {
+		t.Errorf("the old definition's snapshot is there: %v, %v", there, err)
+	}
+	if mine, there, err := s.Snapshot(t.Context(), tenant, "sum-1", "go-v1", 0); err != nil || !there || string(mine.State) != `"mine"` {
+		t.Errorf("the client's snapshot: %+v, %v, %v", mine, there, err)
+	}
+	must(t, states.Delete(t.Context(), tenant, "sum"))
+	if _, err := states.Load(t.Context(), tenant, "sum-1", At{}); code(err) != domain.CodeNotFound {
+		t.Errorf("without a definition: %v", err)
+	}
+	latest, err := states.LatestSnapshot(t.Context(), tenant, "sum-1")
+	must(t, err)
+	if latest.Tag != "go-v1" {
+		t.Errorf("the latest snapshot is %+v", latest)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	add(t, s, states, tenant, "sum-1", 1, 3)
+	appended, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
+		Stream: "sum-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Added", Data: json.RawMessage(`{"m": 1}`)}},
+	}}})
+	must(t, err)
+	_, err = states.Load(t.Context(), tenant, "sum-1", At{})
+	problem, ok := errors.AsType[*domain.Error](err)
+	if !ok || problem.Code != domain.CodeFaulted || problem.Where != "on.Added" {
+		t.Fatalf("got %v", err)
+	}
+	for _, part := range []string{"event 4 of sum-1", fmt.Sprintf("position %d", appended.Position), "Added", "line 1, column"} {
+		if !strings.Contains(problem.Message, part) {
+			t.Errorf("%q is not in: %s", part, problem.Message)
+		}
+	}
+	if _, err := states.TakeSnapshot(t.Context(), tenant, "sum-1"); code(err) != domain.CodeFaulted {
+		t.Errorf("a snapshot of it: %v", err)
+	}
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{Version: 3})
+	must(t, err)
+	wantState(t, got, 3, sumTo(3))
+}
+
+func TestNullBeginsAnew(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	definition := adding("sum")
+	definition.On["Cleared"] = "null"
+	must(t, states.Put(t.Context(), tenant, definition))
+	add(t, s, states, tenant, "sum-1", 1, 3)
+	_, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
+		Stream: "sum-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Cleared", Data: json.RawMessage(`{}`)}, {Type: "Seen", Data: json.RawMessage(`{}`)}},
+	}}})
+	must(t, err)
+	for range 2 { // without and with a snapshot
+		got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+		must(t, err)
+		wantState(t, got, 5, "null")
+		_, err = states.TakeSnapshot(t.Context(), tenant, "sum-1")
+		must(t, err)
+	}
+	add(t, s, states, tenant, "sum-1", 1, 2)
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+	must(t, err)
+	wantState(t, got, 7, sumTo(2))
+	if got.Snapshot != 5 {
+		t.Errorf("folded on from version %d", got.Snapshot)
+	}
+}
+
+func TestClientsSnapshotsAreChecked(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	add(t, s, states, tenant, "sum-1", 1, 3)
+	good := domain.Snapshot{Stream: "sum-1", Version: 3, Tag: "go-v1", State: json.RawMessage(`{"n": 3}`)}
+	kept, err := states.PutSnapshot(t.Context(), tenant, good)
+	must(t, err)
+	if kept.TakenAt.IsZero() || kept.Version != 3 || string(kept.State) != `{"n": 3}` {
+		t.Errorf("kept %+v", kept)
+	}
+	for want, change := range map[domain.Code]func(*domain.Snapshot){
+		domain.CodeVersionConflict: func(s *domain.Snapshot) { s.Version = 4 },
+		domain.CodeNotFound:        func(s *domain.Snapshot) { s.Stream = "sum-2" },
+		domain.CodeInvalidJSON:     func(s *domain.Snapshot) { s.State = json.RawMessage(`{"a": "\u0000"}`) },
+		domain.CodeInvalidRequest:  func(s *domain.Snapshot) { s.Tag = domain.DefinitionTag("x") },
+		domain.CodeTooLarge: func(s *domain.Snapshot) {
+			s.State = json.RawMessage(`"` + strings.Repeat("x", domain.MaxDocumentBytes) + `"`)
+		},
+	} {
+		bad := good
+		change(&bad)
+		_, err := states.PutSnapshot(t.Context(), tenant, bad)
+		if code(err) != want {
+			t.Errorf("want %s, got %v", want, err)
+		}
+		if problem, _ := errors.AsType[*domain.Error](err); want == domain.CodeVersionConflict && (problem.CurrentVersion == nil || *problem.CurrentVersion != 3) {
+			t.Errorf("the conflict does not say where the stream is: %+v", problem)
+		}
+	}
+	for _, version := range []int64{0, -1} {
+		bad := good
+		bad.Version = version
+		if _, err := states.PutSnapshot(t.Context(), tenant, bad); code(err) != domain.CodeInvalidRequest {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+}
+
+func TestDefinitionsAreChecked(t *testing.T) {
+	t.Parallel()
+	_, states, tenant := begin(t, false)
+	for name, test := range map[string]struct {
+		change func(*domain.Aggregate)
+		where  string
+		says   string
+	}{
+		"expression": {func(d *domain.Aggregate) { d.On["Added"] = "{'a': state.b +}" }, "on.Added", "line 1, column"},
+		"variable":   {func(d *domain.Aggregate) { d.On["Added"] = "doc" }, "on.Added", "doc"},
+		"type":       {func(d *domain.Aggregate) { d.On["No Type"] = "state" }, "on.No Type", "event type"},
+		"nothing":    {func(d *domain.Aggregate) { d.On = nil }, "on", "no event type"},
+		"initial":    {func(d *domain.Aggregate) { d.Initial = json.RawMessage(`[1]`) }, "initial", "object"},
+		"not JSON":   {func(d *domain.Aggregate) { d.Initial = json.RawMessage(`{"a": "\u0000"}`) }, "initial", "U+0000"},
+		"category":   {func(d *domain.Aggregate) { d.Category = "a-b" }, "category", "category"},
+		"often":      {func(d *domain.Aggregate) { d.SnapshotEvery = 1 }, "snapshotEvery", "10 to 100000"},
+		"long":       {func(d *domain.Aggregate) { d.On["Added"] = strings.Repeat(" ", MaxDefinitionBytes) + "state" }, "", "at most"},
+		"two":        {func(d *domain.Aggregate) { d.SnapshotEvery, d.On["Added"] = -1, "" }, "", "2 problems"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			definition := adding("sum")
+			test.change(&definition)
+			problem, ok := errors.AsType[*domain.Error](states.Put(t.Context(), tenant, definition))
+			if !ok || problem.Code != domain.CodeInvalidDefinition || problem.Where != test.where || !strings.Contains(problem.Message, test.says) {
+				t.Errorf("got %+v", problem)
+			}
+		})
+	}
+	if all, err := states.Definitions(t.Context(), tenant); err != nil || len(all) != 0 {
+		t.Errorf("something was kept: %v, %v", all, err)
+	}
+}
+
+func TestTenantsWithEqualNamesAreApart(t *testing.T) {
+	t.Parallel()
+	s, states, one := begin(t, false)
+	two := domain.NewTenantID()
+	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: two, Name: two.String()}))
+	other := adding("sum")
+	other.On["Added"] = `{"sum": state.sum - event.data.n, "count": state.count + 1}`
+	must(t, states.Put(t.Context(), one, adding("sum")))
+	must(t, states.Put(t.Context(), two, other))
+	add(t, s, states, one, "sum-1", 1, 10)
+	add(t, s, states, two, "sum-1", 1, 4)
+	for range 2 { // without and with snapshots
+		got, err := states.Load(t.Context(), one, "sum-1", At{})
+		must(t, err)
+		wantState(t, got, 10, sumTo(10))
+		if got, err = states.Load(t.Context(), two, "sum-1", At{}); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, got, 4, `{"count":4,"sum":-10}`)
+		for _, tenant := range []domain.TenantID{one, two} {
+			_, err := states.TakeSnapshot(t.Context(), tenant, "sum-1")
+			must(t, err)
+		}
+	}
+	must(t, states.Delete(t.Context(), one, "sum"))
+	if _, err := states.Load(t.Context(), two, "sum-1", At{}); err != nil {
+		t.Errorf("the other tenant's definition: %v", err)
+	}
+}
+
+func TestSweepTakesWhatMoved(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	add(t, s, states, tenant, "sum-long", 1, 40)
+	add(t, s, states, tenant, "sum-short", 1, 9)
+	add(t, s, states, tenant, "other-1", 1, 40)
+	add(t, s, states, tenant, "sum-faulty", 1, 20)
+	_, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
+		Stream: "sum-faulty", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Added", Data: json.RawMessage(`{}`)}},
+	}}})
+	must(t, err)
+	for _, want := range []int{1, 0} {
+		taken, err := states.Sweep(t.Context())
+		must(t, err)
+		if taken != want {
+			t.Errorf("took %d snapshots, want %d", taken, want)
+		}
+	}
+	got, err := states.Load(t.Context(), tenant, "sum-long", At{})
+	must(t, err)
+	wantState(t, got, 40, sumTo(40))
+	if got.EventsRead != 0 {
+		t.Errorf("%d events were read", got.EventsRead)
+	}
+}
+
+func TestTheLineIsBoundedAndHoldsAStreamOnce(t *testing.T) {
+	t.Parallel()
+	line, err := newTaker(1, 3)
+	must(t, err)
+	tenant := domain.NewTenantID()
+	line.every.Add(categoryKey{tenant, "sum"}, cadence{every: 100, until: time.Now().Add(time.Hour)})
+	line.every.Add(categoryKey{tenant, "none"}, cadence{until: time.Now().Add(time.Hour)})
+	line.add(tenant, "sum-1", span{0, 99})
+	line.add(tenant, "none-1", span{0, 100})
+	if len(line.line) != 0 {
+		t.Fatal("a stream that is not due came into the line")
+	}
+	line.add(tenant, "sum-1", span{99, 100})
+	line.add(tenant, "sum-1", span{199, 201})
+	if len(line.line) != 1 {
+		t.Fatalf("a stream stands in the line %d times", len(line.line))
+	}
+	for n := range 10 {
+		line.add(tenant, fmt.Sprintf("unknown-%d", n), span{0, 1})
+	}
+	if len(line.line) != 3 || len(line.moved) != 3 {
+		t.Errorf("%d streams are in a line of 3, and %d remembered", len(line.line), len(line.moved))
+	}
+	if moved := line.take(<-line.line); moved != (span{99, 201}) {
+		t.Errorf("the stream moved by %v", moved)
+	}
+	line.add(tenant, "sum-1", span{299, 300})
+	if len(line.line) != 3 {
+		t.Error("a stream that was taken out cannot come again")
+	}
+}
+
+// BenchmarkLoad is the state of a stream of 10,000 events, with the snapshots that it has, and without any.
+func BenchmarkLoad(b *testing.B) {
+	s, states, tenant := begin(b, false)
+	must(b, states.Put(b.Context(), tenant, adding("sum")))
+	add(b, s, states, tenant, "sum-1", 1, 10_000)
+	load := func(b *testing.B) {
+		for b.Loop() {
+			if _, err := states.Load(b.Context(), tenant, "sum-1", At{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.Run("from-the-first-event", load)
+	_, err := states.TakeSnapshot(b.Context(), tenant, "sum-1")
+	must(b, err)
+	add(b, s, states, tenant, "sum-1", 10_001, 10_099)
+	b.Run("99-events-behind-a-snapshot", load)
+}

@@ -1,0 +1,132 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// What a definition may be.
+const (
+	MinSnapshotEvery   = 10
+	MaxSnapshotEvery   = 100_000
+	MaxDefinitionBytes = 256 << 10 // of all its expressions and the initial state
+)
+
+// Put checks a definition and keeps it, in place of the category's older one, whose snapshots are not used any more.
+// What is wrong with a definition is a *domain.Error with domain.CodeInvalidDefinition that names all places.
+func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition domain.Aggregate) error {
+	if err := Check(definition); err != nil {
+		return err
+	}
+	if err := s.store.PutAggregate(ctx, tenant, definition); err != nil {
+		return err
+	}
+	s.taker.forget(tenant, definition.Category)
+	return nil
+}
+
+// Definition returns a category's definition; domain.CodeNotFound where there is none.
+func (s *States) Definition(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error) {
+	if err := domain.CheckCategory("category", category); err != nil {
+		return domain.Aggregate{}, err
+	}
+	return s.store.Aggregate(ctx, tenant, category)
+}
+
+// Definitions returns a tenant's definitions, ordered by category.
+func (s *States) Definitions(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error) {
+	return s.store.Aggregates(ctx, tenant)
+}
+
+// Delete removes a category's definition and what it folded; the clients' own snapshots stay. domain.CodeNotFound where
+// there is no definition.
+func (s *States) Delete(ctx context.Context, tenant domain.TenantID, category string) error {
+	if err := domain.CheckCategory("category", category); err != nil {
+		return err
+	}
+	if err := s.store.DeleteAggregate(ctx, tenant, category); err != nil {
+		return err
+	}
+	s.taker.forget(tenant, category)
+	return nil
+}
+
+// Check reports everything that keeps a definition from working as one *domain.Error with domain.CodeInvalidDefinition,
+// each with its place, such as "on.ItemAdded: line 1, column 12: ...".
+func Check(definition domain.Aggregate) error {
+	var wrong []*domain.Error
+	add := func(where, format string, args ...any) {
+		wrong = append(wrong, domain.Errorf(domain.CodeInvalidDefinition, where, format, args...))
+	}
+	adopt := func(err error) {
+		if problem, ok := errors.AsType[*domain.Error](err); ok {
+			add(problem.Where, "%s", problem.Message)
+		}
+	}
+	adopt(domain.CheckCategory("category", definition.Category))
+	if every := definition.SnapshotEvery; every != 0 && (every < MinSnapshotEvery || every > MaxSnapshotEvery) {
+		add("snapshotEvery", "%d events between snapshots are not possible; use %d to %d, or leave it out for %d", every, MinSnapshotEvery, MaxSnapshotEvery, domain.DefaultSnapshotEvery)
+	}
+	size := len(definition.Initial)
+	if len(definition.Initial) > 0 {
+		// Both: what the database can keep, and what an expression can be given.
+		if err := domain.CheckJSON(definition.Initial); err != nil {
+			add("initial", "%s", err)
+		} else if _, err := expr.ParseDocument(definition.Initial); err != nil {
+			add("initial", "%s", err)
+		}
+	}
+	if len(definition.On) == 0 {
+		add("on", "there is no event type in it; write at least one, such as {\"OrderPlaced\": \"merge(state, event.data)\"}")
+	}
+	for _, source := range definition.On {
+		size += len(source)
+	}
+	if size > MaxDefinitionBytes {
+		add("", "the definition has %d bytes; at most %d are allowed", size, MaxDefinitionBytes)
+	} else if _, err := compileAll(definition, add); err != nil {
+		return err
+	}
+	switch len(wrong) {
+	case 0:
+		return nil
+	case 1:
+		return wrong[0]
+	}
+	lines := make([]string, len(wrong))
+	for i, one := range wrong {
+		lines[i] = one.Error()
+	}
+	return domain.Errorf(domain.CodeInvalidDefinition, "", "%d problems: %s", len(wrong), strings.Join(lines, "; "))
+}
+
+// compileAll compiles a definition's expressions, and calls wrong for each that is none.
+func compileAll(definition domain.Aggregate, wrong func(where, format string, args ...any)) (map[string]*expr.Fold, error) {
+	folds := make(map[string]*expr.Fold, len(definition.On))
+	for _, eventType := range slices.Sorted(maps.Keys(definition.On)) {
+		where := "on." + eventType
+		if eventType != anyType {
+			if problem, ok := errors.AsType[*domain.Error](domain.CheckType(where, eventType)); ok {
+				wrong(problem.Where, "%s", problem.Message)
+				continue
+			}
+		}
+		fold, err := expr.CompileFold(expr.ScopeAggregate, definition.On[eventType])
+		if _, ok := errors.AsType[*expr.CompileError](err); ok {
+			wrong(where, "%s", err)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("compile %s: %w", where, err)
+		}
+		folds[eventType] = fold
+	}
+	return folds, nil
+}

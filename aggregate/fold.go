@@ -1,0 +1,112 @@
+package aggregate
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// anyType stands for every event type that a definition does not name.
+const anyType = "*"
+
+// fold is a definition made ready to run. It is immutable.
+type fold struct {
+	tag     string
+	initial *expr.Object
+	on      map[string]*expr.Fold
+}
+
+// compile makes a fold of a definition that is kept.
+func compile(definition domain.Aggregate) (*fold, error) {
+	f := &fold{tag: tagOf(definition), initial: expr.NewObject(nil)}
+	var err error
+	if len(definition.Initial) > 0 {
+		if f.initial, err = expr.ParseDocument(definition.Initial); err != nil {
+			return nil, domain.Errorf(domain.CodeInvalidDefinition, "initial", "%s", err)
+		}
+	}
+	// What was kept did compile; it may not any more when a new release of the language refuses what an older one took.
+	var wrong *domain.Error
+	f.on, err = compileAll(definition, func(where, format string, args ...any) {
+		wrong = domain.Errorf(domain.CodeInvalidDefinition, where, format, args...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	return f, nil
+}
+
+// next returns what state becomes by an event. A nil state is one that a fold gave null for: the next event finds the
+// initial one. An event of a type that the definition does not name changes nothing. The error is a *domain.Error with
+// domain.CodeFaulted that names the event and the place in the expression.
+func (f *fold) next(state *expr.Object, event domain.Event) (*expr.Object, error) {
+	where := event.Type
+	step := f.on[where]
+	if step == nil {
+		where = anyType
+		if step = f.on[where]; step == nil {
+			return state, nil
+		}
+	}
+	if state == nil {
+		state = f.initial
+	}
+	after, err := step.Eval(state, expr.NewEvent(event))
+	if err != nil {
+		return nil, domain.Errorf(domain.CodeFaulted, "on."+where,
+			"event %d of %s (position %d, %s, %s) cannot be folded: %s", event.Version, event.Stream, event.Position, event.ID, event.Type, err)
+	}
+	return after, nil
+}
+
+// encode writes a state; nil is null.
+func encode(state *expr.Object) (json.RawMessage, error) {
+	if state == nil {
+		return json.RawMessage("null"), nil
+	}
+	return expr.AppendJSON(nil, state)
+}
+
+// decode reads what encode wrote.
+func decode(data json.RawMessage) (*expr.Object, error) {
+	value, err := expr.ParseJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	switch value := value.(type) {
+	case expr.Null:
+		return nil, nil
+	case *expr.Object:
+		return value, nil
+	}
+	return nil, fmt.Errorf("a state is an object or null, not %.40s", data)
+}
+
+// tagOf is the tag of the snapshots that a definition folds: a hash of all that their states follow from, each part
+// behind its length. SnapshotEvery is not among it.
+func tagOf(definition domain.Aggregate) string {
+	hash := sha256.New()
+	add := func(part string) {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+		hash.Write(length[:])
+		hash.Write([]byte(part))
+	}
+	add(expr.Version)
+	add(string(definition.Initial))
+	for _, eventType := range slices.Sorted(maps.Keys(definition.On)) {
+		add(eventType)
+		add(definition.On[eventType])
+	}
+	return domain.DefinitionTag(hex.EncodeToString(hash.Sum(nil)[:16]))
+}

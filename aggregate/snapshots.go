@@ -1,0 +1,103 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// TakeSnapshot folds a stream up to its newest event and keeps the state as a snapshot, which it returns. Errors are as
+// in Load.
+func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error) {
+	state, err := s.Load(ctx, tenant, stream, At{})
+	if err != nil {
+		return domain.Snapshot{}, err
+	}
+	return s.keep(ctx, tenant, state)
+}
+
+// keep stores a state as a snapshot, unless it is one already.
+func (s *States) keep(ctx context.Context, tenant domain.TenantID, state State) (domain.Snapshot, error) {
+	snapshot := domain.Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data}
+	if state.Snapshot < state.Version {
+		if err := s.store.PutSnapshot(ctx, tenant, snapshot); err != nil {
+			return domain.Snapshot{}, err
+		}
+	}
+	return s.kept(ctx, tenant, snapshot)
+}
+
+// kept reads a snapshot back, for the time at which the database took it. Where newer ones have pushed it out meanwhile
+// it is returned as it was given.
+func (s *States) kept(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error) {
+	got, ok, err := s.store.Snapshot(ctx, tenant, snapshot.Stream, snapshot.Tag, snapshot.Version)
+	if err != nil {
+		return domain.Snapshot{}, err
+	}
+	if !ok || got.Version != snapshot.Version {
+		snapshot.TakenAt = time.Now().UTC()
+		return snapshot, nil
+	}
+	return got, nil
+}
+
+// PutSnapshot keeps a snapshot of a client that folds in its own language: any JSON, at a version that the stream has
+// reached, with a tag of the client's own (domain.CheckTag). It returns it as it is kept. A version that the stream has
+// not reached is domain.CodeVersionConflict, a stream without events domain.CodeNotFound.
+func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error) {
+	if err := domain.CheckStream("stream", snapshot.Stream); err != nil {
+		return domain.Snapshot{}, err
+	}
+	if err := domain.CheckTag("tag", snapshot.Tag); err != nil {
+		return domain.Snapshot{}, err
+	}
+	if snapshot.Version < 1 {
+		return domain.Snapshot{}, domain.Errorf(domain.CodeInvalidRequest, "version", "%d is not a version of an event; the first is 1", snapshot.Version)
+	}
+	if len(snapshot.State) > domain.MaxDocumentBytes {
+		return domain.Snapshot{}, domain.Errorf(domain.CodeTooLarge, "state", "the state has %d bytes; at most %d are allowed", len(snapshot.State), domain.MaxDocumentBytes)
+	}
+	if err := domain.CheckJSON(snapshot.State); err != nil {
+		return domain.Snapshot{}, domain.Errorf(domain.CodeInvalidJSON, "state", "%s", err)
+	}
+	newest, err := s.store.ReadStream(ctx, tenant, snapshot.Stream, domain.StreamQuery{Direction: domain.Backward, Limit: 1})
+	if err != nil {
+		return domain.Snapshot{}, err
+	}
+	if len(newest) == 0 {
+		return domain.Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "there is no stream %s", snapshot.Stream)
+	}
+	if version := newest[0].Version; snapshot.Version > version {
+		problem := domain.Errorf(domain.CodeVersionConflict, "version", "stream %s is at version %d; a snapshot at version %d cannot be right", snapshot.Stream, version, snapshot.Version)
+		problem.CurrentVersion, problem.Stream = &version, snapshot.Stream
+		return domain.Snapshot{}, problem
+	}
+	if err := s.store.PutSnapshot(ctx, tenant, snapshot); err != nil {
+		return domain.Snapshot{}, err
+	}
+	return s.kept(ctx, tenant, snapshot)
+}
+
+// LatestSnapshot returns the newest snapshot of a stream, whoever made it; domain.CodeNotFound where there is none.
+func (s *States) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error) {
+	if err := domain.CheckStream("stream", stream); err != nil {
+		return domain.Snapshot{}, err
+	}
+	snapshot, ok, err := s.store.LatestSnapshot(ctx, tenant, stream)
+	if err != nil {
+		return domain.Snapshot{}, err
+	}
+	if !ok {
+		return domain.Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "stream %s has no snapshot", stream)
+	}
+	return snapshot, nil
+}
+
+// isTheClients reports whether an error follows from what clients sent, such as an event that their definition cannot
+// fold, so that nobody else need look.
+func isTheClients(err error) bool {
+	problem, ok := errors.AsType[*domain.Error](err)
+	return ok && problem.Code != domain.CodeUnavailable
+}

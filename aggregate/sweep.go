@@ -1,0 +1,94 @@
+package aggregate
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const (
+	// firstSweep is how long after the start the first sweep comes, so that a process that never lives a day sweeps, too.
+	firstSweep = 10 * time.Minute
+	// sweepWorth is how many events a snapshot must save reading for the sweep to take it.
+	sweepWorth = 10
+)
+
+// sweepDaily sweeps soon after the start, and once every s.sweep then.
+func (s *States) sweepDaily(ctx context.Context) {
+	timer := time.NewTimer(min(firstSweep, s.sweep))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if taken, err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("the sweep for snapshots did not get through", "taken", taken, "error", err)
+		}
+		timer.Reset(s.sweep)
+	}
+}
+
+// Sweep takes a snapshot of every stream that moved since about the last sweep and whose newest one lies at least ten
+// events back. It returns how many it took. Where several processes sweep, the second finds little left to do.
+func (s *States) Sweep(ctx context.Context) (taken int, err error) {
+	// A quarter more than the time between two sweeps: what is found twice has its snapshot by then.
+	since := time.Now().Add(-s.sweep - s.sweep/4)
+	heads, err := s.store.Heads(ctx, since)
+	if err != nil {
+		return 0, err
+	}
+	for _, head := range heads {
+		definitions, err := s.store.Aggregates(ctx, head.Tenant)
+		if err != nil {
+			return taken, err
+		}
+		if len(definitions) == 0 {
+			continue
+		}
+		after, err := s.store.PositionAt(ctx, head.Tenant, since)
+		if err != nil {
+			return taken, err
+		}
+		for _, definition := range definitions {
+			n, err := s.sweepCategory(ctx, head.Tenant, definition.Category, after, head.Position)
+			taken += n
+			if err != nil {
+				return taken, err
+			}
+		}
+	}
+	return taken, nil
+}
+
+// sweepCategory takes the snapshots of a category's streams with events in the positions (after, upTo].
+func (s *States) sweepCategory(ctx context.Context, tenant domain.TenantID, category string, after, upTo int64) (taken int, err error) {
+	f, _, err := s.fold(ctx, tenant, category)
+	if err != nil {
+		if isTheClients(err) {
+			return 0, nil // removed meanwhile, or not to be compiled any more
+		}
+		return 0, err
+	}
+	for after < upTo {
+		streams, seen, err := s.store.UnsnapshottedStreams(ctx, tenant, category, f.tag, sweepWorth, after, upTo)
+		if err != nil {
+			return taken, err
+		}
+		after = seen
+		for _, stream := range streams {
+			key := streamKey{tenant, stream}
+			if err := s.refresh(ctx, key, f); err != nil {
+				if !isTheClients(err) {
+					return taken, err
+				}
+				s.complain(ctx, key, err)
+				continue
+			}
+			taken++
+		}
+	}
+	return taken, nil
+}

@@ -1,0 +1,171 @@
+package aggregate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// taker is the line of streams that wait for a snapshot. The append path only looks into its memory.
+type taker struct {
+	workers int
+	line    chan streamKey // each is in moved as well
+	every   *lru.Cache[categoryKey, cadence]
+
+	mu    sync.Mutex
+	moved map[streamKey]span
+}
+
+// streamKey names a tenant's stream.
+type streamKey struct {
+	tenant domain.TenantID
+	stream string
+}
+
+// span is what was appended to a stream: the versions behind from, up to to.
+type span struct{ from, to int64 }
+
+// passes reports whether a multiple of every lies in the span.
+func (s span) passes(every int64) bool { return s.to/every > s.from/every }
+
+// cadence is how many events lie between a category's snapshots, and until when that is believed.
+type cadence struct {
+	every int64 // 0: the category has no definition
+	until time.Time
+}
+
+const (
+	cadencesKept = 10_000
+	// cadenceTTL is how late this process may find out what another one has put: a snapshot comes a little early or late.
+	cadenceTTL = 30 * time.Second
+)
+
+func newTaker(workers, waiting int) (*taker, error) {
+	every, err := lru.New[categoryKey, cadence](cadencesKept)
+	if err != nil {
+		return nil, err
+	}
+	return &taker{workers: workers, line: make(chan streamKey, waiting), every: every, moved: make(map[streamKey]span)}, nil
+}
+
+// forget makes the taker ask again how often a category wants snapshots.
+func (t *taker) forget(tenant domain.TenantID, category string) {
+	t.every.Remove(categoryKey{tenant, category})
+}
+
+// add puts a stream into the line if it has passed a multiple, or if that is not known. A stream stands in the line
+// once; where the line is full, the stream waits for its next multiple or for the sweep.
+func (t *taker) add(tenant domain.TenantID, stream string, moved span) {
+	known, ok := t.every.Get(categoryKey{tenant, domain.Category(stream)})
+	if ok && time.Now().Before(known.until) && (known.every == 0 || !moved.passes(known.every)) {
+		return
+	}
+	key := streamKey{tenant, stream}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if waiting, ok := t.moved[key]; ok {
+		t.moved[key] = span{min(waiting.from, moved.from), max(waiting.to, moved.to)}
+		return
+	}
+	select {
+	case t.line <- key:
+		t.moved[key] = moved
+	default:
+	}
+}
+
+// take returns what has happened to a stream since it came into the line, and takes it out.
+func (t *taker) take(key streamKey) span {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	moved := t.moved[key]
+	delete(t.moved, key)
+	return moved
+}
+
+// Appended is to be called after each append. It does no more than to remember the streams that are due for a snapshot.
+func (s *States) Appended(tenant domain.TenantID, appended domain.Appended) {
+	if appended.Duplicate {
+		return
+	}
+	for _, stream := range appended.Streams {
+		s.taker.add(tenant, stream.Stream, span{stream.Version - int64(len(stream.Events)), stream.Version})
+	}
+}
+
+// Run takes the snapshots that are due and sweeps, until ctx ends and what was under way is done. It returns nil.
+func (s *States) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for range s.taker.workers {
+		running.Go(func() { s.take(ctx) })
+	}
+	running.Go(func() { s.sweepDaily(ctx) })
+	running.Wait()
+	return nil
+}
+
+// take takes the snapshots of streams in the line, one after the other.
+func (s *States) take(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case key := <-s.taker.line:
+			if err := s.takeDue(ctx, key, s.taker.take(key)); err != nil && ctx.Err() == nil {
+				s.complain(ctx, key, err)
+			}
+		}
+	}
+}
+
+// takeDue takes a stream's snapshot if what was appended passes a multiple of what its category wants now.
+func (s *States) takeDue(ctx context.Context, key streamKey, moved span) error {
+	category := domain.Category(key.stream)
+	f, definition, err := s.fold(ctx, key.tenant, category)
+	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeNotFound {
+		s.taker.every.Add(categoryKey{key.tenant, category}, cadence{until: time.Now().Add(cadenceTTL)})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	every := int64(cmp.Or(definition.SnapshotEvery, domain.DefaultSnapshotEvery))
+	s.taker.every.Add(categoryKey{key.tenant, category}, cadence{every: every, until: time.Now().Add(cadenceTTL)})
+	if !moved.passes(every) {
+		return nil
+	}
+	return s.refresh(ctx, key, f)
+}
+
+// refresh folds a stream up to its newest event and keeps a snapshot of it.
+func (s *States) refresh(ctx context.Context, key streamKey, f *fold) error {
+	state, err := s.load(ctx, key.tenant, key.stream, f, 0)
+	if err != nil {
+		return err
+	}
+	if state.Snapshot == state.Version {
+		return nil
+	}
+	snapshot := domain.Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data}
+	if err := s.store.PutSnapshot(ctx, key.tenant, snapshot); err != nil {
+		return fmt.Errorf("keep the snapshot: %w", err)
+	}
+	return nil
+}
+
+// complain logs that a snapshot was not taken. What clients bring about, they see when they load the state.
+func (s *States) complain(ctx context.Context, key streamKey, err error) {
+	level := slog.LevelWarn
+	if isTheClients(err) {
+		level = slog.LevelDebug
+	}
+	s.log.Log(ctx, level, "a snapshot was not taken", "tenant", key.tenant.String(), "stream", key.stream, "error", err)
+}
