@@ -648,12 +648,6 @@ type GetDocumentParams struct {
 	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
-// GetLatestSnapshotParams defines parameters for GetLatestSnapshot.
-type GetLatestSnapshotParams struct {
-	// Tag Only snapshots with this tag.
-	Tag *string `form:"tag,omitempty" json:"tag,omitempty"`
-}
-
 // ListStreamsParams defines parameters for ListStreams.
 type ListStreamsParams struct {
 	// Category Only streams of this category.
@@ -1133,8 +1127,10 @@ type ClientInterface interface {
 
 	// GetLatestSnapshot A stream's newest snapshot
 	//
+	// The newest, whoever made it; the tag says who.
+	//
 	// Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
-	GetLatestSnapshot(ctx context.Context, streamId StreamId, params *GetLatestSnapshotParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetLatestSnapshot(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListStreams List streams
 	//
@@ -1942,9 +1938,11 @@ func (c *Client) TakeSnapshot(ctx context.Context, streamId StreamId, body TakeS
 
 // GetLatestSnapshot A stream's newest snapshot
 //
+// The newest, whoever made it; the tag says who.
+//
 // Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
-func (c *Client) GetLatestSnapshot(ctx context.Context, streamId StreamId, params *GetLatestSnapshotParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetLatestSnapshotRequest(c.Server, streamId, params)
+func (c *Client) GetLatestSnapshot(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLatestSnapshotRequest(c.Server, streamId)
 	if err != nil {
 		return nil, err
 	}
@@ -3591,7 +3589,7 @@ func NewTakeSnapshotRequestWithBody(server string, streamId StreamId, contentTyp
 }
 
 // NewGetLatestSnapshotRequest constructs an http.Request for the GetLatestSnapshot method
-func NewGetLatestSnapshotRequest(server string, streamId StreamId, params *GetLatestSnapshotParams) (*http.Request, error) {
+func NewGetLatestSnapshotRequest(server string, streamId StreamId) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -3614,33 +3612,6 @@ func NewGetLatestSnapshotRequest(server string, streamId StreamId, params *GetLa
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Tag != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tag", *params.Tag, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -4872,10 +4843,12 @@ type ClientWithResponsesInterface interface {
 
 	// GetLatestSnapshotWithResponse A stream's newest snapshot
 	//
+	// The newest, whoever made it; the tag says who.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
-	GetLatestSnapshotWithResponse(ctx context.Context, streamId StreamId, params *GetLatestSnapshotParams, reqEditors ...RequestEditorFn) (*GetLatestSnapshotResponse, error)
+	GetLatestSnapshotWithResponse(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*GetLatestSnapshotResponse, error)
 
 	// ListStreamsWithResponse List streams
 	//
@@ -8116,11 +8089,13 @@ func (c *ClientWithResponses) TakeSnapshotWithResponse(ctx context.Context, stre
 
 // GetLatestSnapshotWithResponse A stream's newest snapshot
 //
+// The newest, whoever made it; the tag says who.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/snapshots/{streamId}/latest (the `GetLatestSnapshot` operationId).
-func (c *ClientWithResponses) GetLatestSnapshotWithResponse(ctx context.Context, streamId StreamId, params *GetLatestSnapshotParams, reqEditors ...RequestEditorFn) (*GetLatestSnapshotResponse, error) {
-	rsp, err := c.GetLatestSnapshot(ctx, streamId, params, reqEditors...)
+func (c *ClientWithResponses) GetLatestSnapshotWithResponse(ctx context.Context, streamId StreamId, reqEditors ...RequestEditorFn) (*GetLatestSnapshotResponse, error) {
+	rsp, err := c.GetLatestSnapshot(ctx, streamId, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

@@ -604,12 +604,6 @@ type GetDocumentParams struct {
 	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
-// GetLatestSnapshotParams defines parameters for GetLatestSnapshot.
-type GetLatestSnapshotParams struct {
-	// Tag Only snapshots with this tag.
-	Tag *string `form:"tag,omitempty" json:"tag,omitempty"`
-}
-
 // ListStreamsParams defines parameters for ListStreams.
 type ListStreamsParams struct {
 	// Category Only streams of this category.
@@ -743,7 +737,7 @@ type ServerInterface interface {
 	TakeSnapshot(ctx echo.Context, streamId StreamId) error
 	// GetLatestSnapshot A stream's newest snapshot
 	// (GET /v1/snapshots/{streamId}/latest)
-	GetLatestSnapshot(ctx echo.Context, streamId StreamId, params GetLatestSnapshotParams) error
+	GetLatestSnapshot(ctx echo.Context, streamId StreamId) error
 	// ListStreams List streams
 	// (GET /v1/streams)
 	ListStreams(ctx echo.Context, params ListStreamsParams) error
@@ -1166,17 +1160,8 @@ func (w *ServerInterfaceWrapper) GetLatestSnapshot(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter streamId: %s", err))
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetLatestSnapshotParams
-	// ------------- Optional query parameter "tag" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "tag", ctx.QueryParams(), &params.Tag, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tag: %s", err))
-	}
-
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetLatestSnapshot(ctx, streamId, params)
+	err = w.Handler.GetLatestSnapshot(ctx, streamId)
 	return err
 }
 
@@ -2790,7 +2775,6 @@ func (response TakeSnapshotdefaultApplicationProblemPlusJSONResponse) VisitTakeS
 
 type GetLatestSnapshotRequestObject struct {
 	StreamId StreamId `json:"streamId"`
-	Params   GetLatestSnapshotParams
 }
 
 type GetLatestSnapshotResponseObject interface {
@@ -4262,11 +4246,10 @@ func (sh *strictHandler) TakeSnapshot(ctx echo.Context, streamId StreamId) error
 }
 
 // GetLatestSnapshot operation middleware
-func (sh *strictHandler) GetLatestSnapshot(ctx echo.Context, streamId StreamId, params GetLatestSnapshotParams) error {
+func (sh *strictHandler) GetLatestSnapshot(ctx echo.Context, streamId StreamId) error {
 	var request GetLatestSnapshotRequestObject
 
 	request.StreamId = streamId
-	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.GetLatestSnapshot(ctx.Request().Context(), request.(GetLatestSnapshotRequestObject))

@@ -1,0 +1,107 @@
+package api
+
+import (
+	"context"
+
+	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Aggregates are the tenants' aggregate definitions, the states that they give, and snapshots. *aggregate.States is
+// meant.
+type Aggregates interface {
+	// Put defines a category's aggregate: domain.CodeInvalidDefinition where it cannot work.
+	Put(ctx context.Context, tenant domain.TenantID, aggregate domain.Aggregate) error
+	Definition(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error)
+	Definitions(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error)
+	Delete(ctx context.Context, tenant domain.TenantID, category string) error
+
+	Load(ctx context.Context, tenant domain.TenantID, stream string, at aggregate.At) (aggregate.State, error)
+	TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error)
+	// PutSnapshot keeps a state that a client folded in its own language.
+	PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error)
+	LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error)
+}
+
+func (s generated) ListAggregates(ctx context.Context, _ openapi.ListAggregatesRequestObject) (openapi.ListAggregatesResponseObject, error) {
+	definitions, err := s.config.Aggregates.Definitions(ctx, callerOf(ctx).tenant)
+	if err != nil {
+		return nil, err
+	}
+	answer := openapi.ListAggregates200JSONResponse{Aggregates: []openapi.Aggregate{}}
+	for _, definition := range definitions {
+		answer.Aggregates = append(answer.Aggregates, aggregateAnswer(definition))
+	}
+	return answer, nil
+}
+
+func (s generated) PutAggregate(ctx context.Context, request openapi.PutAggregateRequestObject) (openapi.PutAggregateResponseObject, error) {
+	tenant := callerOf(ctx).tenant
+	body := request.Body
+	if body.Category != nil && *body.Category != request.Category {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "category", "it is %s, but the path says %s; leave it out", clip(*body.Category, 60), request.Category)
+	}
+	definition := domain.Aggregate{
+		Category: request.Category, Initial: body.Initial, On: body.On, SnapshotEvery: body.SnapshotEvery,
+	}
+	if err := s.config.Aggregates.Put(ctx, tenant, definition); err != nil {
+		return nil, err
+	}
+	definition, err := s.config.Aggregates.Definition(ctx, tenant, request.Category)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.PutAggregate200JSONResponse(aggregateAnswer(definition)), nil
+}
+
+func (s generated) GetAggregate(ctx context.Context, request openapi.GetAggregateRequestObject) (openapi.GetAggregateResponseObject, error) {
+	definition, err := s.config.Aggregates.Definition(ctx, callerOf(ctx).tenant, request.Category)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.GetAggregate200JSONResponse(aggregateAnswer(definition)), nil
+}
+
+func (s generated) DeleteAggregate(ctx context.Context, request openapi.DeleteAggregateRequestObject) (openapi.DeleteAggregateResponseObject, error) {
+	if err := s.config.Aggregates.Delete(ctx, callerOf(ctx).tenant, request.Category); err != nil {
+		return nil, err
+	}
+	return openapi.DeleteAggregate204Response{}, nil
+}
+
+func (s generated) GetState(ctx context.Context, request openapi.GetStateRequestObject) (openapi.GetStateResponseObject, error) {
+	tenant := callerOf(ctx).tenant
+	if err := domain.CheckStream("path streamId", request.StreamId); err != nil {
+		return nil, err
+	}
+	if request.Params.Version != nil && request.Params.At != nil {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "query at", "give version or at, not both")
+	}
+	state, err := s.config.Aggregates.Load(ctx, tenant, request.StreamId, aggregate.At{
+		Version: value(request.Params.Version), Time: value(request.Params.At),
+	})
+	if err != nil {
+		return nil, err
+	}
+	tag := etag(state.Version)
+	return openapi.GetState200JSONResponse{
+		Body: openapi.State{
+			Stream: request.StreamId, Version: state.Version, State: state.Data,
+			SnapshotVersion: state.Snapshot, EventsRead: state.EventsRead,
+		},
+		Headers: openapi.GetState200ResponseHeaders{ETag: &tag},
+	}, nil
+}
+
+func aggregateAnswer(definition domain.Aggregate) openapi.Aggregate {
+	every := definition.SnapshotEvery
+	if every == 0 {
+		every = domain.DefaultSnapshotEvery
+	}
+	initial := definition.Initial
+	if initial == nil {
+		initial = []byte("{}")
+	}
+	return openapi.Aggregate{Category: &definition.Category, Initial: initial, On: definition.On, SnapshotEvery: every}
+}

@@ -1,0 +1,254 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Log is the tenants' logs.
+type Log interface {
+	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
+	ReadLog(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) ([]domain.Event, error)
+	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error)
+	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
+}
+
+// appendToStream is written by hand: the events' data goes from the body to the log as the bytes that came, and what is
+// generic costs too much for what is called most.
+func (s *Server) appendToStream(c echo.Context, caller caller) error {
+	request := c.Request()
+	stream, err := pathParam(c, "streamId")
+	if err != nil {
+		return err
+	}
+	if err := domain.CheckStream("path streamId", stream); err != nil {
+		return err
+	}
+	expected, conditional, err := expectation(request.Header)
+	if err != nil {
+		return err
+	}
+	key, err := appendPreamble(c)
+	if err != nil {
+		return err
+	}
+	body, err := s.decoders.readBody(request)
+	if err != nil {
+		return err
+	}
+	events, err := decodeEvents(body)
+	if err != nil {
+		return err
+	}
+	batch := domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: expected, Events: events}}}
+	if err := identify(key, batch); err != nil {
+		return err
+	}
+	appended, err := s.config.Log.Append(request.Context(), caller.tenant, batch)
+	if err != nil {
+		return asked(conditional, err)
+	}
+	c.Response().Header().Set("ETag", etag(appended.Streams[0].Version))
+	return writeAppended(c, appended, func(b []byte) []byte {
+		b = appendAppendedStream(b, appended.Streams[0])
+		b = b[:len(b)-1] // reopens the object
+		b = append(b, `,"position":`...)
+		return append(strconv.AppendInt(b, appended.Position, 10), '}')
+	})
+}
+
+// append appends to several streams.
+func (s *Server) append(c echo.Context, caller caller) error {
+	key, err := appendPreamble(c)
+	if err != nil {
+		return err
+	}
+	body, err := s.decoders.readBody(c.Request())
+	if err != nil {
+		return err
+	}
+	request, err := decodeAppend(body)
+	if err != nil {
+		return err
+	}
+	if err := identify(key, request); err != nil {
+		return err
+	}
+	appended, err := s.config.Log.Append(c.Request().Context(), caller.tenant, request)
+	if err != nil {
+		return err
+	}
+	return writeAppended(c, appended, func(b []byte) []byte {
+		b = append(b, `{"position":`...)
+		b = strconv.AppendInt(b, appended.Position, 10)
+		b = append(b, `,"streams":[`...)
+		for i, stream := range appended.Streams {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendAppendedStream(b, stream)
+		}
+		return append(b, "]}"...)
+	})
+}
+
+// appendPreamble checks what both operations have in common, and returns the idempotency key.
+func appendPreamble(c echo.Context) (key string, err error) {
+	request := c.Request()
+	if request.URL.RawQuery != "" {
+		return "", domain.Errorf(domain.CodeInvalidRequest, "query", "there are no parameters here")
+	}
+	if err := wantContentType(request, "application/json"); err != nil {
+		return "", err
+	}
+	keys := request.Header["Idempotency-Key"]
+	if len(keys) == 0 {
+		return "", nil
+	}
+	if len(keys) > 1 || keys[0] == "" || len(keys[0]) > 200 || !printable(keys[0]) {
+		return "", domain.Errorf(domain.CodeInvalidRequest, "Idempotency-Key", "it must be 1 to 200 printable ASCII characters without space, once")
+	}
+	return keys[0], nil
+}
+
+func printable(text string) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// expectation reads the one header that says which version the stream must have. conditional says that it was one of
+// HTTP's own, whose failure is a 412.
+func expectation(header http.Header) (expected domain.Expected, conditional bool, err error) {
+	expected = domain.Any
+	given := 0
+	for _, name := range [...]string{"Expected-Version", "If-Match", "If-None-Match"} {
+		values := header[name]
+		if len(values) == 0 {
+			continue
+		}
+		if given += len(values); given > 1 {
+			return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, "give one of Expected-Version, If-Match and If-None-Match, once")
+		}
+		value := values[0]
+		switch name {
+		case "Expected-Version":
+			if expected, err = parseExpected(name, value); err != nil {
+				return 0, false, err
+			}
+		case "If-Match":
+			conditional = true
+			expected = domain.Exists
+			if value != "*" {
+				version, ok := strings.CutPrefix(value, `"`)
+				version, closed := strings.CutSuffix(version, `"`)
+				number, numberErr := strconv.ParseUint(version, 10, 63)
+				if !ok || !closed || numberErr != nil || len(version) > 18 {
+					return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, `%q is neither * nor a version in quotes such as "4"`, clip(value, 40))
+				}
+				expected = domain.Expected(number)
+			}
+		case "If-None-Match":
+			conditional = true
+			expected = domain.None
+			if value != "*" {
+				return 0, false, domain.Errorf(domain.CodeInvalidRequest, name, "%q is not taken here; * is: the stream must not exist", clip(value, 40))
+			}
+		}
+	}
+	return expected, conditional, nil
+}
+
+// asked answers in the words of the question: who asked with If-Match gets a 412.
+func asked(conditional bool, err error) error {
+	if e, ok := errors.AsType[*domain.Error](err); ok && conditional && e.Code == domain.CodeVersionConflict {
+		failed := *e
+		failed.Code = domain.CodePreconditionFailed
+		return &failed
+	}
+	return err
+}
+
+// identify gives events without id the one that follows from the idempotency key and their place in the request, and
+// refuses a request that names an event twice.
+func identify(key string, request domain.Append) error {
+	several := len(request.Streams) > 1
+	var seen map[domain.EventID]string
+	for i := range request.Streams {
+		stream := &request.Streams[i]
+		for j := range stream.Events {
+			event := &stream.Events[j]
+			if event.ID.IsZero() && key != "" {
+				event.ID = domain.DeriveEventID("idempotency", key, stream.Stream, strconv.Itoa(j))
+			}
+			if event.ID.IsZero() || !several && len(stream.Events) == 1 {
+				continue
+			}
+			if seen == nil {
+				seen = make(map[domain.EventID]string)
+			}
+			where := "events[" + strconv.Itoa(j) + "].id"
+			if several {
+				where = "streams[" + strconv.Itoa(i) + "]." + where
+			}
+			if first, ok := seen[event.ID]; ok {
+				return domain.Errorf(domain.CodeDuplicateID, where, "%s is the id at %s, too", event.ID, first)
+			}
+			seen[event.ID] = where
+		}
+	}
+	return nil
+}
+
+func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
+
+// writeAppended answers an append. The body is made by hand: encoding it by reflection costs more than all the rest of
+// the handler.
+func writeAppended(c echo.Context, appended domain.Appended, body func([]byte) []byte) error {
+	size := 64
+	for _, stream := range appended.Streams {
+		size += 64 + len(stream.Stream) + 96*len(stream.Events)
+	}
+	b := append(body(make([]byte, 0, size)), '\n')
+	response := c.Response()
+	response.Header()["Content-Type"] = []string{"application/json"}
+	response.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
+	status := http.StatusCreated
+	if appended.Duplicate {
+		status = http.StatusOK
+	}
+	response.WriteHeader(status)
+	_, err := response.Write(b)
+	return err
+}
+
+func appendAppendedStream(b []byte, stream domain.AppendedStream) []byte {
+	b = append(b, `{"stream":"`...)
+	b = append(b, stream.Stream...) // its alphabet needs no escapes
+	b = append(b, `","version":`...)
+	b = strconv.AppendInt(b, stream.Version, 10)
+	b = append(b, `,"events":[`...)
+	for i, event := range stream.Events {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"id":"`...)
+		b = append(b, event.ID.String()...)
+		b = append(b, `","version":`...)
+		b = strconv.AppendInt(b, event.Version, 10)
+		b = append(b, `,"position":`...)
+		b = strconv.AppendInt(b, event.Position, 10)
+		b = append(b, '}')
+	}
+	return append(b, "]}"...)
+}

@@ -1,0 +1,324 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// contract is openapi.yaml, made ready for holding requests to it.
+type contract struct {
+	spec       *openapi3.T
+	operations map[string]*operation // by "GET /v1/streams/:streamId", as Echo names routes
+}
+
+// operation is one operation of the contract.
+type operation struct {
+	id     string
+	path   string         // with {names}
+	scopes []domain.Scope // the key needs one of them; none: anybody may
+	query  map[string]bool
+	route  *routers.Route
+	body   bool // it takes a body, which is JSON
+	needs  bool // the body must be there
+}
+
+// loadContract reads the contract. An error means that openapi.yaml itself is wrong.
+func loadContract() (*contract, error) {
+	spec, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
+	if err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	c := &contract{spec: spec, operations: map[string]*operation{}}
+	for path, item := range spec.Paths.Map() {
+		for method, op := range item.Operations() {
+			o := &operation{
+				id: op.OperationID, path: path, query: map[string]bool{},
+				route: &routers.Route{Spec: spec, Path: path, PathItem: item, Method: method, Operation: op},
+			}
+			scopes, ok := op.Extensions["x-scopes"].([]any)
+			if !ok {
+				return nil, fmt.Errorf("openapi.yaml: %s %s has no x-scopes", method, path)
+			}
+			for _, scope := range scopes {
+				o.scopes = append(o.scopes, domain.Scope(fmt.Sprint(scope)))
+			}
+			for _, parameters := range []openapi3.Parameters{item.Parameters, op.Parameters} {
+				for _, parameter := range parameters {
+					if parameter.Value.In == openapi3.ParameterInQuery {
+						o.query[parameter.Value.Name] = true
+					}
+				}
+			}
+			if op.RequestBody != nil {
+				o.body = op.RequestBody.Value.Content.Get("application/json") != nil
+				o.needs = op.RequestBody.Value.Required
+			}
+			c.operations[method+" "+echoPath(path)] = o
+		}
+	}
+	return c, nil
+}
+
+// echoPath turns /a/{b} into /a/:b.
+func echoPath(path string) string {
+	return strings.NewReplacer("{", ":", "}", "").Replace(path)
+}
+
+// checkQuery refuses parameters that the operation does not know: a misspelt filter must not become no filter.
+func (o *operation) checkQuery(query url.Values) error {
+	for name, values := range query {
+		if !o.query[name] {
+			return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "there is no such parameter here; %s", o.queryNames())
+		}
+		if len(values) > 1 {
+			return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "it is given %d times; give it once", len(values))
+		}
+	}
+	return nil
+}
+
+func (o *operation) queryNames() string {
+	if len(o.query) == 0 {
+		return "none is"
+	}
+	var names []string
+	for _, parameter := range append(append(openapi3.Parameters{}, o.route.PathItem.Parameters...), o.route.Operation.Parameters...) {
+		if parameter.Value.In == openapi3.ParameterInQuery {
+			names = append(names, parameter.Value.Name)
+		}
+	}
+	return "there are " + strings.Join(names, ", ")
+}
+
+// check holds a request to the contract: parameters, and the body where it is JSON. It reads the body and puts it back.
+func (o *operation) check(request *http.Request, pathParams map[string]string) error {
+	query, err := url.ParseQuery(request.URL.RawQuery)
+	if err != nil {
+		return domain.Errorf(domain.CodeInvalidRequest, "query", "it cannot be read: %s", err)
+	}
+	if err := o.checkQuery(query); err != nil {
+		return err
+	}
+	withBody, err := o.checkBody(request)
+	if err != nil {
+		return err
+	}
+	err = openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
+		Request: request, PathParams: pathParams, QueryParams: query, Route: o.route,
+		Options: &openapi3filter.Options{
+			AuthenticationFunc:  func(context.Context, *openapi3filter.AuthenticationInput) error { return nil },
+			SkipSettingDefaults: true,
+			ExcludeRequestBody:  !withBody,
+		},
+	})
+	return explain(err)
+}
+
+// checkBody reads a JSON body, checks what holds for every JSON body, and puts it back for who comes next.
+func (o *operation) checkBody(request *http.Request) (there bool, err error) {
+	if !o.body {
+		return false, nil
+	}
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return false, unreadable(err)
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		if o.needs {
+			return false, domain.Errorf(domain.CodeInvalidRequest, "body", "a body is needed: a JSON object")
+		}
+		request.Body, request.ContentLength = http.NoBody, 0
+		return false, nil
+	}
+	if err := wantContentType(request, "application/json"); err != nil {
+		return false, err
+	}
+	if request.Header.Get("Content-Encoding") != "" {
+		return false, domain.Errorf(codeUnsupportedMediaType, "Content-Encoding", "only append and import take compressed bodies")
+	}
+	if err := domain.CheckJSON(body); err != nil {
+		return false, domain.Errorf(domain.CodeInvalidJSON, "body", "%s", err)
+	}
+	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return true, nil
+}
+
+// wantContentType refuses a body of another type than those given.
+func wantContentType(request *http.Request, types ...string) error {
+	given := request.Header.Get("Content-Type")
+	if given == types[0] {
+		return nil
+	}
+	parsed, parameters, err := mime.ParseMediaType(given)
+	if err == nil {
+		for _, want := range types {
+			charset := strings.ToLower(parameters["charset"])
+			if parsed == want && (charset == "" || charset == "utf-8") {
+				return nil
+			}
+		}
+	}
+	return domain.Errorf(codeUnsupportedMediaType, "Content-Type", "%q is not taken here; it must be %s, in UTF-8", clip(given, 60), strings.Join(types, " or "))
+}
+
+// explain rewrites what the validator says into an error that names the place, what is there, and what must be.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var of *openapi3filter.RequestError
+	if !errors.As(err, &of) {
+		return fmt.Errorf("hold the request to the contract: %w", err)
+	}
+	where := "body"
+	if p := of.Parameter; p != nil {
+		where = p.Name
+		switch p.In {
+		case openapi3.ParameterInQuery:
+			where = "query " + p.Name
+		case openapi3.ParameterInPath:
+			where = "path " + p.Name
+		}
+	}
+	var schema *openapi3.SchemaError
+	if errors.As(err, &schema) {
+		if place := jsonPlace(schema.JSONPointer()); place != "" {
+			if where == "body" {
+				where = place
+			} else {
+				where += " " + place
+			}
+		}
+		return domain.Errorf(domain.CodeInvalidRequest, where, "%s", schemaMessage(schema))
+	}
+	var parse *openapi3filter.ParseError
+	switch {
+	case errors.As(err, &parse):
+		what := "it must be " + parameterKind(of.Parameter)
+		return domain.Errorf(domain.CodeInvalidRequest, where, "%q is not taken here: %s", clip(fmt.Sprint(parse.Value), 60), what)
+	case errors.Is(err, openapi3filter.ErrInvalidRequired):
+		return domain.Errorf(domain.CodeInvalidRequest, where, "it is needed")
+	case errors.Is(err, openapi3filter.ErrInvalidEmptyValue):
+		return domain.Errorf(domain.CodeInvalidRequest, where, "it must not be empty")
+	default:
+		return domain.Errorf(domain.CodeInvalidRequest, where, "%s", of.Reason)
+	}
+}
+
+func parameterKind(parameter *openapi3.Parameter) string {
+	if parameter == nil || parameter.Schema == nil {
+		return "as the contract says"
+	}
+	return kindOf(parameter.Schema.Value)
+}
+
+func kindOf(schema *openapi3.Schema) string {
+	switch {
+	case schema.Type.Is("integer"):
+		return "a whole number"
+	case schema.Type.Is("number"):
+		return "a number"
+	case schema.Type.Is("boolean"):
+		return "true or false"
+	case schema.Type.Is("array"):
+		return "an array"
+	case schema.Type.Is("object"):
+		return "an object"
+	case schema.Type.Is("string"):
+		return "a string"
+	default:
+		return "as the contract says"
+	}
+}
+
+// jsonPlace turns a JSON pointer's parts into streams[1].events[3].data.
+func jsonPlace(pointer []string) string {
+	var place strings.Builder
+	for _, part := range pointer {
+		if _, err := strconv.Atoi(part); err == nil {
+			place.WriteString("[" + part + "]")
+			continue
+		}
+		if place.Len() > 0 {
+			place.WriteByte('.')
+		}
+		place.WriteString(clip(part, 60))
+	}
+	return place.String()
+}
+
+var quotedName = regexp.MustCompile(`"([^"]*)"`)
+
+func schemaMessage(e *openapi3.SchemaError) string {
+	schema := e.Schema
+	switch e.SchemaField {
+	case "type", "nullable":
+		return "it must be " + kindOf(schema)
+	case "required":
+		if m := quotedName.FindStringSubmatch(e.Reason); m != nil {
+			return m[1] + " is needed"
+		}
+	case "properties":
+		if m := quotedName.FindStringSubmatch(e.Reason); m != nil {
+			return fmt.Sprintf("there is no field %q", clip(m[1], 60))
+		}
+	case "enum":
+		var allowed []string
+		for _, value := range schema.Enum {
+			allowed = append(allowed, fmt.Sprint(value))
+		}
+		return "it must be one of " + strings.Join(allowed, ", ")
+	case "minLength", "maxLength":
+		most := "any number"
+		if schema.MaxLength != nil {
+			most = strconv.FormatUint(*schema.MaxLength, 10)
+		}
+		return fmt.Sprintf("it needs %d to %s characters", schema.MinLength, most)
+	case "minimum", "maximum":
+		switch {
+		case schema.Min != nil && schema.Max != nil:
+			return fmt.Sprintf("it must be a number from %.0f to %.0f", *schema.Min, *schema.Max)
+		case schema.Min != nil:
+			return fmt.Sprintf("it must be a number from %.0f on", *schema.Min)
+		}
+	case "minItems", "maxItems":
+		most := "any number of"
+		if schema.MaxItems != nil {
+			most = strconv.FormatUint(*schema.MaxItems, 10)
+		}
+		return fmt.Sprintf("it needs %d to %s elements", schema.MinItems, most)
+	case "uniqueItems":
+		return "an element stands in it twice"
+	case "pattern":
+		if text, ok := e.Value.(string); ok {
+			return fmt.Sprintf("%q does not fit; it must match %s", clip(text, 60), schema.Pattern)
+		}
+	case "format":
+		return "it must be a " + schema.Format + ", such as 2026-03-01T09:30:00Z"
+	}
+	return e.Reason
+}
+
+// clip shortens text that a client sent before it goes into an error message.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}

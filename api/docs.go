@@ -1,0 +1,365 @@
+package api
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// The pages are rendered from the contract itself: no script, nothing from elsewhere, so they work offline and under the
+// strictest policy.
+//
+//go:embed docs
+var docsFiles embed.FS
+
+const docsPolicy = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+func (s *Server) docs(c echo.Context, _ caller) error {
+	page, err := s.docsPage()
+	if err != nil {
+		return err
+	}
+	return s.page(c, page)
+}
+
+func (s *Server) docsErrors(c echo.Context, _ caller) error { return s.page(c, s.errorPage) }
+
+func (s *Server) page(c echo.Context, page []byte) error {
+	c.Response().Header().Set("Content-Security-Policy", docsPolicy)
+	c.Response().Header().Set("Referrer-Policy", "no-referrer")
+	return c.HTMLBlob(http.StatusOK, page)
+}
+
+// docsAssets registers what the pages load.
+func (s *Server) docsAssets() error {
+	style, err := docsFiles.ReadFile("docs/style.css")
+	if err != nil {
+		return err
+	}
+	s.echo.GET("/docs/style.css", func(c echo.Context) error {
+		c.Response().Header().Set("Cache-Control", "max-age=3600")
+		return c.Blob(http.StatusOK, "text/css; charset=utf-8", style)
+	})
+	return nil
+}
+
+func renderErrorPage(problems []problem) ([]byte, error) {
+	type line struct {
+		Code          domain.Code
+		Status, Class int
+		Title, Advice string
+	}
+	var lines []line
+	for _, p := range problems {
+		lines = append(lines, line{Code: p.code, Status: p.status, Class: p.status / 100, Title: p.title, Advice: p.advice})
+	}
+	return render("errors.html", lines)
+}
+
+func render(name string, data any) ([]byte, error) {
+	parsed, err := template.New(name).Funcs(template.FuncMap{"prose": prose}).ParseFS(docsFiles, "docs/"+name)
+	if err != nil {
+		return nil, err
+	}
+	var page bytes.Buffer
+	if err := parsed.Execute(&page, data); err != nil {
+		return nil, err
+	}
+	return page.Bytes(), nil
+}
+
+var (
+	codeMark   = regexp.MustCompile("`([^`]+)`")
+	strongMark = regexp.MustCompile(`\*\*([^*]+)\*\*`)
+)
+
+// prose renders the little Markdown that the contract's descriptions have: paragraphs, code and strong.
+func prose(text string) template.HTML {
+	var html strings.Builder
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		if paragraph == "" {
+			continue
+		}
+		escaped := template.HTMLEscapeString(paragraph)
+		escaped = codeMark.ReplaceAllString(escaped, "<code>$1</code>")
+		escaped = strongMark.ReplaceAllString(escaped, "<strong>$1</strong>")
+		html.WriteString("<p>" + escaped + "</p>")
+	}
+	return template.HTML(html.String())
+}
+
+// What the page's template shows.
+type (
+	docsContent struct {
+		Title, Version, Description string
+		Tags                        []*docsTag
+		Schemas                     []docsSchema
+	}
+	docsTag struct {
+		Name, Description string
+		Operations        []docsOperation
+	}
+	docsOperation struct {
+		ID, Method, Path, Summary, Description, Curl string
+		Scopes                                       []domain.Scope
+		Parameters                                   []docsParameter
+		Responses                                    []docsResponse
+	}
+	docsParameter struct {
+		Name, In, Kind, Description string
+		Required                    bool
+	}
+	docsResponse struct {
+		Status, Class, Description string
+		Bodies                     []docsBody
+	}
+	docsBody struct{ Type, Schema, Example string }
+
+	docsSchema struct {
+		Name, Kind, Description string
+		Fields                  []docsField
+	}
+	docsField struct {
+		Name, Kind, Prefix, Schema, Description string
+		Required                                bool
+	}
+)
+
+// newDocsPage renders the page once, when it is first asked for.
+func newDocsPage(c *contract) func() ([]byte, error) {
+	return sync.OnceValues(func() ([]byte, error) {
+		content := docsContent{Title: c.spec.Info.Title, Version: c.spec.Info.Version, Description: c.spec.Info.Description}
+		byTag := map[string]*docsTag{}
+		for _, tag := range c.spec.Tags {
+			byTag[tag.Name] = &docsTag{Name: tag.Name, Description: tag.Description}
+			content.Tags = append(content.Tags, byTag[tag.Name])
+		}
+		operations := make([]*operation, 0, len(c.operations))
+		for _, o := range c.operations {
+			operations = append(operations, o)
+		}
+		order := []string{"POST", "PUT", "GET", "PATCH", "DELETE"}
+		sort.Slice(operations, func(i, j int) bool {
+			a, b := operations[i], operations[j]
+			if a.path != b.path {
+				return a.path < b.path
+			}
+			return slices.Index(order, a.route.Method) < slices.Index(order, b.route.Method)
+		})
+		for _, o := range operations {
+			shown, err := describe(o)
+			if err != nil {
+				return nil, fmt.Errorf("show operation %s: %w", o.id, err)
+			}
+			for _, name := range o.route.Operation.Tags {
+				tag := byTag[name]
+				if tag == nil {
+					return nil, fmt.Errorf("show operation %s: there is no tag %s", o.id, name)
+				}
+				tag.Operations = append(tag.Operations, shown)
+			}
+		}
+		names := make([]string, 0, len(c.spec.Components.Schemas))
+		for name := range c.spec.Components.Schemas {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			content.Schemas = append(content.Schemas, describeSchema(name, c.spec.Components.Schemas[name].Value))
+		}
+		return render("page.html", content)
+	})
+}
+
+func describe(o *operation) (docsOperation, error) {
+	op := o.route.Operation
+	shown := docsOperation{
+		ID: o.id, Method: o.route.Method, Path: o.path, Summary: op.Summary, Description: op.Description, Scopes: o.scopes,
+	}
+	path, query, headers := o.path, "", ""
+	for _, parameters := range []openapi3.Parameters{o.route.PathItem.Parameters, op.Parameters} {
+		for _, ref := range parameters {
+			p := ref.Value
+			shown.Parameters = append(shown.Parameters, docsParameter{
+				Name: p.Name, In: p.In, Required: p.Required, Description: p.Description, Kind: constraints(p.Schema.Value),
+			})
+			example := exampleText(p.Example)
+			switch {
+			case p.In == openapi3.ParameterInPath:
+				path = strings.ReplaceAll(path, "{"+p.Name+"}", example)
+			case p.In == openapi3.ParameterInQuery && p.Required:
+				query += "?" + p.Name + "=" + example
+			}
+		}
+	}
+	var curl strings.Builder
+	curl.WriteString("curl ")
+	if o.route.Method != http.MethodGet {
+		curl.WriteString("-X " + o.route.Method + " ")
+	}
+	curl.WriteString("'http://localhost:8080" + path + query + "'")
+	if len(o.scopes) > 0 {
+		headers += " \\\n  -H \"Authorization: Bearer $KEY\""
+	}
+	if op.RequestBody != nil {
+		for _, kind := range sortedKeys(op.RequestBody.Value.Content) {
+			media := op.RequestBody.Value.Content[kind]
+			body, err := mediaExample(media)
+			if err != nil {
+				return shown, err
+			}
+			headers += " \\\n  -H 'Content-Type: " + kind + "' \\\n  --data-binary '" + strings.ReplaceAll(strings.TrimSpace(body), "'", `'\''`) + "'"
+		}
+	}
+	curl.WriteString(headers)
+	shown.Curl = curl.String()
+	for _, status := range sortedKeys(op.Responses.Map()) {
+		response := op.Responses.Value(status).Value
+		line := docsResponse{Status: status, Class: status[:1]}
+		if status == "default" {
+			line.Status, line.Class = "error", "4"
+		}
+		if response.Description != nil {
+			line.Description = strings.TrimSpace(*response.Description)
+		}
+		for _, kind := range sortedKeys(response.Content) {
+			media := response.Content[kind]
+			example, err := mediaExample(media)
+			if err != nil {
+				return shown, err
+			}
+			body := docsBody{Type: kind, Schema: schemaName(media.Schema), Example: example}
+			if status == "default" {
+				body.Example = ""
+			}
+			line.Bodies = append(line.Bodies, body)
+		}
+		shown.Responses = append(shown.Responses, line)
+	}
+	return shown, nil
+}
+
+func describeSchema(name string, schema *openapi3.Schema) docsSchema {
+	shown := docsSchema{Name: name, Description: schema.Description, Kind: constraints(schema)}
+	if item := schema.Items; item != nil {
+		if of := schemaName(item); of != "" {
+			shown.Kind = "array of " + of
+		}
+	}
+	for _, field := range sortedKeys(schema.Properties) {
+		ref := schema.Properties[field]
+		line := docsField{
+			Name: field, Required: slices.Contains(schema.Required, field),
+			Kind: constraints(ref.Value), Schema: schemaName(ref), Description: ref.Value.Description,
+		}
+		if ref.Value.Items != nil && line.Schema == "" {
+			line.Prefix, line.Schema = "array of ", schemaName(ref.Value.Items)
+		}
+		if all := ref.Value.AllOf; len(all) == 1 {
+			line.Schema = schemaName(all[0])
+		}
+		if line.Schema != "" && ref.Ref != "" {
+			line.Description = ""
+		}
+		shown.Fields = append(shown.Fields, line)
+	}
+	sort.SliceStable(shown.Fields, func(i, j int) bool { return shown.Fields[i].Required && !shown.Fields[j].Required })
+	return shown
+}
+
+// constraints says in a line what a value must be.
+func constraints(schema *openapi3.Schema) string {
+	var parts []string
+	switch {
+	case len(schema.Enum) > 0:
+		var values []string
+		for _, value := range schema.Enum {
+			values = append(values, fmt.Sprint(value))
+		}
+		parts = append(parts, strings.Join(values, ", "))
+	case schema.Type == nil:
+		parts = append(parts, "any JSON")
+	default:
+		parts = append(parts, strings.Join(schema.Type.Slice(), " or "))
+	}
+	if schema.Format != "" && schema.Format != "int64" && schema.Format != "double" {
+		parts = append(parts, schema.Format)
+	}
+	switch {
+	case schema.Min != nil && schema.Max != nil:
+		parts = append(parts, fmt.Sprintf("%.0f to %.0f", *schema.Min, *schema.Max))
+	case schema.Min != nil:
+		parts = append(parts, fmt.Sprintf("from %.0f", *schema.Min))
+	}
+	if schema.MaxLength != nil {
+		parts = append(parts, fmt.Sprintf("%d to %d characters", schema.MinLength, *schema.MaxLength))
+	}
+	if schema.MaxItems != nil {
+		parts = append(parts, fmt.Sprintf("%d to %d elements", schema.MinItems, *schema.MaxItems))
+	}
+	if schema.Pattern != "" {
+		parts = append(parts, "matches "+schema.Pattern)
+	}
+	if schema.Default != nil {
+		parts = append(parts, fmt.Sprintf("default %v", schema.Default))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func schemaName(ref *openapi3.SchemaRef) string {
+	if ref == nil {
+		return ""
+	}
+	name, ok := strings.CutPrefix(ref.Ref, "#/components/schemas/")
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// mediaExample is a body's example as text.
+func mediaExample(media *openapi3.MediaType) (string, error) {
+	if text, ok := media.Example.(string); ok || media.Example == nil {
+		return text, nil
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(media.Example)
+	return strings.TrimSpace(b.String()), err
+}
+
+func exampleText(example any) string {
+	switch e := example.(type) {
+	case nil:
+		return "..."
+	case float64:
+		return strconv.FormatFloat(e, 'f', -1, 64)
+	default:
+		return fmt.Sprint(e)
+	}
+}
+
+func sortedKeys[T any](m map[string]T) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

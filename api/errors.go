@@ -1,0 +1,172 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// The codes that only HTTP has, beside domain's.
+const (
+	codeMethodNotAllowed     domain.Code = "method-not-allowed"
+	codeUnsupportedMediaType domain.Code = "unsupported-media-type"
+	codeInternal             domain.Code = "internal"
+)
+
+// problem is what the API says of a code.
+type problem struct {
+	code   domain.Code
+	status int
+	retry  int    // seconds after which to try again, as Retry-After; 0: trying again as it is does not help
+	title  string // the same for each error of the code
+	advice string // for /docs/errors
+}
+
+// problems returns the one table from codes to HTTP, in the order of /docs/errors.
+func problems() []problem {
+	return []problem{
+		{domain.CodeInvalidRequest, 400, 0, "The request is not as it must be", "where names the parameter, header or field; detail says what it must be. Mend the request."},
+		{domain.CodeInvalidJSON, 400, 0, "The body is not JSON that the log can keep", "Beside what is not JSON, U+0000, lone surrogates, numbers beyond PostgreSQL's NUMERIC and very deep nesting are refused. where and the byte in detail say where it is."},
+		{domain.CodeDuplicateID, 400, 0, "An event's id stands twice in the request", "Give each event of a request an id of its own."},
+		{domain.CodeUnauthenticated, 401, 0, "A key is needed", "Send Authorization: Bearer and a key that was not revoked."},
+		{domain.CodeForbidden, 403, 0, "The key may not do this", "Use a key with one of the scopes that detail names."},
+		{domain.CodeTenantSuspended, 403, 0, "The tenant is suspended", "The operator has suspended the tenant, or is deleting it."},
+		{domain.CodeNotFound, 404, 0, "There is no such thing", "Check the path: names are case-sensitive, and each tenant sees its own things only."},
+		{codeMethodNotAllowed, 405, 0, "The method is not for this path", "The Allow header names the methods that are."},
+		{domain.CodeVersionConflict, 409, 0, "The stream is not at the expected version", "Somebody else appended first, or the expectation was wrong: currentVersion says where the stream is. Read what is new, decide again, and append with the new version."},
+		{domain.CodeEventIDConflict, 409, 0, "An event's id is there already, with other content", "An id names one event for ever. Give the new event a new id."},
+		{domain.CodePartialDuplicate, 409, 0, "Some events of the request are there already, others are not", "Repeat a request as it was, or send the new events in one of their own."},
+		{domain.CodeAlreadyExists, 409, 0, "The name is taken", "Choose another name, or change the thing that has it."},
+		{domain.CodeRebuildRunning, 409, 0, "A rebuild is running", "One rebuild at a time for a projection: wait for it, or cancel it."},
+		{domain.CodeConflict, 409, 1, "Somebody else changed the same thing", "Read it again, and repeat the request if it is still wanted."},
+		{domain.CodeFaulted, 409, 0, "An event cannot be folded", "The definition does not fit an event that is there: detail names it. Change the definition."},
+		{domain.CodeGone, 410, 0, "The page is gone", "The documents were made anew since the first page. Begin again with the first page."},
+		{domain.CodePreconditionFailed, 412, 0, "If-Match or If-None-Match does not hold", "As version-conflict, for who asks with If-Match or If-None-Match."},
+		{domain.CodeTooLarge, 413, 0, "It is too large", "detail names the limit. Split the request, or keep large content elsewhere and append a reference to it."},
+		{codeUnsupportedMediaType, 415, 0, "The body's type or encoding is not taken here", "detail names what is taken."},
+		{domain.CodeInvalidDefinition, 422, 0, "The definition cannot work as written", "where names the expression; detail the line, the column and what is wrong there."},
+		{domain.CodeUnsupported, 422, 0, "This Manifold cannot do that", "The request is well-formed, but the feature or the driver is not there."},
+		{domain.CodeTooManyRequests, 429, 1, "The tenant has too much waiting", "Try again later, with growing pauses."},
+		{codeInternal, 500, 0, "Something is wrong inside the service", "The service's log has the cause under the requestId. An append can be repeated safely with the same event ids."},
+		{domain.CodeOverloaded, 503, 1, "The service has too much waiting", "Try again later, with growing pauses."},
+		{domain.CodeOutcomeUnknown, 503, 1, "It may have been appended", "Repeat the request with the same ids or Idempotency-Key: it is appended once."},
+		{domain.CodeUnavailable, 503, 1, "A database does not answer", "Try again later, with growing pauses."},
+		{domain.CodeNotCaughtUp, 503, 1, "The projection has not come so far yet", "Ask again, wait longer with timeout, or read without minPosition."},
+	}
+}
+
+// problemOf finds a code's line in the table.
+func (s *Server) problemOf(code domain.Code) problem {
+	if p, ok := s.problems[code]; ok {
+		return p
+	}
+	return s.problems[codeInternal]
+}
+
+// clientError makes a *domain.Error of what went wrong, and says whether it is a fault of the service, which clients are
+// told nothing about.
+func clientError(err error) (_ *domain.Error, fault bool) {
+	if e, ok := errors.AsType[*domain.Error](err); ok {
+		return e, false
+	}
+	if e, ok := errors.AsType[*domain.JSONError](err); ok {
+		return domain.Errorf(domain.CodeInvalidJSON, "", "%s", e.Error()), false
+	}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return domain.Errorf(domain.CodeTooLarge, "body", "the body has more than %d bytes", e.Limit), false
+	}
+	if e, ok := errors.AsType[*echo.HTTPError](err); ok {
+		switch e.Code {
+		case http.StatusNotFound:
+			return domain.Errorf(domain.CodeNotFound, "", "there is nothing at this path; /docs lists what there is"), false
+		case http.StatusMethodNotAllowed:
+			return domain.Errorf(codeMethodNotAllowed, "", "this path does not take the method; see the Allow header"), false
+		case http.StatusUnsupportedMediaType:
+			return domain.Errorf(codeUnsupportedMediaType, "Content-Type", "the body must be application/json"), false
+		case http.StatusBadRequest:
+			if inner, ok := errors.AsType[*json.UnmarshalTypeError](e.Internal); ok {
+				return domain.Errorf(domain.CodeInvalidRequest, inner.Field, "a %s is not wanted here", inner.Value), false
+			}
+			return domain.Errorf(domain.CodeInvalidRequest, "", "%v", e.Message), false
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return domain.Errorf(domain.CodeUnavailable, "", "it took too long; nothing is known of its outcome"), false
+	}
+	return domain.Errorf(codeInternal, "", "the service's log has the cause under this request's id"), true
+}
+
+// problemFor makes the body of an error's answer.
+func (s *Server) problemFor(e *domain.Error, request *http.Request, requestID string) openapi.Problem {
+	kind := s.problemOf(e.Code)
+	traceparent := request.Header.Get("Traceparent")
+	if len(traceparent) > 64 {
+		traceparent = ""
+	}
+	return openapi.Problem{
+		Type: "/docs/errors#" + string(kind.code), Title: kind.title, Status: kind.status, Code: string(kind.code),
+		Detail: e.Message, Where: e.Where, CurrentVersion: e.CurrentVersion, Stream: e.Stream,
+		RequestId: requestID, Traceparent: traceparent,
+	}
+}
+
+// fail answers a request with an error. Where the answer had begun, the connection is cut instead, so that nobody takes
+// the part for the whole.
+func (s *Server) fail(c echo.Context, err error) {
+	request, response := c.Request(), c.Response()
+	requestID := response.Header().Get(headerRequestID)
+	if request.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		// The client went away, or the service is going down: nobody to answer, or somebody who will not read it.
+		s.log.Debug("a request was given up", "requestId", requestID, "path", request.URL.Path)
+		if response.Committed {
+			panic(http.ErrAbortHandler)
+		}
+		err = domain.Errorf(domain.CodeUnavailable, "", "the request was given up before its end")
+	}
+	e, fault := clientError(err)
+	if fault {
+		s.log.Error("a request failed", "requestId", requestID, "method", request.Method, "route", c.Path(), "error", err)
+	}
+	if response.Committed {
+		if !fault {
+			s.log.Log(request.Context(), slog.LevelWarn, "an answer was cut off", "requestId", requestID, "route", c.Path(), "error", err)
+		}
+		panic(http.ErrAbortHandler)
+	}
+	s.writeProblem(response, request, requestID, e)
+}
+
+func (s *Server) writeProblem(w http.ResponseWriter, request *http.Request, requestID string, e *domain.Error) {
+	kind := s.problemOf(e.Code)
+	header := w.Header()
+	// What a handler had prepared for its success does not belong to the problem.
+	for _, name := range []string{"Etag", "Link", "Location", "Content-Encoding", "Content-Length"} {
+		header.Del(name)
+	}
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
+	if kind.status == http.StatusUnauthorized {
+		header.Set("WWW-Authenticate", `Bearer realm="manifold"`)
+	}
+	if kind.retry > 0 {
+		header.Set("Retry-After", strconv.Itoa(kind.retry))
+	}
+	body, err := json.Marshal(s.problemFor(e, request, requestID))
+	if err != nil {
+		s.log.Error("a problem cannot be written", "requestId", requestID, "error", err)
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(kind.status)
+	if request.Method != http.MethodHead {
+		_, _ = w.Write(append(body, '\n')) // an error here is a client that went away
+	}
+}

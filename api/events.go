@@ -1,0 +1,339 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const (
+	ndjson = "application/x-ndjson"
+
+	defaultPage = 100
+	maxPage     = 1000
+	// maxPageBytes ends a page early: a page is gathered in memory.
+	maxPageBytes = 8 << 20
+
+	// A stream is read in slices, so that a slow client holds neither memory nor a snapshot of the database.
+	sliceEvents = 2000
+	sliceBytes  = 1 << 20
+)
+
+// readStream, readAll and readCategory are written by hand, since the answer may be a stream.
+func (s *Server) readStream(c echo.Context, caller caller) error {
+	request, err := readingOf(c)
+	if err != nil {
+		return err
+	}
+	stream, err := pathParam(c, "streamId")
+	if err != nil {
+		return err
+	}
+	if err := domain.CheckStream("path streamId", stream); err != nil {
+		return err
+	}
+	newest, err := s.config.Log.ReadStream(c.Request().Context(), caller.tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
+	if err != nil {
+		return err
+	}
+	if len(newest) == 0 {
+		return domain.Errorf(domain.CodeNotFound, "path streamId", "there is no stream %s", stream)
+	}
+	last := newest[0].Version
+	c.Response().Header().Set("ETag", etag(last))
+	from := request.from
+	if from == 0 {
+		from = 1
+		if request.direction == domain.Backward {
+			from = last
+		}
+	}
+	next := func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
+		if from == 0 || request.direction == domain.Forward && from > last {
+			return nil, nil
+		}
+		query := domain.StreamQuery{From: from, Limit: limit, MaxBytes: maxBytes, Direction: request.direction}
+		if request.direction == domain.Forward {
+			query.To = last
+		}
+		events, err := s.config.Log.ReadStream(ctx, caller.tenant, stream, query)
+		from = 0
+		if len(events) > 0 {
+			from = step(events[len(events)-1].Version, request.direction)
+		}
+		return events, err
+	}
+	return s.answerEvents(c, request, next, func(e *domain.Event) int64 { return e.Version })
+}
+
+func (s *Server) readAll(c echo.Context, caller caller) error {
+	request, err := readingOf(c)
+	if err != nil {
+		return err
+	}
+	return s.readLog(c, caller, request)
+}
+
+func (s *Server) readCategory(c echo.Context, caller caller) error {
+	request, err := readingOf(c)
+	if err != nil {
+		return err
+	}
+	category, err := pathParam(c, "category")
+	if err != nil {
+		return err
+	}
+	request.categories = []string{category}
+	return s.readLog(c, caller, request)
+}
+
+func (s *Server) readLog(c echo.Context, caller caller, request reading) error {
+	next, err := s.logSlices(c.Request().Context(), caller.tenant, request)
+	if err != nil {
+		return err
+	}
+	return s.answerEvents(c, request, next, func(e *domain.Event) int64 { return e.Position })
+}
+
+// slicer gives the next events of a reading, at most limit of them and about maxBytes; none at its end.
+type slicer func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error)
+
+// logSlices reads a tenant's log. Forward, it ends at the position that is the head now: a reader that is slower than
+// the writers comes to an end, too.
+func (s *Server) logSlices(ctx context.Context, tenant domain.TenantID, request reading) (slicer, error) {
+	from, to := request.from, int64(0)
+	if request.direction == domain.Forward {
+		head, err := s.config.Log.Head(ctx, tenant)
+		if err != nil {
+			return nil, err
+		}
+		from, to = max(from, 1), head.Position
+	}
+	done := request.direction == domain.Forward && from > to
+	return func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
+		if done {
+			return nil, nil
+		}
+		events, err := s.config.Log.ReadLog(ctx, tenant, domain.LogQuery{
+			From: from, To: to, Limit: limit, MaxBytes: maxBytes, Direction: request.direction,
+			Categories: request.categories, Types: request.types,
+		})
+		if err != nil || len(events) == 0 {
+			done = true
+			return nil, err
+		}
+		from = step(events[len(events)-1].Position, request.direction)
+		done = from == 0 || request.direction == domain.Forward && from > to
+		return events, nil
+	}, nil
+}
+
+// step is the place behind place; 0 behind the first one backward.
+func step(place int64, direction domain.Direction) int64 {
+	if direction == domain.Backward {
+		return place - 1
+	}
+	return place + 1
+}
+
+// reading is what a request wants to read.
+type reading struct {
+	from       int64 // 0: from the beginning of the direction
+	count      int64
+	direction  domain.Direction
+	categories []string
+	types      []string
+	lines      bool // as NDJSON
+}
+
+// readingOf reads the parameters, which were held to the contract before.
+func readingOf(c echo.Context) (reading, error) {
+	query := c.QueryParams()
+	r := reading{lines: acceptsLines(c.Request())}
+	var err error
+	if r.from, err = integer(query, "from"); err != nil {
+		return r, err
+	}
+	if r.count, err = integer(query, "count"); err != nil {
+		return r, err
+	}
+	if query.Get("direction") == "backward" {
+		r.direction = domain.Backward
+	}
+	if text := query.Get("categories"); text != "" {
+		r.categories = strings.Split(text, ",")
+	}
+	if text := query.Get("types"); text != "" {
+		r.types = strings.Split(text, ",")
+	}
+	switch {
+	case r.lines && r.count == 0:
+		r.count = math.MaxInt64
+	case r.count == 0:
+		r.count = defaultPage
+	case !r.lines && r.count > maxPage:
+		return r, domain.Errorf(domain.CodeInvalidRequest, "query count", "a page has at most %d events; for more, ask for a stream with Accept: %s", maxPage, ndjson)
+	}
+	return r, nil
+}
+
+func integer(query url.Values, name string) (int64, error) {
+	text := query.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, domain.Errorf(domain.CodeInvalidRequest, "query "+name, "%q is not a whole number of at most 63 bits", clip(text, 40))
+	}
+	return number, nil
+}
+
+func acceptsLines(request *http.Request) bool {
+	for item := range strings.SplitSeq(request.Header.Get("Accept"), ",") {
+		name, _, _ := strings.Cut(item, ";")
+		if strings.EqualFold(strings.TrimSpace(name), ndjson) {
+			return true
+		}
+	}
+	return false
+}
+
+// answerEvents answers with a page or with lines. place is what the request's from counts in.
+func (s *Server) answerEvents(c echo.Context, request reading, next slicer, place func(*domain.Event) int64) error {
+	c.Response().Header().Set("Cache-Control", "no-store")
+	if request.lines {
+		return s.streamEvents(c, request.count, next, (*eventEncoder).event)
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), s.timeout)
+	defer cancel()
+	// One more than wanted says whether there is a next page.
+	var events []domain.Event
+	bytes := 0
+	for int64(len(events)) <= request.count && bytes <= maxPageBytes {
+		slice, err := next(ctx, int(request.count)+1-len(events), maxPageBytes)
+		if err != nil {
+			return err
+		}
+		if len(slice) == 0 {
+			break
+		}
+		for i := range slice {
+			bytes += len(slice[i].Data) + len(slice[i].Metadata)
+		}
+		events = append(events, slice...)
+	}
+	more := int64(len(events)) > request.count
+	if more {
+		events = events[:request.count]
+	} else if bytes > maxPageBytes {
+		more = true // or nearly: the next page may be empty
+	}
+	if more {
+		c.Response().Header().Set("Link", nextPage(c.Request().URL, "from", strconv.FormatInt(step(place(&events[len(events)-1]), request.direction), 10)))
+	}
+	var encoder eventEncoder
+	b := append(make([]byte, 0, bytes+256*len(events)+32), `{"events":[`...)
+	for i := range events {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = encoder.event(b, &events[i])
+	}
+	b = append(b, "]}\n"...)
+	s.observeRead(len(events))
+	return c.Blob(http.StatusOK, "application/json", b)
+}
+
+func (s *Server) observeRead(events int) {
+	if s.config.Observer.Read != nil {
+		s.config.Observer.Read(events)
+	}
+}
+
+// nextPage is the Link header to the same request with one parameter changed.
+func nextPage(u *url.URL, name, value string) string {
+	query := u.Query()
+	query.Set(name, value)
+	return "<" + u.EscapedPath() + "?" + query.Encode() + `>; rel="next"`
+}
+
+// streamEvents writes events as lines, at constant memory: while a slice is written, the next is read. A client that
+// goes away or stops reading ends the work.
+func (s *Server) streamEvents(c echo.Context, count int64, next slicer, encode func(*eventEncoder, []byte, *domain.Event) []byte) error {
+	ctx, cancel := context.WithCancel(c.Request().Context())
+	type read struct {
+		events []domain.Event
+		err    error
+	}
+	reads := make(chan read)
+	go func() {
+		defer close(reads)
+		for left := count; left > 0; {
+			var r read
+			r.err = guarded(func() (err error) {
+				r.events, err = next(ctx, int(min(left, sliceEvents)), sliceBytes)
+				return err
+			})
+			left -= int64(len(r.events))
+			if r.err == nil && len(r.events) == 0 {
+				return
+			}
+			select {
+			case reads <- r:
+			case <-ctx.Done():
+				return
+			}
+			if r.err != nil {
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		for range reads { // waits for the reader's end
+		}
+	}()
+
+	response := c.Response()
+	control := http.NewResponseController(response)
+	var encoder eventEncoder
+	var buffer []byte
+	total := 0
+	for r := range reads {
+		if r.err != nil {
+			return r.err
+		}
+		response.Header().Set("Content-Type", ndjson)
+		buffer = buffer[:0]
+		for i := range r.events {
+			buffer = append(encode(&encoder, buffer, &r.events[i]), '\n')
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(s.stallTimeout))
+		if _, err := response.Write(buffer); err != nil {
+			return fmt.Errorf("%w: %w", context.Canceled, err)
+		}
+		if err := control.Flush(); err != nil {
+			return fmt.Errorf("%w: %w", context.Canceled, err)
+		}
+		total += len(r.events)
+	}
+	if err := c.Request().Context().Err(); err != nil {
+		return err
+	}
+	s.observeRead(total)
+	if total == 0 {
+		response.Header().Set("Content-Type", ndjson)
+		response.WriteHeader(http.StatusOK)
+	}
+	return nil
+}

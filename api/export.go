@@ -1,0 +1,21 @@
+package api
+
+import (
+	"math"
+
+	"github.com/labstack/echo/v4"
+)
+
+// exportEvents streams the whole log in the form that import takes.
+func (s *Server) exportEvents(c echo.Context, caller caller) error {
+	from, err := integer(c.QueryParams(), "from")
+	if err != nil {
+		return err
+	}
+	next, err := s.logSlices(c.Request().Context(), caller.tenant, reading{from: from})
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return s.streamEvents(c, math.MaxInt64, next, (*eventEncoder).line)
+}

@@ -1,0 +1,53 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Check is one thing that the service depends on.
+type Check struct {
+	Name string
+	Err  error // nil where it is well; shown to whoever asks, so without secrets
+
+	// Optional says that the service can serve without it, if not everything: it is shown, and does not count.
+	Optional bool
+}
+
+func (s *Server) livez(c echo.Context, _ caller) error {
+	return c.String(http.StatusOK, "ok\n")
+}
+
+func (s *Server) readyz(c echo.Context, _ caller) error {
+	answer := openapi.Readiness{Ready: true}
+	for _, check := range s.config.Ready(c.Request().Context()) {
+		message := ""
+		if check.Err != nil {
+			answer.Ready = answer.Ready && check.Optional
+			message = check.Err.Error()
+		}
+		answer.Checks = append(answer.Checks, openapi.ReadinessCheck{Name: check.Name, Ok: check.Err == nil, Message: message})
+	}
+	status := http.StatusOK
+	if !answer.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return c.JSON(status, answer)
+}
+
+func (s *Server) metrics(c echo.Context, _ caller) error {
+	if s.config.Metrics == nil {
+		return domain.Errorf(domain.CodeNotFound, "", "this service gives no metrics")
+	}
+	s.config.Metrics.ServeHTTP(c.Response(), c.Request())
+	return nil
+}
+
+func (s *Server) serveContract(c echo.Context, _ caller) error {
+	return c.Blob(http.StatusOK, "application/yaml", openapi.YAML)
+}

@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Keys tells whose a key is. *auth.Keys is meant.
+type Keys interface {
+	Authenticate(ctx context.Context, token string) (auth.Credential, error)
+}
+
+func (s generated) ListTenantKeys(ctx context.Context, request openapi.ListTenantKeysRequestObject) (openapi.ListTenantKeysResponseObject, error) {
+	tenant, err := s.tenant(ctx, request.TenantId)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.keysOf(ctx, tenant.ID)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.ListTenantKeys200JSONResponse(list), nil
+}
+
+func (s generated) CreateTenantKey(ctx context.Context, request openapi.CreateTenantKeyRequestObject) (openapi.CreateTenantKeyResponseObject, error) {
+	tenant, err := s.tenant(ctx, request.TenantId)
+	if err != nil {
+		return nil, err
+	}
+	if tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted {
+		return nil, domain.Errorf(domain.CodeConflict, "path tenantId", "the tenant is %s; it gets no keys any more", tenant.State)
+	}
+	created, err := s.newKey(ctx, tenant.ID, *request.Body)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.CreateTenantKey201JSONResponse(created), nil
+}
+
+func (s generated) RevokeTenantKey(ctx context.Context, request openapi.RevokeTenantKeyRequestObject) (openapi.RevokeTenantKeyResponseObject, error) {
+	tenant, err := s.tenant(ctx, request.TenantId)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.revoke(ctx, tenant.ID, request.KeyId); err != nil {
+		return nil, err
+	}
+	return openapi.RevokeTenantKey204Response{}, nil
+}
+
+func (s generated) ListKeys(ctx context.Context, _ openapi.ListKeysRequestObject) (openapi.ListKeysResponseObject, error) {
+	list, err := s.keysOf(ctx, callerOf(ctx).tenant)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.ListKeys200JSONResponse(list), nil
+}
+
+func (s generated) CreateKey(ctx context.Context, request openapi.CreateKeyRequestObject) (openapi.CreateKeyResponseObject, error) {
+	created, err := s.newKey(ctx, callerOf(ctx).tenant, *request.Body)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.CreateKey201JSONResponse(created), nil
+}
+
+func (s generated) RevokeKey(ctx context.Context, request openapi.RevokeKeyRequestObject) (openapi.RevokeKeyResponseObject, error) {
+	if err := s.revoke(ctx, callerOf(ctx).tenant, request.KeyId); err != nil {
+		return nil, err
+	}
+	return openapi.RevokeKey204Response{}, nil
+}
+
+func (s generated) keysOf(ctx context.Context, tenant domain.TenantID) (openapi.KeyList, error) {
+	keys, err := s.config.Tenants.Keys(ctx, tenant)
+	list := openapi.KeyList{Keys: []openapi.Key{}}
+	for _, key := range keys {
+		list.Keys = append(list.Keys, openapi.Key{
+			Id: key.ID.String(), Name: key.Name, Scopes: scopeTexts(key.Scopes),
+			CreatedAt: key.CreatedAt.UTC(), RevokedAt: moment(key.RevokedAt),
+		})
+	}
+	return list, err
+}
+
+func (s generated) newKey(ctx context.Context, tenant domain.TenantID, body openapi.NewKey) (openapi.CreatedKey, error) {
+	name, err := label("name", body.Name)
+	if err != nil {
+		return openapi.CreatedKey{}, err
+	}
+	scopes, err := auth.ParseScopes("scopes", body.Scopes)
+	if err != nil {
+		return openapi.CreatedKey{}, err
+	}
+	key, token := auth.NewKey(tenant, name, scopes)
+	key.CreatedAt = time.Now().Truncate(time.Microsecond) // as the database keeps it
+	if err := s.config.Tenants.CreateKey(ctx, key); err != nil {
+		return openapi.CreatedKey{}, err
+	}
+	return openapi.CreatedKey{
+		Id: key.ID.String(), Name: key.Name, Scopes: scopeTexts(key.Scopes), CreatedAt: key.CreatedAt.UTC(), Key: token,
+	}, nil
+}
+
+func (s generated) revoke(ctx context.Context, tenant domain.TenantID, text string) error {
+	id, err := domain.ParseKeyID(text)
+	if err != nil {
+		return domain.Errorf(domain.CodeInvalidRequest, "path keyId", "%s", err)
+	}
+	return s.config.Tenants.RevokeKey(ctx, tenant, id)
+}
+
+func scopeTexts(scopes []domain.Scope) []string {
+	texts := make([]string, len(scopes))
+	for i, scope := range scopes {
+		texts[i] = string(scope)
+	}
+	return texts
+}

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// Projections are the projections that a tenant sees: its own, and the shared ones. domain.Everyone stands for the
+// operator, who sees the shared ones. *projection.Catalog is meant.
+type Projections interface {
+	Create(ctx context.Context, owner domain.TenantID, definition domain.Definition) (domain.Projection, error)
+	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error)
+	List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error)
+	Delete(ctx context.Context, owner domain.TenantID, name string) error
+	Reset(ctx context.Context, owner domain.TenantID, name string) (domain.Projection, error)
+	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
+	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
+	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)
+}
+
+func (s generated) ListProjections(ctx context.Context, _ openapi.ListProjectionsRequestObject) (openapi.ListProjectionsResponseObject, error) {
+	projections, err := s.config.Projections.List(ctx, callerOf(ctx).tenant)
+	if err != nil {
+		return nil, err
+	}
+	answer := openapi.ListProjections200JSONResponse{Projections: []openapi.Projection{}}
+	for _, p := range projections {
+		one, err := projectionAnswer(p)
+		if err != nil {
+			return nil, err
+		}
+		answer.Projections = append(answer.Projections, one)
+	}
+	return answer, nil
+}
+
+func (s generated) CreateProjection(ctx context.Context, request openapi.CreateProjectionRequestObject) (openapi.CreateProjectionResponseObject, error) {
+	definition, err := definitionOf(*request.Body)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.config.Projections.Create(ctx, callerOf(ctx).tenant, definition)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := projectionAnswer(p)
+	if err != nil {
+		return nil, err
+	}
+	location := "/v1/projections/" + p.Name
+	return openapi.CreateProjection201JSONResponse{
+		Body: answer, Headers: openapi.CreateProjection201ResponseHeaders{Location: &location},
+	}, nil
+}
+
+func (s generated) GetProjection(ctx context.Context, request openapi.GetProjectionRequestObject) (openapi.GetProjectionResponseObject, error) {
+	p, err := s.config.Projections.Get(ctx, callerOf(ctx).tenant, request.Name)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := projectionAnswer(p)
+	if err != nil {
+		return nil, err
+	}
+	tag := etag(p.Revision)
+	return openapi.GetProjection200JSONResponse{Body: answer, Headers: openapi.GetProjection200ResponseHeaders{ETag: &tag}}, nil
+}
+
+func (s generated) PutProjection(ctx context.Context, request openapi.PutProjectionRequestObject) (openapi.PutProjectionResponseObject, error) {
+	owner := callerOf(ctx).tenant
+	if request.Body.Name != request.Name {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "name", "it is %s, but the path says %s", request.Body.Name, request.Name)
+	}
+	definition, err := definitionOf(*request.Body)
+	if err != nil {
+		return nil, err
+	}
+	id := domain.ProjectionID{Owner: owner, Name: request.Name}
+	rebuild, created, err := s.config.Rebuilds.Deploy(ctx, id, definition)
+	if err != nil {
+		return nil, err
+	}
+	if rebuild != nil {
+		location := rebuildPath(*rebuild)
+		return openapi.PutProjection202JSONResponse{
+			Body: rebuildAnswer(*rebuild), Headers: openapi.PutProjection202ResponseHeaders{Location: &location},
+		}, nil
+	}
+	p, err := s.config.Projections.Get(ctx, owner, request.Name)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := projectionAnswer(p)
+	if err != nil {
+		return nil, err
+	}
+	if created {
+		return openapi.PutProjection201JSONResponse(answer), nil
+	}
+	return openapi.PutProjection200JSONResponse(answer), nil
+}
+
+func (s generated) DeleteProjection(ctx context.Context, request openapi.DeleteProjectionRequestObject) (openapi.DeleteProjectionResponseObject, error) {
+	if err := s.config.Projections.Delete(ctx, callerOf(ctx).tenant, request.Name); err != nil {
+		return nil, err
+	}
+	return openapi.DeleteProjection204Response{}, nil
+}
+
+func (s generated) ResetProjection(ctx context.Context, request openapi.ResetProjectionRequestObject) (openapi.ResetProjectionResponseObject, error) {
+	p, err := s.config.Projections.Reset(ctx, callerOf(ctx).tenant, request.Name)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := projectionAnswer(p)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.ResetProjection200JSONResponse(answer), nil
+}
+
+func (s generated) GetProjectionState(ctx context.Context, request openapi.GetProjectionStateRequestObject) (openapi.GetProjectionStateResponseObject, error) {
+	status, err := s.config.Projections.Status(ctx, callerOf(ctx).tenant, request.Name)
+	if err != nil {
+		return nil, err
+	}
+	answer := openapi.GetProjectionState200JSONResponse{
+		Name: request.Name, State: string(status.State), Build: status.Projection.Build, Checkpoint: status.Checkpoint,
+		Head: status.Head, LagEvents: status.LagEvents, LagSeconds: status.Lag.Seconds(), Error: status.Error,
+	}
+	if fault := status.Fault; fault != nil {
+		answer.Fault = &openapi.Fault{
+			Position: fault.Position, EventId: fault.EventID.String(), Message: fault.Message, At: fault.At.UTC(),
+		}
+	}
+	return answer, nil
+}
+
+// definitionOf and definitionAnswer translate by way of JSON, which both sides have in common: a field that one of them
+// lacked would fail a test.
+func definitionOf(body openapi.Definition) (definition domain.Definition, err error) {
+	text, err := json.Marshal(body)
+	if err == nil {
+		err = json.Unmarshal(text, &definition)
+	}
+	if err != nil {
+		return definition, fmt.Errorf("translate definition %q: %w", body.Name, err)
+	}
+	return definition, nil
+}
+
+func definitionAnswer(definition domain.Definition) (body openapi.Definition, err error) {
+	text, err := json.Marshal(definition)
+	if err == nil {
+		err = json.Unmarshal(text, &body)
+	}
+	if err != nil {
+		return body, fmt.Errorf("translate definition %q: %w", definition.Name, err)
+	}
+	return body, nil
+}
+
+func projectionAnswer(p domain.Projection) (openapi.Projection, error) {
+	definition, err := definitionAnswer(p.Definition)
+	return openapi.Projection{
+		Name: p.Name, Shared: p.Shared(), Definition: definition, Build: p.Build, Revision: p.Revision,
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(),
+	}, err
+}

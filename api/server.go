@@ -1,0 +1,150 @@
+// Package api is Manifold over HTTP: what openapi.yaml promises, and nothing beside it.
+//
+// There is a file for each tag of the contract. What it generates (package openapi) decodes and answers most
+// operations; requests are held to it before (contract.go). Append, import, export and the reading of events are written
+// by hand: they must not decode or gather what goes through them.
+//
+// The tenant comes from the request's key alone. Each handler gets it with the caller and hands it on as the argument
+// right after ctx.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Config is what a Server needs. Everything but what is marked optional must be there.
+type Config struct {
+	Log         Log
+	Streams     Streams
+	Keys        Keys
+	Tenants     Tenants
+	Aggregates  Aggregates
+	Projections Projections
+	Rebuilds    Rebuilds
+
+	// Ready says what the service depends on, for /readyz.
+	Ready func(ctx context.Context) []Check
+	// Metrics answers /metrics; optional.
+	Metrics http.Handler
+	// Observer is told of what happens; its functions are optional.
+	Observer Observer
+	// Logger gets faults, and at debug level each request.
+	Logger *slog.Logger
+	// Timeout is how long a request may take that is no stream; 0: 30 s.
+	Timeout time.Duration
+	// StallTimeout is how long a client may leave a stream without reading or sending anything; 0: 30 s.
+	StallTimeout time.Duration
+}
+
+// Observer has functions that are called as things happen, from many goroutines, and must not block. Each is optional.
+type Observer struct {
+	// Request is told of each answered request: the route as /v1/streams/:streamId, never a path that a client made up.
+	Request func(method, route string, status int, duration time.Duration)
+	// Read is told how many events went out with one answer.
+	Read func(events int)
+	// Imported is told how many events an import has appended.
+	Imported func(events int)
+}
+
+// Server answers requests. It keeps nothing between them but buffers.
+type Server struct {
+	log          *slog.Logger
+	config       Config
+	echo         *echo.Echo
+	contract     *contract
+	problems     map[domain.Code]problem
+	decoders     decoders
+	compressors  compressors
+	timeout      time.Duration
+	stallTimeout time.Duration
+	requestIDs   requestIDs
+	docsPage     func() ([]byte, error)
+	errorPage    []byte
+}
+
+// New makes a server. It fails only where the contract itself is wrong.
+func New(config Config) (*Server, error) {
+	contract, err := loadContract()
+	if err != nil {
+		return nil, fmt.Errorf("make the API: %w", err)
+	}
+	s := &Server{
+		log: config.Logger, config: config, contract: contract, echo: echo.New(),
+		problems: map[domain.Code]problem{},
+		timeout:  config.Timeout, stallTimeout: config.StallTimeout,
+		requestIDs: newRequestIDs(), docsPage: newDocsPage(contract),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.timeout == 0 {
+		s.timeout = 30 * time.Second
+	}
+	if s.stallTimeout == 0 {
+		s.stallTimeout = 30 * time.Second
+	}
+	for _, p := range problems() {
+		s.problems[p.code] = p
+	}
+	if s.errorPage, err = renderErrorPage(problems()); err != nil {
+		return nil, fmt.Errorf("make the API: %w", err)
+	}
+	s.echo.HideBanner, s.echo.HidePort = true, true
+	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.fail(c, err) }
+	if err := s.routes(); err != nil {
+		return nil, fmt.Errorf("make the API: %w", err)
+	}
+	return s, nil
+}
+
+// routes registers every operation of the contract, and fails where one of them has no handler.
+func (s *Server) routes() error {
+	var problems []error
+	add := func(method, path string, kind routeKind, handler handler) {
+		if err := s.route(method, path, kind, handler); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	add("POST", "/v1/streams/{streamId}/events", hot, s.appendToStream)
+	add("POST", "/v1/append", hot, s.append)
+	add("GET", "/v1/streams/{streamId}", streaming, s.readStream)
+	add("GET", "/v1/streams/$all", streaming, s.readAll)
+	add("GET", "/v1/categories/{category}/events", streaming, s.readCategory)
+	add("POST", "/v1/import", upload, s.importEvents)
+	add("GET", "/v1/export", streaming, s.exportEvents)
+	add("GET", "/livez", plain, s.livez)
+	add("GET", "/readyz", plain, s.readyz)
+	add("GET", "/metrics", plain, s.metrics)
+	add("GET", "/openapi.yaml", plain, s.serveContract)
+	add("GET", "/docs", plain, s.docs)
+	add("GET", "/docs/errors", plain, s.docsErrors)
+
+	strict := openapi.NewStrictHandler(generated{s}, nil)
+	openapi.RegisterHandlers(registrar{add}, strict)
+
+	for name := range s.contract.operations {
+		found := false
+		for _, route := range s.echo.Routes() {
+			found = found || route.Method+" "+route.Path == name
+		}
+		if !found {
+			problems = append(problems, fmt.Errorf("%s is in openapi.yaml, but has no handler", name))
+		}
+	}
+	problems = append(problems, s.docsAssets())
+	return errors.Join(problems...)
+}
+
+// Handler is the whole API. Whoever serves it sets ReadHeaderTimeout and IdleTimeout of the http.Server; the time to read
+// a body and to write an answer is bounded here.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }

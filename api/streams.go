@@ -1,0 +1,108 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Streams says what streams a tenant has.
+type Streams interface {
+	// Streams returns names above after, in the order of their bytes. An empty category or prefix means all.
+	Streams(ctx context.Context, tenant domain.TenantID, category, prefix, after string, limit int) ([]string, error)
+	StreamInfo(ctx context.Context, tenant domain.TenantID, stream string) (domain.StreamInfo, error)
+}
+
+func (s generated) ListStreams(ctx context.Context, request openapi.ListStreamsRequestObject) (openapi.ListStreamsResponseObject, error) {
+	tenant := callerOf(ctx).tenant
+	after, err := pageToken(request.Params.Page)
+	if err != nil {
+		return nil, err
+	}
+	count := countOf(request.Params.Count)
+	names, err := s.config.Streams.Streams(ctx, tenant, value(request.Params.Category), value(request.Params.Prefix), after, count+1)
+	if err != nil {
+		return nil, err
+	}
+	var link *string
+	if len(names) > count {
+		names = names[:count]
+		link = pageLink("/v1/streams", url.Values{
+			"category": values(request.Params.Category), "prefix": values(request.Params.Prefix), "count": {strconv.Itoa(count)},
+		}, tokenOf(names[count-1]))
+	}
+	return openapi.ListStreams200JSONResponse{
+		Body:    openapi.StreamList{Streams: append([]string{}, names...)},
+		Headers: openapi.ListStreams200ResponseHeaders{Link: link},
+	}, nil
+}
+
+func (s generated) GetStreamMetadata(ctx context.Context, request openapi.GetStreamMetadataRequestObject) (openapi.GetStreamMetadataResponseObject, error) {
+	tenant := callerOf(ctx).tenant
+	if err := domain.CheckStream("path streamId", request.StreamId); err != nil {
+		return nil, err
+	}
+	info, err := s.config.Streams.StreamInfo(ctx, tenant, request.StreamId)
+	if err != nil {
+		return nil, err
+	}
+	tag := etag(info.Version)
+	return openapi.GetStreamMetadata200JSONResponse{
+		Body: openapi.StreamMetadata{
+			Stream: info.Stream, Version: info.Version, Events: info.Events, Bytes: info.Bytes,
+			FirstAt: info.FirstAt.UTC(), LastAt: info.LastAt.UTC(),
+		},
+		Headers: openapi.GetStreamMetadata200ResponseHeaders{ETag: &tag},
+	}, nil
+}
+
+// countOf is how many things a page has.
+func countOf(given *int) int {
+	if given == nil {
+		return defaultPage
+	}
+	return *given
+}
+
+// value is what is pointed to, or nothing.
+func value[T any](given *T) (v T) {
+	if given != nil {
+		v = *given
+	}
+	return v
+}
+
+func values(given *string) []string {
+	if given == nil {
+		return nil
+	}
+	return []string{*given}
+}
+
+// tokenOf makes the page token that stands for "behind this name". It is opaque so that it may change.
+func tokenOf(name string) string { return base64.RawURLEncoding.EncodeToString([]byte("n" + name)) }
+
+// pageToken reads what tokenOf made.
+func pageToken(given *string) (string, error) {
+	if given == nil {
+		return "", nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(*given)
+	name, ok := strings.CutPrefix(string(raw), "n")
+	if err != nil || !ok {
+		return "", domain.Errorf(domain.CodeInvalidRequest, "query page", "it is not from a Link header of this list; leave it out to begin with the first page")
+	}
+	return name, nil
+}
+
+// pageLink is the Link header to the next page of a list.
+func pageLink(path string, query url.Values, token string) *string {
+	query.Set("page", token)
+	link := "<" + path + "?" + query.Encode() + `>; rel="next"`
+	return &link
+}
