@@ -43,8 +43,10 @@ var imports = map[string][]string{
 	"projection":   {"domain", "expr", "drivers", "members"},
 	"rebuild":      {"domain", "drivers", "projection"},
 	"subscription": {"domain", "expr", "members"},
+	"aggregate":    {"domain", "expr"},
+	"erasure":      {"domain", "drivers"},
 
-	"api": {"domain", "auth", "expr", "projection", "rebuild", "subscription", "api/openapi"},
+	"api": {"domain", "auth", "aggregate", "expr", "projection", "rebuild", "subscription", "api/openapi"},
 	// What openapi.yaml generates for the server.
 	"api/openapi": {},
 
@@ -53,7 +55,7 @@ var imports = map[string][]string{
 	"manifold": {
 		"domain", "migrations", "telemetry", "console", "config", "expr", "drivers", "auth", "members",
 		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
-		"projection", "rebuild", "subscription", "api", "api/openapi", "embedded",
+		"projection", "rebuild", "subscription", "aggregate", "erasure", "api", "api/openapi", "embedded",
 	},
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
 	// The benchmarks measure the store by itself, too, on a database of their own.

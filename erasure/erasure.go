@@ -1,0 +1,150 @@
+// Package erasure deletes tenants in the background: every document and every row of a tenant that is deleting, until
+// nothing but its record is left.
+package erasure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// Store is where tenants, builds and logs are.
+type Store interface {
+	TenantsIn(ctx context.Context, state domain.TenantState) ([]domain.Tenant, error)
+	Builds(ctx context.Context, owner domain.TenantID) ([]domain.Build, error)
+	EraseLog(ctx context.Context, tenant domain.TenantID) error
+	EraseTenant(ctx context.Context, tenant domain.TenantID) error
+}
+
+// Options say how tenants are erased. Store and Log are needed; the others may be zero.
+type Options struct {
+	Store   Store
+	Drivers map[string]drivers.Driver // by the name of the database
+	Log     *slog.Logger
+	Every   time.Duration // between two looks for tenants to erase; 0: 10 s
+
+	// Settle is how long what began before a step may go on after it: a request whose key was accepted before the tenant
+	// was deleting, a save of events that were read before the log was erased. It must be longer than keys are remembered
+	// and than requests and saves may take. 0: one minute.
+	Settle time.Duration
+
+	now func() time.Time // the clock, for tests
+}
+
+// Eraser erases tenants. Its steps may be repeated and cut off at any point, so that several processes may be at one
+// tenant; each waits on its own, and one that is started anew begins to wait anew.
+type Eraser struct {
+	options Options
+	tenants map[domain.TenantID]*progress
+}
+
+// progress is how far a tenant is, as far as this process knows.
+type progress struct {
+	seen      time.Time // when it was first seen to be deleting
+	logErased time.Time // when its log was found erased; zero: not yet
+}
+
+// New returns an Eraser that has seen nothing yet.
+func New(options Options) *Eraser {
+	if options.Every == 0 {
+		options.Every = 10 * time.Second
+	}
+	if options.Settle == 0 {
+		options.Settle = time.Minute
+	}
+	if options.now == nil {
+		options.now = time.Now
+	}
+	return &Eraser{options: options, tenants: make(map[domain.TenantID]*progress)}
+}
+
+// Run erases tenants until ctx ends. It returns nil.
+func (e *Eraser) Run(ctx context.Context) error {
+	ticker := time.NewTicker(e.options.Every)
+	defer ticker.Stop()
+	for {
+		if err := e.runOnce(ctx); err != nil && ctx.Err() == nil {
+			e.options.Log.Warn("a tenant was not erased; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// runOnce takes each tenant that is deleting as far as it can go now. A tenant that cannot go on keeps no other one
+// from it; the errors are joined.
+func (e *Eraser) runOnce(ctx context.Context) error {
+	deleting, err := e.options.Store.TenantsIn(ctx, domain.TenantDeleting)
+	if err != nil {
+		return err
+	}
+	still := make(map[domain.TenantID]*progress, len(deleting))
+	var failed []error
+	for _, tenant := range deleting {
+		p := e.tenants[tenant.ID]
+		if p == nil {
+			p = &progress{seen: e.options.now()}
+		}
+		still[tenant.ID] = p
+		if err := e.advance(ctx, tenant.ID, p); err != nil {
+			failed = append(failed, fmt.Errorf("erase tenant %s: %w", tenant.ID, err))
+		}
+	}
+	e.tenants = still
+	return errors.Join(failed...)
+}
+
+// advance takes the tenant's next step, if its time has come. The log goes first: documents that were removed while it
+// is there would be folded anew. The rows that say where documents are go last.
+func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progress) error {
+	now := e.options.now()
+	switch {
+	case now.Sub(p.seen) < e.options.Settle:
+		return nil
+	case p.logErased.IsZero():
+		if err := e.options.Store.EraseLog(ctx, tenant); err != nil {
+			return err
+		}
+		p.logErased = e.options.now()
+		return nil
+	case now.Sub(p.logErased) < e.options.Settle:
+		return nil
+	}
+	if err := e.dropDocuments(ctx, tenant); err != nil {
+		return err
+	}
+	if err := e.options.Store.EraseTenant(ctx, tenant); err != nil {
+		return err
+	}
+	e.options.Log.Info("a tenant was erased", "tenant", tenant.String())
+	return nil
+}
+
+// dropDocuments removes the tenant's documents from every build that may hold some: its own projections' and the shared
+// ones'; live, being made, and retired.
+func (e *Eraser) dropDocuments(ctx context.Context, tenant domain.TenantID) error {
+	for _, owner := range []domain.TenantID{tenant, domain.Everyone} {
+		builds, err := e.options.Store.Builds(ctx, owner)
+		if err != nil {
+			return err
+		}
+		for _, build := range builds {
+			driver, ok := e.options.Drivers[build.Database]
+			if !ok {
+				return fmt.Errorf("projection %s: its documents are in the database %q, which is not in the configuration", build.Name, build.Database)
+			}
+			if err := driver.DropTenant(ctx, build, tenant); err != nil && !errors.Is(err, drivers.ErrNoTable) {
+				return fmt.Errorf("projection %s, build %d: %w", build.Name, build.Number, err)
+			}
+		}
+	}
+	return nil
+}
