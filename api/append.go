@@ -48,9 +48,7 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 		return err
 	}
 	batch := domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: expected, Events: events}}}
-	if err := identify(key, batch); err != nil {
-		return err
-	}
+	identify(key, batch)
 	appended, err := s.config.Log.Append(request.Context(), caller.tenant, batch)
 	if err != nil {
 		return asked(conditional, err)
@@ -78,9 +76,7 @@ func (s *Server) append(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	if err := identify(key, request); err != nil {
-		return err
-	}
+	identify(key, request)
 	appended, err := s.config.Log.Append(c.Request().Context(), caller.tenant, request)
 	if err != nil {
 		return err
@@ -179,35 +175,18 @@ func asked(conditional bool, err error) error {
 	return err
 }
 
-// identify gives events without id the one that follows from the idempotency key and their place in the request, and
-// refuses a request that names an event twice.
-func identify(key string, request domain.Append) error {
-	several := len(request.Streams) > 1
-	var seen map[domain.EventID]string
-	for i := range request.Streams {
-		stream := &request.Streams[i]
-		for j := range stream.Events {
-			event := &stream.Events[j]
-			if event.ID.IsZero() && key != "" {
-				event.ID = domain.DeriveEventID("idempotency", key, stream.Stream, strconv.Itoa(j))
+// identify gives events without id the one that follows from the idempotency key and their place in the request.
+func identify(key string, request domain.Append) {
+	if key == "" {
+		return
+	}
+	for _, stream := range request.Streams {
+		for i := range stream.Events {
+			if event := &stream.Events[i]; event.ID.IsZero() {
+				event.ID = domain.DeriveEventID("idempotency", key, stream.Stream, strconv.Itoa(i))
 			}
-			if event.ID.IsZero() || !several && len(stream.Events) == 1 {
-				continue
-			}
-			if seen == nil {
-				seen = make(map[domain.EventID]string)
-			}
-			where := "events[" + strconv.Itoa(j) + "].id"
-			if several {
-				where = "streams[" + strconv.Itoa(i) + "]." + where
-			}
-			if first, ok := seen[event.ID]; ok {
-				return domain.Errorf(domain.CodeDuplicateID, where, "%s is the id at %s, too", event.ID, first)
-			}
-			seen[event.ID] = where
 		}
 	}
-	return nil
 }
 
 func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }

@@ -85,9 +85,6 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	if err == nil && !job.stopped {
 		err = unreadable(readErr)
 	}
-	if s.config.Observer.Imported != nil {
-		s.config.Observer.Imported(int(job.progress.Appended))
-	}
 	if err := job.end(err, request, response.Header().Get(headerRequestID)); err != nil {
 		return err
 	}

@@ -80,26 +80,21 @@ func (s generated) PutProjection(ctx context.Context, request openapi.PutProject
 	if err != nil {
 		return nil, err
 	}
-	id := domain.ProjectionID{Owner: owner, Name: request.Name}
-	rebuild, created, err := s.config.Rebuilds.Deploy(ctx, id, definition)
+	deployed, err := s.config.Rebuilds.Deploy(ctx, owner, definition)
 	if err != nil {
 		return nil, err
 	}
-	if rebuild != nil {
-		location := rebuildPath(*rebuild)
+	if deployed.Rebuild != nil {
+		location := rebuildPath(*deployed.Rebuild)
 		return openapi.PutProjection202JSONResponse{
-			Body: rebuildAnswer(*rebuild), Headers: openapi.PutProjection202ResponseHeaders{Location: &location},
+			Body: rebuildAnswer(*deployed.Rebuild), Headers: openapi.PutProjection202ResponseHeaders{Location: &location},
 		}, nil
 	}
-	p, err := s.config.Projections.Get(ctx, owner, request.Name)
+	answer, err := projectionAnswer(deployed.Projection)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := projectionAnswer(p)
-	if err != nil {
-		return nil, err
-	}
-	if created {
+	if deployed.Created {
 		return openapi.PutProjection201JSONResponse(answer), nil
 	}
 	return openapi.PutProjection200JSONResponse(answer), nil

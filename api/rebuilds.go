@@ -6,17 +6,18 @@ import (
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/rebuild"
 )
 
-// Rebuilds are the rebuilds of projections.
+// Rebuilds are the rebuilds of projections. *rebuild.Rebuilds is meant.
 type Rebuilds interface {
 	// Start starts a rebuild by the present definition, or by the one given.
 	Start(ctx context.Context, id domain.ProjectionID, definition *domain.Definition) (domain.Rebuild, error)
 	Get(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	List(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error)
-	Cancel(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error
+	Cancel(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	// Deploy makes the definition the projection's: it creates it, starts a rebuild, or finds nothing to do.
-	Deploy(ctx context.Context, id domain.ProjectionID, definition domain.Definition) (rebuild *domain.Rebuild, created bool, err error)
+	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition) (rebuild.Deployment, error)
 }
 
 func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuildRequestObject) (openapi.StartRebuildResponseObject, error) {
@@ -35,13 +36,13 @@ func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuil
 		}
 		definition = &given
 	}
-	rebuild, err := s.config.Rebuilds.Start(ctx, id, definition)
+	started, err := s.config.Rebuilds.Start(ctx, id, definition)
 	if err != nil {
 		return nil, err
 	}
-	location := rebuildPath(rebuild)
+	location := rebuildPath(started)
 	return openapi.StartRebuild202JSONResponse{
-		Body: rebuildAnswer(rebuild), Headers: openapi.StartRebuild202ResponseHeaders{Location: &location},
+		Body: rebuildAnswer(started), Headers: openapi.StartRebuild202ResponseHeaders{Location: &location},
 	}, nil
 }
 
@@ -55,8 +56,8 @@ func (s generated) ListRebuilds(ctx context.Context, request openapi.ListRebuild
 		return nil, err
 	}
 	answer := openapi.ListRebuilds200JSONResponse{Rebuilds: []openapi.Rebuild{}}
-	for _, rebuild := range rebuilds {
-		answer.Rebuilds = append(answer.Rebuilds, rebuildAnswer(rebuild))
+	for _, one := range rebuilds {
+		answer.Rebuilds = append(answer.Rebuilds, rebuildAnswer(one))
 	}
 	return answer, nil
 }
@@ -70,11 +71,11 @@ func (s generated) GetRebuild(ctx context.Context, request openapi.GetRebuildReq
 	if err != nil {
 		return nil, err
 	}
-	rebuild, err := s.config.Rebuilds.Get(ctx, p.ProjectionID, rebuildID)
+	found, err := s.config.Rebuilds.Get(ctx, p.ProjectionID, rebuildID)
 	if err != nil {
 		return nil, err
 	}
-	return openapi.GetRebuild200JSONResponse(rebuildAnswer(rebuild)), nil
+	return openapi.GetRebuild200JSONResponse(rebuildAnswer(found)), nil
 }
 
 func (s generated) CancelRebuild(ctx context.Context, request openapi.CancelRebuildRequestObject) (openapi.CancelRebuildResponseObject, error) {
@@ -86,14 +87,11 @@ func (s generated) CancelRebuild(ctx context.Context, request openapi.CancelRebu
 	if err != nil {
 		return nil, err
 	}
-	if err := s.config.Rebuilds.Cancel(ctx, id, rebuildID); err != nil {
-		return nil, err
-	}
-	rebuild, err := s.config.Rebuilds.Get(ctx, id, rebuildID)
+	cancelled, err := s.config.Rebuilds.Cancel(ctx, id, rebuildID)
 	if err != nil {
 		return nil, err
 	}
-	return openapi.CancelRebuild202JSONResponse(rebuildAnswer(rebuild)), nil
+	return openapi.CancelRebuild202JSONResponse(rebuildAnswer(cancelled)), nil
 }
 
 // changeable finds a projection that the caller may rebuild: its own. A shared one is the operator's.
@@ -117,8 +115,8 @@ func parseRebuildID(text string) (domain.RebuildID, error) {
 	return id, nil
 }
 
-func rebuildPath(rebuild domain.Rebuild) string {
-	return "/v1/projections/" + rebuild.Name + "/rebuilds/" + rebuild.ID.String()
+func rebuildPath(r domain.Rebuild) string {
+	return "/v1/projections/" + r.Name + "/rebuilds/" + r.ID.String()
 }
 
 func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
