@@ -73,6 +73,9 @@ func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	case Int, Double:
 		return v, nil
 	case String:
+		if len(v) > maxExactDigits {
+			return c.fault(KindValue, "", "%q is not a number", clip(string(v)))
+		}
 		// Go reads more than a number: hexadecimal, infinities, underscores.
 		f, err := strconv.ParseFloat(string(v), 64)
 		if err != nil || strings.Trim(string(v), "0123456789+-.eE") != "" {

@@ -47,7 +47,7 @@ func matchText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 }
 
 func (n *call) match(ev *evaluation, pattern *regexp.Regexp, size int, text string) (Value, *EvalError) {
-	if fault := ev.spend(1+len(text)*size/64, n.at); fault != nil {
+	if fault := ev.spend(1+len(text)*size/16, n.at); fault != nil {
 		return nil, fault
 	}
 	return Bool(pattern.MatchString(text)), nil

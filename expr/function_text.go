@@ -328,7 +328,11 @@ func quoteText(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	b.Grow(2*len(text) + 2)
 	b.WriteByte('"')
 	for _, r := range text {
-		if at := strings.IndexRune("\a\b\f\n\r\t\v\\\"", r); at >= 0 {
+		at := -1
+		if r < ' ' || r == '"' || r == '\\' {
+			at = strings.IndexRune("\a\b\f\n\r\t\v\\\"", r)
+		}
+		if at >= 0 {
 			b.WriteByte('\\')
 			b.WriteByte(`abfnrtv\"`[at])
 			continue
