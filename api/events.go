@@ -250,7 +250,14 @@ func (s *Server) answerEvents(c echo.Context, request reading, next slicer, plac
 		b = encoder.event(b, &events[i])
 	}
 	b = append(b, "]}\n"...)
+	s.observeRead(len(events))
 	return c.Blob(http.StatusOK, "application/json", b)
+}
+
+func (s *Server) observeRead(events int) {
+	if read := s.config.Observer.Read; read != nil {
+		read(events)
+	}
 }
 
 // nextPage is the Link header to the same request with one parameter changed.
@@ -323,6 +330,7 @@ func (s *Server) streamEvents(c echo.Context, count int64, next slicer, encode f
 	if err := c.Request().Context().Err(); err != nil {
 		return err
 	}
+	s.observeRead(total)
 	if total == 0 {
 		response.Header().Set("Content-Type", ndjson)
 		response.WriteHeader(http.StatusOK)

@@ -85,6 +85,9 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	if err == nil && !job.stopped {
 		err = unreadable(readErr)
 	}
+	if imported := s.config.Observer.Imported; imported != nil {
+		imported(int(job.progress.Appended))
+	}
 	if err := job.end(err, request, response.Header().Get(headerRequestID)); err != nil {
 		return err
 	}

@@ -50,6 +50,10 @@ type Config struct {
 type Observer struct {
 	// Request is told of each answered request: the route as /v1/streams/:streamId, never a path that a client made up.
 	Request func(method, route string, status int, duration time.Duration)
+	// Read is told how many events went out with one answer.
+	Read func(events int)
+	// Imported is told how many events an import has appended.
+	Imported func(events int)
 }
 
 // Server answers requests. It keeps nothing between them but buffers.
