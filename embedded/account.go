@@ -90,8 +90,7 @@ func (a account) home(dir string) (string, error) {
 		return "", fmt.Errorf("the folder %s cannot be written: choose another", dir)
 	}
 	_ = os.Remove(dir) // where it was made just now; one that has something in it stays
-	sum := sha256.Sum256([]byte(dir))
-	other := filepath.Join("/var/lib/manifold", filepath.Base(dir)+"-"+hex.EncodeToString(sum[:6]))
+	other := substitute(dir)
 	if err := a.makeDir(other); err != nil {
 		return "", err
 	}
@@ -100,6 +99,12 @@ func (a account) home(dir string) (string, error) {
 			a.name, dir, other)
 	}
 	return other, nil
+}
+
+// substitute is the folder that takes the place of one, an absolute path, that root's server cannot reach.
+func substitute(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return filepath.Join("/var/lib/manifold", filepath.Base(dir)+"-"+hex.EncodeToString(sum[:6]))
 }
 
 // makeDir makes a folder for the account alone, and leaves one that is there, and has something in it, as it is.

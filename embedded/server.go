@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -364,13 +365,25 @@ func killAll(p *process) {
 	}
 }
 
-// InUse says whether a process has a server's folder, as Start would find out.
+// InUse says whether a process has the server's folder dir, or the one that takes its place, as Start would find out.
 func InUse(dir string) bool {
-	lock, err := folder{dir: dir}.lock()
+	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return errors.Is(err, ErrAlreadyRunning)
+		return false // Start will say what is wrong with it
 	}
-	lock.Close()
+	for _, dir := range []string{dir, substitute(dir)} {
+		f := folder{dir: dir}
+		if _, err := os.Stat(f.lockFile()); err != nil {
+			continue // no server was ever started there; and asking makes no file
+		}
+		lock, err := f.lock()
+		if errors.Is(err, ErrAlreadyRunning) {
+			return true
+		}
+		if err == nil {
+			lock.Close()
+		}
+	}
 	return false
 }
 

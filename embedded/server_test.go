@@ -209,8 +209,14 @@ func TestKillIsACrashAndRestartRecovers(t *testing.T) {
 func TestFolderInUse(t *testing.T) {
 	t.Parallel()
 	dir := folderForServer(t)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if InUse(dir) {
-		t.Error("a folder that is not there is in use")
+		t.Error("an empty folder is in use")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("asking has made %v (%v)", entries, err)
 	}
 	s := startServer(t, Config{Dir: dir, Disposable: true})
 	if !InUse(dir) {
@@ -386,6 +392,9 @@ func TestRootsUnreachableFolderIsReplaced(t *testing.T) {
 	defer os.RemoveAll(first.Dir)
 	if !strings.HasPrefix(first.Dir, "/var/lib/manifold/") {
 		t.Errorf("the folder used is %s", first.Dir)
+	}
+	if !InUse(cfg.Dir) {
+		t.Error("the folder asked for counts as free while its substitute is in use")
 	}
 	if !strings.Contains(said.String(), first.Dir) {
 		t.Errorf("the log does not name the folder used:\n%s", said.String())
