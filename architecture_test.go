@@ -40,6 +40,8 @@ var imports = map[string][]string{
 	"drivers/sqlserver": {"domain", "drivers"},
 	"store":             {"domain", "migrations"},
 
+	"aggregate":    {"domain", "expr"},
+	"erasure":      {"domain", "drivers"},
 	"projection":   {"domain", "expr", "drivers", "members"},
 	"rebuild":      {"domain", "drivers", "projection"},
 	"subscription": {"domain", "expr", "members"},
