@@ -6,7 +6,7 @@ FUZZTIME  ?= 30s
 # Two packages at a time: each test binary has a PostgreSQL of its own.
 TESTFLAGS ?= -timeout=9m -p=2
 # Packages in which several goroutines share something.
-RACE      ?= ^$(MODULE)/(api|auth|console|drivers/.*|embedded|members|projection|rebuild|store|subscription)$$
+RACE      ?= ^$(MODULE)/(aggregate|api|auth|console|drivers/.*|embedded|erasure|members|projection|rebuild|store|subscription)$$
 
 MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
