@@ -194,8 +194,8 @@ func (w *writer) run() {
 // serve makes one attempt with the batch and what fits into it from the queue. What it could neither write nor answer
 // stays in the batch.
 func (w *writer) serve(b *batch) {
-	began := time.Now()
-	ctx, cancel := context.WithDeadline(w.store.appending, began.Add(w.store.appendTimeout))
+	// Half of the time that a request has: where the database does not answer, there is as much left to find out more.
+	ctx, cancel := context.WithTimeout(w.store.appending, w.store.appendTimeout/2)
 	defer cancel()
 	b.begin()
 	a := attempt{w: w, log: &w.log, batch: b}

@@ -1,0 +1,184 @@
+package store_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
+)
+
+// openThrough opens a store whose app login goes through the proxy.
+func openThrough(t *testing.T, db pgtest.DB, p *proxy, change func(*store.Config)) *store.Store {
+	t.Helper()
+	config := store.Config{
+		AppURL:       p.through(t, db.URL(migrations.RoleApp)),
+		SystemURL:    db.URL(migrations.RoleSystem),
+		RetentionURL: db.URL(migrations.RoleRetention),
+		MaxConns:     8,
+	}
+	if change != nil {
+		change(&config)
+	}
+	s, err := store.Open(t.Context(), config)
+	must(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// cutOnce cuts the n-th commit, and none behind it.
+func cutOnce(n int64, how cut) func() cut {
+	var commits atomic.Int64
+	return func() cut {
+		if commits.Add(1) == n {
+			return how
+		}
+		return cutNothing
+	}
+}
+
+func TestLostConnectionAtCommitAppendsOnce(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+		for _, ids := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				db := pgtest.Database(t)
+				p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(2, how))
+				s := openThrough(t, db, p, nil)
+				tenant := domain.NewTenantID()
+				mustAppend(t, s, tenant, to("order-1", domain.None, 1))
+				a := to("order-1", 1, 3)
+				if ids {
+					withIDs(a)
+				}
+				got := mustAppend(t, s, tenant, a)
+				if got.Position != 4 || got.Duplicate || got.Streams[0].Version != 4 {
+					t.Errorf("answered %+v", got)
+				}
+				mustAppend(t, s, tenant, to("order-1", 4, 1))
+				events := wholeLog(t, s, tenant)
+				if len(events) != 5 {
+					t.Fatalf("there are %d events, want 5", len(events))
+				}
+				for i, e := range got.Streams[0].Events {
+					if events[1+i].ID != e.ID || e.Position != int64(2+i) {
+						t.Errorf("event %d was answered as %+v, and is %+v", i, e, events[1+i])
+					}
+				}
+			})
+		}
+	}
+}
+
+// The connection is lost while the transaction is open, and the database gets the commit only later: whoever looks
+// before that sees nothing.
+func TestLostTransactionIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	p := newProxy(t, db.URL(migrations.RoleApp), cutOnce(2, cutStalled))
+	s := openThrough(t, db, p, nil)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 1))
+	done := make(chan domain.Appended, 1)
+	go func() {
+		appended, err := s.Append(context.Background(), tenant, to("order-1", 1, 2))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- appended
+	}()
+	waitForLock(t, db)
+	close(p.stalled)
+	got := receive(t, done, "the append")
+	if got.Position != 3 || got.Duplicate {
+		t.Errorf("answered %+v", got)
+	}
+	if events := wholeLog(t, s, tenant); len(events) != 3 {
+		t.Errorf("there are %d events, want 3", len(events))
+	}
+}
+
+// waitForLock returns when a session of the database waits for a lock.
+func waitForLock(t *testing.T, db pgtest.DB) {
+	t.Helper()
+	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for waiting := false; !waiting; {
+		err := pool.QueryRow(ctx, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text`).Scan(&waiting, new(string))
+		must(t, err)
+	}
+}
+
+func TestUnknownOutcomeIsSaidAndCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	var p *proxy
+	var armed atomic.Bool
+	p = newProxy(t, db.URL(migrations.RoleApp), func() cut {
+		if !armed.Load() {
+			return cutNothing
+		}
+		go p.refuse()
+		return cutBehind
+	})
+	s := openThrough(t, db, p, func(c *store.Config) { c.AppendTimeout = 700 * time.Millisecond })
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 1))
+	armed.Store(true)
+	a := withIDs(to("order-1", 1, 2))
+	_, err := s.Append(t.Context(), tenant, a)
+	problem(t, err, domain.CodeOutcomeUnknown)
+
+	// Nothing is connected any more, so nothing is sent: that is certain.
+	_, err = s.Append(t.Context(), tenant, to("order-1", domain.Any, 1))
+	problem(t, err, domain.CodeUnavailable)
+
+	other := openAgain(t, db)
+	got := mustAppend(t, other, tenant, a)
+	if want := int64(3); got.Position != want {
+		t.Errorf("repeated elsewhere, the request is at %d, want %d", got.Position, want)
+	}
+	if events := wholeLog(t, other, tenant); len(events) != 3 {
+		t.Errorf("there are %d events, want 3", len(events))
+	}
+}
+
+func TestTerminatedBackendsAppendOnce(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	killed := make(chan int)
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			var k int
+			if pool.QueryRow(ctx, `select count(pg_terminate_backend(pid)), pg_sleep(0.02)::text from pg_stat_activity
+				where usename = 'manifold_app' and datname = current_database()`).Scan(&k, new(string)) == nil {
+				n += k
+			}
+		}
+		killed <- n
+	}()
+	const appends = 300
+	for i := range appends {
+		got := mustAppend(t, s, tenant, to("order-1", domain.Expected(i), 1))
+		if got.Position != int64(i+1) || got.Duplicate {
+			t.Fatalf("append %d is answered %+v", i, got)
+		}
+	}
+	stop()
+	if n := receive(t, killed, "the end of the killing"); n == 0 {
+		t.Error("no backend was terminated")
+	}
+	if events := wholeLog(t, s, tenant); len(events) != appends {
+		t.Errorf("there are %d events, want %d", len(events), appends)
+	}
+}

@@ -1,0 +1,164 @@
+package store_test
+
+import (
+	"bytes"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// cut is what a proxy does to a connection whose client is committing an append.
+type cut int
+
+const (
+	cutNothing cut = iota
+	cutBefore      // the commit does not reach the database
+	cutBehind      // the commit does, its answer does not come back
+	cutStalled     // the client's side ends at once; the commit reaches the database when the proxy's stalled channel says so
+)
+
+// proxy stands between a store and the database, and cuts connections at the worst moment.
+type proxy struct {
+	listener net.Listener
+	server   string
+	cut      func() cut
+	stalled  chan struct{}
+
+	mu     sync.Mutex
+	conns  map[net.Conn]bool
+	closed bool // refuses connections
+	wg     sync.WaitGroup
+}
+
+// newProxy proxies the server of a connection URL; cut is asked at each commit of an append.
+func newProxy(t *testing.T, target string, cut func() cut) *proxy {
+	t.Helper()
+	to, err := url.Parse(target)
+	must(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	p := &proxy{listener: listener, server: to.Host, cut: cut, stalled: make(chan struct{}), conns: make(map[net.Conn]bool)}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		listener.Close()
+		p.refuse()
+		p.wg.Wait()
+	})
+	return p
+}
+
+// through gives the connection URL that leads through the proxy.
+func (p *proxy) through(t *testing.T, target string) string {
+	t.Helper()
+	to, err := url.Parse(target)
+	must(t, err)
+	to.Host = p.listener.Addr().String()
+	return to.String()
+}
+
+// refuse cuts all connections, and every new one from now on.
+func (p *proxy) refuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for conn := range p.conns {
+		conn.Close()
+	}
+}
+
+func (p *proxy) track(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range conns {
+		if p.closed {
+			conn.Close()
+		}
+		p.conns[conn] = true
+	}
+	return !p.closed
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.server)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		if !p.track(client, server) {
+			server.Close()
+			continue
+		}
+		var behind sync.Once
+		cutting := make(chan struct{}) // closed when the answer to a commit is to be swallowed
+		p.wg.Go(func() { p.up(client, server, func() { behind.Do(func() { close(cutting) }) }) })
+		p.wg.Go(func() { p.down(client, server, cutting) })
+	}
+}
+
+// up carries what the client sends. A commit of an append stands behind its insert in the same write.
+func (p *proxy) up(client, server net.Conn, swallow func()) {
+	defer client.Close()
+	defer server.Close()
+	buffer := make([]byte, 1<<20)
+	for {
+		n, err := client.Read(buffer)
+		if err != nil {
+			return
+		}
+		chunk := buffer[:n]
+		if insert := bytes.Index(chunk, []byte("manifold_insert_events\x00")); insert >= 0 {
+			if commit := bytes.Index(chunk[insert:], []byte("manifold_commit\x00")); commit >= 0 {
+				// Inside the message: the database waits for its rest.
+				switch at := insert + commit; p.cut() {
+				case cutBefore:
+					server.Write(chunk[:at])
+					return
+				case cutBehind:
+					swallow()
+				case cutStalled:
+					server.Write(chunk[:at])
+					client.Close()
+					<-p.stalled
+					server.Write(chunk[at:])
+					server.Read(make([]byte, 1<<10)) // until it has answered
+					return
+				}
+			}
+		}
+		if _, err := server.Write(chunk); err != nil {
+			return
+		}
+	}
+}
+
+// down carries the answers, up to a commit's that is to be swallowed.
+func (p *proxy) down(client, server net.Conn, cutting <-chan struct{}) {
+	buffer := make([]byte, 1<<20)
+	for {
+		n, err := server.Read(buffer)
+		if err != nil {
+			client.Close()
+			return
+		}
+		select {
+		case <-cutting:
+			if bytes.Contains(buffer[:n], []byte("COMMIT\x00")) || bytes.Contains(buffer[:n], []byte("SERROR\x00")) {
+				client.Close()
+				server.Close()
+				return
+			}
+			continue
+		default:
+		}
+		if _, err := client.Write(buffer[:n]); err != nil {
+			// The server's side stays open where its commit is still to come.
+			continue
+		}
+	}
+}

@@ -1,0 +1,364 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
+)
+
+// openWith opens a store with a changed configuration.
+func openWith(t *testing.T, db pgtest.DB, change func(*store.Config)) *store.Store {
+	t.Helper()
+	config := store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+		MaxConns: 4,
+	}
+	change(&config)
+	s, err := store.Open(t.Context(), config)
+	must(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestInvalidRequests(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	twice := domain.Append{Streams: []domain.StreamAppend{to("order-1", domain.Any, 1).Streams[0], to("order-1", domain.Any, 1).Streams[0]}}
+	for where, a := range map[string]domain.Append{
+		"streams":           {},
+		"events":            to("order-1", domain.Any, 0),
+		"streams[1].stream": twice,
+	} {
+		_, err := s.Append(t.Context(), domain.NewTenantID(), a)
+		if e := problem(t, err, domain.CodeInvalidRequest); e.Where != where {
+			t.Errorf("the place is %q, want %q", e.Where, where)
+		}
+	}
+	empty := to("order-1", domain.Any, 1)
+	empty.Streams[0].Events[0].Data = nil
+	_, err := s.Append(t.Context(), domain.NewTenantID(), empty)
+	problem(t, err, domain.CodeInvalidJSON)
+}
+
+func TestExpectedVersions(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	other := openAgain(t, db)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-2", domain.None, 2))
+	for _, process := range []*store.Store{s, other} {
+		for stream, version := range map[string]int64{"order-0": 0, "order-2": 2} {
+			for _, expected := range []domain.Expected{domain.None, domain.Exists, 1, 2, 3} {
+				// Together with a stream that is as expected: nothing of the request may be appended.
+				a := domain.Append{Streams: []domain.StreamAppend{to("other-1", domain.Any, 1).Streams[0], to(stream, expected, 1).Streams[0]}}
+				if expected.Holds(version) {
+					continue
+				}
+				_, err := process.Append(t.Context(), tenant, a)
+				if e := problem(t, err, domain.CodeVersionConflict); *e.CurrentVersion != version || e.Stream != stream {
+					t.Errorf("%s with %s: the error says %+v", stream, expected, e)
+				}
+			}
+		}
+	}
+	mustAppend(t, other, tenant, to("order-2", domain.Exists, 1))
+	mustAppend(t, s, tenant, to("order-2", 3, 1))
+	mustAppend(t, other, tenant, to("order-0", 0, 1))
+	if events := wholeLog(t, s, tenant); len(events) != 5 {
+		t.Errorf("there are %d events, want 5", len(events))
+	}
+}
+
+// What one process remembers is old once another has appended: a conflict must not be answered from it.
+func TestStaleVersionIsNoConflict(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	other := openAgain(t, db)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 1))
+	mustAppend(t, other, tenant, to("order-1", 1, 1))
+	mustAppend(t, s, tenant, to("order-1", 2, 1))
+	mustAppend(t, other, tenant, to("order-2", domain.None, 5))
+	_, err := s.Append(t.Context(), tenant, to("order-2", domain.None, 1))
+	if e := problem(t, err, domain.CodeVersionConflict); *e.CurrentVersion != 5 {
+		t.Errorf("the conflict says %d", *e.CurrentVersion)
+	}
+	// More than a writer reads to mend what it remembers.
+	for range 5 {
+		mustAppend(t, other, tenant, to("order-1", domain.Any, 1000))
+	}
+	mustAppend(t, s, tenant, to("order-1", 5003, 1))
+	wholeLog(t, s, tenant)
+}
+
+func TestFloorIsAStreamsVersion(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 4))
+	mustAppend(t, s, tenant, to("order-2", domain.None, 1))
+	retention := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, sql := range []string{
+		"delete from manifold.events where tenant_id = $1 and stream_id = 'order-1' and stream_version > 2",
+		"insert into manifold.stream_floors (tenant_id, stream_id, version) values ($1, 'order-1', 4)",
+	} {
+		_, err := retention.Exec(t.Context(), sql, [16]byte(tenant))
+		must(t, err)
+	}
+	other := openAgain(t, db)
+	got := mustAppend(t, other, tenant, to("order-1", 4, 1))
+	if got.Streams[0].Version != 5 || got.Position != 6 {
+		t.Errorf("behind the floor: %+v", got)
+	}
+	info, err := s.StreamInfo(t.Context(), tenant, "order-1")
+	if err != nil || info.Version != 5 || info.Events != 3 {
+		t.Errorf("the stream is %+v, %v", info, err)
+	}
+	// The first process mends what it remembers, though events that it counts on are gone.
+	mustAppend(t, s, tenant, to("order-1", 5, 1))
+}
+
+// Requests that arrive while a commit is under way go together in the next.
+func TestGroupCommit(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	var mu sync.Mutex
+	var batches []int
+	s := openWith(t, db, func(c *store.Config) {
+		c.Observer.Appended = func(events, requests int, took time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			if took <= 0 || events != requests {
+				t.Errorf("observed %d events of %d requests in %s", events, requests, took)
+			}
+			batches = append(batches, requests)
+		}
+	})
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
+	release := holdLog(t, db, tenant)
+	var wg sync.WaitGroup
+	wg.Go(func() { mustAppend(t, s, tenant, to("order-0", 1, 1)) })
+	waitForLock(t, db)
+	var sent atomic.Int64
+	for i := range 100 {
+		wg.Go(func() {
+			sent.Add(1)
+			mustAppend(t, s, tenant, to(fmt.Sprintf("order-%d", i%7+1), domain.Any, 1))
+		})
+	}
+	for sent.Load() < 100 {
+		waitForLock(t, db) // the first is still waiting
+	}
+	release()
+	wg.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	if len(batches) > 5 {
+		t.Errorf("%d requests went in batches of %v", 102, batches)
+	}
+	if events := wholeLog(t, s, tenant); len(events) != 102 {
+		t.Errorf("there are %d events", len(events))
+	}
+}
+
+func TestBatchesAreBounded(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	var most atomic.Int64
+	s := openWith(t, db, func(c *store.Config) {
+		c.Observer.Appended = func(events, requests int, _ time.Duration) {
+			if requests > 1 {
+				most.Store(max(most.Load(), int64(events)))
+			}
+		}
+	})
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
+	release := holdLog(t, db, tenant)
+	var wg sync.WaitGroup
+	wg.Go(func() { mustAppend(t, s, tenant, to("order-0", 1, 1)) })
+	waitForLock(t, db)
+	for i := range 12 {
+		wg.Go(func() { mustAppend(t, s, tenant, to(fmt.Sprintf("order-%d", i+1), domain.Any, 600)) })
+	}
+	large := to("order-large", domain.Any, 6)
+	for i := range large.Streams[0].Events {
+		large.Streams[0].Events[i].Data = json.RawMessage(`"` + string(make1MiB()) + `"`)
+	}
+	wg.Go(func() { mustAppend(t, s, tenant, large) })
+	release()
+	wg.Wait()
+	if most.Load() > 2000 {
+		t.Errorf("a batch had %d events", most.Load())
+	}
+	if events := wholeLog(t, s, tenant); len(events) != 2+12*600+6 {
+		t.Errorf("there are %d events", len(events))
+	}
+}
+
+func make1MiB() []byte {
+	text := make([]byte, 1<<20)
+	for i := range text {
+		text[i] = 'a'
+	}
+	return text
+}
+
+func TestQueuesAreBounded(t *testing.T) {
+	t.Parallel()
+	for code, change := range map[domain.Code]func(*store.Config){
+		domain.CodeTooManyRequests: func(c *store.Config) { c.QueueBytes = 10_000 },
+		domain.CodeOverloaded:      func(c *store.Config) { c.TotalQueueBytes = 10_000 },
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.Database(t)
+			s := openWith(t, db, change)
+			tenant, other := domain.NewTenantID(), domain.NewTenantID()
+			mustAppend(t, s, tenant, to("order-0", domain.None, 1))
+			release := holdLog(t, db, tenant)
+			done := make(chan error, 1)
+			// Alone it is taken, though it is larger than the bound.
+			go func() {
+				_, err := s.Append(t.Context(), tenant, to("order-1", domain.Any, 100))
+				done <- err
+			}()
+			waitForLock(t, db)
+			_, err := s.Append(t.Context(), tenant, to("order-2", domain.Any, 1))
+			problem(t, err, code)
+			if _, err := s.Append(t.Context(), other, to("order-2", domain.Any, 1)); code == domain.CodeOverloaded {
+				problem(t, err, code)
+			} else if err != nil {
+				t.Errorf("another tenant is refused as well: %v", err)
+			}
+			release()
+			must(t, receive(t, done, "the append"))
+			mustAppend(t, s, tenant, to("order-2", domain.Any, 1))
+		})
+	}
+}
+
+func TestClientThatGivesUp(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
+	release := holdLog(t, db, tenant)
+	under, cancelUnder := context.WithCancel(t.Context())
+	underway, withdrawn, stays := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	send := func(ctx context.Context, stream string, done chan<- error) {
+		_, err := s.Append(ctx, tenant, to(stream, domain.None, 1))
+		done <- err
+	}
+	go send(under, "order-1", underway)
+	waitForLock(t, db)
+	waiting, cancelWaiting := context.WithCancel(t.Context())
+	go send(waiting, "order-2", withdrawn)
+	go send(t.Context(), "order-3", stays)
+	cancelUnder()
+	problem(t, receive(t, underway, "the one under way"), domain.CodeOutcomeUnknown)
+	cancelWaiting()
+	if err := receive(t, withdrawn, "the one that waits"); !errors.Is(err, context.Canceled) {
+		t.Errorf("withdrawn, it says %v", err)
+	}
+	release()
+	must(t, receive(t, stays, "the one that stays"))
+	streams := make(map[string]bool)
+	for _, e := range wholeLog(t, s, tenant) {
+		streams[e.Stream] = true
+	}
+	if !streams["order-1"] || streams["order-2"] || !streams["order-3"] {
+		t.Errorf("there are %v: the one under way and the one that stays are wanted, not the one that was withdrawn", streams)
+	}
+}
+
+func TestAppendEndsAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = 300 * time.Millisecond })
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
+	release := holdLog(t, db, tenant)
+	_, err := s.Append(t.Context(), tenant, withIDs(to("order-0", 1, 1)))
+	problem(t, err, domain.CodeOutcomeUnknown)
+	release()
+	wholeLog(t, s, tenant)
+}
+
+// The first appends of a tenant, in several processes at once.
+func TestFirstAppends(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	processes := []*store.Store{s, openAgain(t, db), openAgain(t, db)}
+	for range 10 {
+		tenant := domain.NewTenantID()
+		var wg sync.WaitGroup
+		for i := range 9 {
+			wg.Go(func() {
+				if _, err := processes[i%3].Append(t.Context(), tenant, to("order-1", domain.Any, 2)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if events := wholeLog(t, s, tenant); len(events) != 18 {
+			t.Errorf("there are %d events, want 18", len(events))
+		}
+	}
+}
+
+func TestErasedTenantGetsNoNewLog(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	tenant := newTenant(t, s)
+	mustAppend(t, s, tenant, to("order-1", domain.None, 1))
+	must(t, s.SetTenantState(t.Context(), tenant, domain.TenantDeleting))
+	must(t, s.EraseTenant(t.Context(), tenant))
+	_, err := s.Append(t.Context(), tenant, to("order-1", domain.Any, 1))
+	problem(t, err, domain.CodeTenantSuspended)
+	if head, err := s.Head(t.Context(), tenant); err != nil || head.Position != 0 {
+		t.Errorf("its head is %+v, %v", head, err)
+	}
+}
+
+func TestCloseDrains(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
+	closing := openAgain(t, db)
+	release := holdLog(t, db, tenant)
+	done := make(chan error, 1)
+	go func() {
+		_, err := closing.Append(t.Context(), tenant, to("order-1", domain.None, 1))
+		done <- err
+	}()
+	waitForLock(t, db)
+	closed := make(chan struct{})
+	go func() {
+		closing.Close()
+		close(closed)
+	}()
+	for {
+		_, err := closing.Append(t.Context(), domain.NewTenantID(), to("order-1", domain.Any, 1))
+		if codeOf(err) == domain.CodeUnavailable {
+			break
+		}
+		must(t, err)
+	}
+	release()
+	must(t, receive(t, done, "the append that was waiting"))
+	receive(t, closed, "the end of closing")
+	wholeLog(t, s, tenant)
+}
