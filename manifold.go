@@ -29,12 +29,8 @@ import (
 // lets what is under way finish until the configured deadline, and cancels the rest. The second signal skips the
 // waiting, and the third ends the process where it stands; what was acknowledged is kept in any case.
 func Main(options ...Option) {
-	var o settings
-	for _, option := range options {
-		option(&o)
-	}
 	soft, hard := interrupts()
-	root := command(o, hard)
+	root := command(options, hard)
 	if err := root.ExecuteContext(soft); err != nil {
 		if !errors.Is(err, ErrShown) {
 			fmt.Fprintln(os.Stderr, "manifold:", err)
@@ -46,7 +42,8 @@ func Main(options ...Option) {
 // ErrShown is what a command's error wraps when the user has been told already.
 var ErrShown = errors.New("see above")
 
-func command(o settings, hard context.Context) *cobra.Command {
+// command makes the program's commands. hard ends when there is to be no more waiting.
+func command(options []Option, hard context.Context) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "manifold",
 		Short:         "An event store and projection service for many tenants",
@@ -54,8 +51,8 @@ func command(o settings, hard context.Context) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(migrateCommand(), versionCommand())
-	root.AddCommand(o.commands...)
+	root.AddCommand(devCommand(options, hard), serveCommand(options, hard), migrateCommand(), versionCommand())
+	root.AddCommand(newSettings(options).commands...)
 	return root
 }
 

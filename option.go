@@ -6,15 +6,31 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/projection"
 )
 
 // Option changes what Main and Start make.
 type Option func(*settings)
 
 type settings struct {
-	drivers  map[string]OpenDriver
-	commands []*cobra.Command
+	drivers     map[string]OpenDriver
+	handlers    map[string]projection.Handler
+	definitions []domain.Definition
+	commands    []*cobra.Command
+}
+
+func newSettings(options []Option) settings {
+	s := settings{
+		drivers:  map[string]OpenDriver{"postgres": openPostgres},
+		handlers: make(map[string]projection.Handler),
+	}
+	for _, option := range options {
+		option(&s)
+	}
+	return s
 }
 
 // DriverConfig is what a driver is opened with: one database of the configuration.
@@ -24,17 +40,30 @@ type DriverConfig struct {
 	Log      *slog.Logger
 }
 
-// OpenDriver opens a driver. It must not wait for the database: one that is down is shown by /readyz and asked again.
+// OpenDriver opens a driver. Where it fails because the database does not answer, it is called again later.
 type OpenDriver func(ctx context.Context, config DriverConfig) (drivers.Driver, error)
+
+func openPostgres(ctx context.Context, config DriverConfig) (drivers.Driver, error) {
+	driver, err := postgres.Open(ctx, postgres.Config{URL: config.URL, MaxConns: config.MaxConns, Log: config.Log})
+	if err != nil {
+		return nil, err // a nil *postgres.Driver would be a driver that is not nil
+	}
+	return driver, nil
+}
 
 // WithDriver adds a driver under the name that a database's `driver` setting has in the configuration. The names of the
 // drivers that come with Manifold can be taken over.
 func WithDriver(name string, open OpenDriver) Option {
+	return func(s *settings) { s.drivers[name] = open }
+}
+
+// WithProjection adds a shared projection whose fold is written in Go: see projection.HandlerOf. The handler has the
+// definition's name; definition.On and definition.Key are left out.
+func WithProjection(definition domain.Definition, handler projection.Handler) Option {
 	return func(s *settings) {
-		if s.drivers == nil {
-			s.drivers = make(map[string]OpenDriver)
-		}
-		s.drivers[name] = open
+		definition.Handler = definition.Name
+		s.handlers[definition.Name] = handler
+		s.definitions = append(s.definitions, definition)
 	}
 }
 

@@ -113,3 +113,33 @@ func (l *lag) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(l.greatest, prometheus.GaugeValue, by.Seconds(), name)
 	}
 }
+
+// CollectBehind adds metrics that are asked for at each scrape: for each shared projection, and with an empty name for
+// all others together, how many positions it is behind the logs and for how many tenants it stands still. It may be
+// called once.
+func (m *Metrics) CollectBehind(each func(yield func(projection string, positions int64, faulted int))) {
+	m.registry.MustRegister(&behind{
+		each: each,
+		positions: prometheus.NewDesc("manifold_projection_lag_events",
+			"Positions between what a projection has seen and its logs' heads, over all tenants.", []string{"projection"}, nil),
+		faulted: prometheus.NewDesc("manifold_projection_faulted",
+			"Tenants for which a projection stands still at an event that it cannot fold.", []string{"projection"}, nil),
+	})
+}
+
+type behind struct {
+	each               func(yield func(projection string, positions int64, faulted int))
+	positions, faulted *prometheus.Desc
+}
+
+// Describe is prometheus.Collector's.
+func (b *behind) Describe(out chan<- *prometheus.Desc) { out <- b.positions; out <- b.faulted }
+
+// Collect is prometheus.Collector's.
+func (b *behind) Collect(out chan<- prometheus.Metric) {
+	b.each(func(projection string, positions int64, faulted int) {
+		name := label(projection, projection != "")
+		out <- prometheus.MustNewConstMetric(b.positions, prometheus.GaugeValue, float64(positions), name)
+		out <- prometheus.MustNewConstMetric(b.faulted, prometheus.GaugeValue, float64(faulted), name)
+	})
+}

@@ -37,6 +37,10 @@ func TestMetrics(t *testing.T) {
 	m.Rebuilding("orders", true, 40, 100)
 	m.Rebuilding("old", true, 1, 2)
 	m.Rebuilt("old", true, "swapped")
+	m.CollectBehind(func(yield func(string, int64, int)) {
+		yield("orders", 12, 0)
+		yield("", 3, 2)
+	})
 	shown := scrape(t, m)
 	for _, line := range []string{
 		`manifold_build_info{version="v1"} 1`,
@@ -51,6 +55,8 @@ func TestMetrics(t *testing.T) {
 		`manifold_projected_events_total{projection="(own)"} 7`,
 		`manifold_projection_faults_total{projection="(own)"} 1`,
 		`manifold_projection_lag_seconds{projection="orders"} 3`,
+		`manifold_projection_lag_events{projection="orders"} 12`,
+		`manifold_projection_faulted{projection="(own)"} 2`,
 		`manifold_rebuild_events_done{projection="orders"} 40`,
 		`manifold_rebuild_events{projection="orders"} 100`,
 		`manifold_rebuilds_total{outcome="swapped",projection="old"} 1`,

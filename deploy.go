@@ -1,0 +1,78 @@
+package manifold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// retryDeploy is how long to wait before a shared definition is deployed again that could not be.
+const retryDeploy = 10 * time.Second
+
+// deploy makes the shared projections what the configuration's files and the program's own definitions say: new ones are
+// created, changed ones rebuilt while their present documents serve. Projections that are no longer in a file stay. What
+// cannot be deployed now, since another rebuild is under way or its database does not answer, is tried again later.
+func (p *Process) deploy(ctx context.Context, o settings) error {
+	definitions := slices.Clone(o.definitions)
+	for _, folder := range p.config.Projections {
+		read, err := projection.ReadDefinitions(folder)
+		if err != nil {
+			return fmt.Errorf("projections: %w", err)
+		}
+		definitions = append(definitions, read...)
+	}
+	seen := make(map[string]bool)
+	var wrong []error
+	for _, definition := range definitions {
+		if seen[definition.Name] {
+			wrong = append(wrong, fmt.Errorf("projection %q is defined twice", definition.Name))
+		}
+		seen[definition.Name] = true
+		id := domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}
+		if err := p.catalog.Check(id, definition); err != nil {
+			wrong = append(wrong, fmt.Errorf("projection %q: %w", definition.Name, err))
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("projections: %w", errors.Join(wrong...))
+	}
+	for _, definition := range definitions {
+		if err := p.deployOne(ctx, definition); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			p.deployLater = append(p.deployLater, definition)
+		}
+	}
+	return nil
+}
+
+func (p *Process) deployOne(ctx context.Context, definition domain.Definition) error {
+	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition)
+	switch {
+	case err != nil:
+		p.log.Warn("a shared projection cannot be deployed now; trying again", "projection", definition.Name, "error", err)
+	case deployed.Created:
+		p.log.Info("shared projection created", "projection", definition.Name)
+	case deployed.Rebuild != nil:
+		p.log.Info("shared projection changed: rebuilding it", "projection", definition.Name, "rebuild", deployed.Rebuild.ID.String())
+	}
+	return err
+}
+
+// deployRest deploys what deploy could not, until it is done or ctx ends.
+func (p *Process) deployRest(ctx context.Context) {
+	for len(p.deployLater) > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryDeploy):
+		}
+		p.deployLater = slices.DeleteFunc(p.deployLater, func(d domain.Definition) bool { return p.deployOne(ctx, d) == nil })
+	}
+}

@@ -1,0 +1,148 @@
+package manifold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/embedded"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/telemetry"
+)
+
+func devCommand(options []Option, hard context.Context) *cobra.Command {
+	var listen, dir string
+	var verbose bool
+	command := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a complete service for development, with a database of its own and nothing to configure",
+		Long: `Run a complete service for development: a private PostgreSQL, the schema, a demo tenant with a key, and a small sample to
+look at. Everything is kept in a folder, and found again at the next start. Ctrl-C ends it in order; nothing that was
+acknowledged is lost, however often it is pressed.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			level := slog.LevelWarn
+			if verbose {
+				level = slog.LevelDebug
+			}
+			log := telemetry.NewLogger(command.ErrOrStderr(), level, "text")
+			return runDev(command.Context(), hard, dir, listen, command.OutOrStdout(), log, options)
+		},
+	}
+	command.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "where to answer, as host:port; port 0 takes a free one")
+	command.Flags().StringVar(&dir, "dir", ".manifold", "the folder for everything that is kept")
+	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "log everything")
+	return command
+}
+
+// devDatabase is the database's name on dev's server.
+const devDatabase = "manifold"
+
+func runDev(soft, hard context.Context, dir, listen string, out io.Writer, log *slog.Logger, options []Option) (err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	// Before anything is made or started: what a user who has mistyped, or has started it twice, should be told first.
+	if embedded.InUse(filepath.Join(dir, "postgres")) {
+		return fmt.Errorf("another manifold dev is at work in %s: stop it, or choose another folder with --dir (and another port with --listen)", dir)
+	}
+	if err := tryListen(listen); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "postgres"), 0o755); err != nil {
+		return err
+	}
+	// The folder is nothing to be committed by accident.
+	if err := os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o644); err != nil {
+		return err
+	}
+	secrets, err := loadDevSecrets(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "starting PostgreSQL ...")
+	server, err := embedded.Start(soft, embedded.Config{Dir: filepath.Join(dir, "postgres"), Log: log})
+	if errors.Is(err, embedded.ErrAlreadyRunning) {
+		return fmt.Errorf("another manifold dev is at work in %s: %w", dir, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// The second Ctrl-C stops it at once; it recovers at the next start.
+		if stopErr := server.Stop(hard); stopErr != nil {
+			err = errors.Join(err, stopErr)
+		} else if err == nil {
+			fmt.Fprintln(out, "stopped; everything is kept in", dir)
+		}
+	}()
+	if err := server.CreateDatabase(soft, devDatabase); err != nil {
+		return err
+	}
+	if err := migrations.Up(soft, server.URL(devDatabase), secrets.passwords()); err != nil {
+		return err
+	}
+	process, err := Start(soft, devConfig(server, secrets, listen), log, options...)
+	if err != nil {
+		return err
+	}
+	guide, err := process.prepareDev(soft, dir, secrets)
+	if err != nil {
+		return errors.Join(err, process.Stop(hard))
+	}
+	if _, err := io.WriteString(out, guide); err != nil {
+		return errors.Join(err, process.Stop(hard))
+	}
+	soft, cancel := context.WithCancelCause(soft)
+	defer cancel(nil)
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-server.Exited():
+			cancel(errors.New("PostgreSQL has ended"))
+		case <-over:
+		}
+	}()
+	err = process.wait(soft, hard, log)
+	select {
+	case <-server.Exited():
+		return errors.Join(err, fmt.Errorf("PostgreSQL has ended unexpectedly; it said why in %s", filepath.Join(server.Dir, "server.log")))
+	default:
+		return err
+	}
+}
+
+// tryListen says whether the address can be listened on.
+func tryListen(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("%w; --listen chooses another", listenError(address, err))
+	}
+	return listener.Close()
+}
+
+func devConfig(server *embedded.Server, secrets *devSecrets, listen string) config.Config {
+	c := config.Default()
+	c.Listen = listen
+	c.Database.URL = server.URL(devDatabase)
+	for role, login := range map[migrations.Role]*config.Login{
+		migrations.RoleApp: &c.Database.App, migrations.RoleSystem: &c.Database.System,
+		migrations.RoleDocuments: &c.Database.Documents, migrations.RoleRetention: &c.Database.Retention,
+	} {
+		login.User, login.Password = string(role), config.Secret(secrets.Passwords[string(role)])
+	}
+	c.OperatorKeys = []string{secrets.OperatorKey}
+	c.ShutdownDeadline = 10 * time.Second
+	return c
+}

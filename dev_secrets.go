@@ -1,0 +1,79 @@
+package manifold
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/manifold-es/manifold/migrations"
+)
+
+// devSecrets is what `manifold dev` makes up at its first start and finds again at the next: the file secrets.json in
+// its folder, readable by its owner only.
+type devSecrets struct {
+	Passwords   map[string]string `json:"passwords"` // by the login's name
+	OperatorKey string            `json:"operatorKey"`
+	Tenant      string            `json:"tenant,omitempty"` // the demo tenant's id
+	Key         string            `json:"key,omitempty"`    // its key
+	Sample      bool              `json:"sample,omitempty"` // the sample was loaded
+}
+
+func devSecretsFile(dir string) string { return filepath.Join(dir, "secrets.json") }
+
+// loadDevSecrets reads the file, and makes it, or what is missing in it.
+func loadDevSecrets(dir string) (*devSecrets, error) {
+	s := &devSecrets{}
+	text, err := os.ReadFile(devSecretsFile(dir))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		if err := json.Unmarshal(text, s); err != nil {
+			return nil, fmt.Errorf("%s is damaged (%w): remove it, and new keys and passwords are made", devSecretsFile(dir), err)
+		}
+	}
+	if s.Passwords == nil {
+		s.Passwords = make(map[string]string)
+	}
+	for _, role := range migrations.Roles {
+		if s.Passwords[string(role)] == "" {
+			s.Passwords[string(role)] = rand.Text()
+		}
+	}
+	if s.OperatorKey == "" {
+		s.OperatorKey = "dev-operator-" + rand.Text()
+	}
+	return s, s.save(dir)
+}
+
+// save writes the file so that it is there whole or not at all.
+func (s *devSecrets) save(dir string) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(dir, ".secrets-*") // for its owner only, from the start
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(text, '\n'))
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return os.Rename(file.Name(), devSecretsFile(dir))
+}
+
+func (s *devSecrets) passwords() map[migrations.Role]string {
+	passwords := make(map[migrations.Role]string)
+	for role, password := range s.Passwords {
+		passwords[migrations.Role(role)] = password
+	}
+	return passwords
+}

@@ -1,0 +1,348 @@
+package manifold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/erasure"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/telemetry"
+)
+
+// defaultDatabase is the name that definitions have for the log's own database.
+const defaultDatabase = "default"
+
+// Process is one running process of the service: everything that a configuration asks for, wired together. Any number of
+// them may run on one database, in one program too.
+type Process struct {
+	config  config.Config
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+
+	store     *store.Store
+	databases map[string]drivers.Driver
+	keys      *auth.Keys
+	states    *aggregate.States
+	catalog   *projection.Catalog
+	runner    *projection.Runner
+	rebuilds  *rebuild.Rebuilds
+
+	listener   net.Listener
+	server     *http.Server
+	requests   context.Context // every request's; ended, with a cause, when there is no more waiting
+	endWaiting context.CancelCauseFunc
+
+	background    sync.WaitGroup
+	endBackground context.CancelFunc
+	serving       sync.WaitGroup
+	failed        chan error // one error at most: why the process cannot go on
+	stopping      atomic.Bool
+	deployLater   []domain.Definition
+	undo          []func() // what Start has opened, to be closed in the opposite order
+	stopOnce      sync.Once
+	stopErr       error
+}
+
+// Start starts a process and returns when it answers requests. ctx bounds the starting only. The process runs until Stop,
+// which must be called; should it not be able to go on before, Failed tells.
+//
+// What cannot work is refused: a schema that is too old, a login that cannot connect, a definition that is wrong. A
+// database of documents that does not answer is no obstacle, unless it is the log's own: it is asked again and again.
+func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Option) (*Process, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("the configuration cannot work:\n%w", err)
+	}
+	o := newSettings(options)
+	p := &Process{config: c, log: log, metrics: telemetry.NewMetrics(Version()), failed: make(chan error, 1)}
+	p.requests, p.endWaiting = context.WithCancelCause(context.Background())
+	background, endBackground := context.WithCancel(context.Background())
+	p.endBackground = endBackground
+	err := p.open(ctx, o)
+	if err == nil {
+		err = p.wire(o)
+	}
+	if err == nil && c.Role.Worker() {
+		err = p.deploy(ctx, o)
+	}
+	if err == nil {
+		err = p.serve()
+	}
+	if err != nil {
+		p.endWaiting(err)
+		endBackground()
+		p.close()
+		return nil, err
+	}
+	p.run(background)
+	log.Info("listening", "address", p.Address(), "role", string(c.Role), "version", Version())
+	return p, nil
+}
+
+// Address is where the process answers requests, as host:port.
+func (p *Process) Address() string { return p.listener.Addr().String() }
+
+// Failed gives an error when the process cannot go on; it is to be stopped then.
+func (p *Process) Failed() <-chan error { return p.failed }
+
+// open connects with everything that keeps data.
+func (p *Process) open(ctx context.Context, o settings) error {
+	urls := make(map[string]string)
+	for name, login := range map[string]config.Login{
+		"app": p.config.Database.App, "system": p.config.Database.System,
+		"retention": p.config.Database.Retention, "documents": p.config.Database.Documents,
+	} {
+		url, err := p.config.Database.URLFor(login)
+		if err != nil {
+			return err
+		}
+		urls[name] = url
+	}
+	var err error
+	p.store, err = store.Open(ctx, store.Config{
+		AppURL: urls["app"], SystemURL: urls["system"], RetentionURL: urls["retention"],
+		MaxConns: p.config.Database.MaxConns, Log: p.log,
+		QueueBytes: int64(p.config.Limits.TenantQueueBytes), TotalQueueBytes: int64(p.config.Limits.QueueBytes),
+		Observer: store.Observer{Appended: p.metrics.Appended},
+	})
+	if err != nil {
+		return err
+	}
+	p.undo = append(p.undo, p.store.Close)
+	if err := p.store.CheckSchema(ctx); err != nil {
+		return err
+	}
+	synced, err := p.store.Synced(ctx)
+	if err != nil {
+		return err
+	}
+	if !synced {
+		p.log.Warn("the database does not sync its commits: a crash of its machine can lose what was acknowledged; set fsync and synchronous_commit on")
+	}
+	return p.openDatabases(ctx, o, urls["documents"])
+}
+
+// openDatabases opens the driver of each database of documents.
+func (p *Process) openDatabases(ctx context.Context, o settings, own string) error {
+	p.databases = make(map[string]drivers.Driver)
+	configured := maps.Clone(p.config.Databases)
+	if configured == nil {
+		configured = make(map[string]config.DocumentsDatabase)
+	}
+	_, elsewhere := configured[defaultDatabase]
+	if !elsewhere {
+		configured[defaultDatabase] = config.DocumentsDatabase{Driver: "postgres", URL: own}
+	}
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		database := configured[name]
+		open, ok := o.drivers[database.Driver]
+		if !ok {
+			return fmt.Errorf("databases.%s.driver: there is no driver %q; there is %v", name, database.Driver, slices.Sorted(maps.Keys(o.drivers)))
+		}
+		url, err := database.Address()
+		if err != nil {
+			return fmt.Errorf("databases.%s.url: %w", name, err)
+		}
+		late := &lateDriver{name: name, log: p.log, open: func(ctx context.Context) (drivers.Driver, error) {
+			return open(ctx, DriverConfig{URL: url, MaxConns: database.MaxConns, Log: p.log})
+		}}
+		p.undo = append(p.undo, late.Close)
+		p.databases[name] = late
+		err = late.try(ctx)
+		if err != nil && name == defaultDatabase && !elsewhere {
+			return fmt.Errorf("open the log's own database for documents: %w", err)
+		}
+	}
+	return nil
+}
+
+// log is the store's, with the snapshots that appends bring due.
+type appendLog struct {
+	*store.Store
+	states *aggregate.States
+}
+
+func (l appendLog) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
+	appended, err := l.Store.Append(ctx, tenant, request)
+	if err == nil {
+		l.states.Appended(tenant, appended)
+	}
+	return appended, err
+}
+
+// wire makes the parts and gives them to one another.
+func (p *Process) wire(o settings) error {
+	operators := make([]auth.OperatorKey, len(p.config.OperatorKeys))
+	var err error
+	for i, text := range p.config.OperatorKeys {
+		if operators[i], err = auth.ParseOperatorKey(text); err != nil {
+			return fmt.Errorf("operatorKey: %w", err)
+		}
+	}
+	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store, Operators: operators}); err != nil {
+		return err
+	}
+	if p.states, err = aggregate.New(aggregate.Config{Store: p.store, Log: p.log}); err != nil {
+		return err
+	}
+	progress := projection.NewProgress()
+	p.catalog = projection.NewCatalog(projection.CatalogConfig{
+		Store: p.store, Drivers: p.databases, Handlers: o.handlers, Progress: progress, Keep: p.config.RebuildKeep, Log: p.log,
+	})
+	p.runner = projection.NewRunner(projection.RunnerConfig{
+		Store: p.store, Drivers: p.databases, Handlers: o.handlers, Progress: progress,
+		Workers: p.config.Limits.ProjectionWorkers, Log: p.log,
+		Observer: projection.Observer{
+			Batch: func(b projection.BatchInfo) {
+				p.metrics.Projected(b.Projection.Name, b.Projection.Shared(), b.Events)
+				p.metrics.Lag(b.Projection.Name, b.Projection.Shared(), b.Lag)
+			},
+			Fault: func(f domain.Fault) { p.metrics.Faulted(f.Name, f.Shared()) },
+		},
+	})
+	p.metrics.CollectBehind(func(yield func(projection string, positions int64, faulted int)) {
+		for _, lag := range p.runner.Lags() {
+			yield(lag.Projection, lag.Positions, lag.Faulted)
+		}
+	})
+	p.rebuilds = rebuild.New(rebuild.Config{
+		Store: p.store, Drivers: p.databases, Handlers: o.handlers, Catalog: p.catalog,
+		Tenants: p.config.Limits.RebuildWorkers, Keep: p.config.RebuildKeep, Log: p.log,
+		Observer: rebuild.Observer{
+			Progress: func(r domain.Rebuild) {
+				p.metrics.Rebuilding(r.Name, r.Shared(), r.EventsDone, r.EventsTotal)
+			},
+			Ended: func(r domain.Rebuild) { p.metrics.Rebuilt(r.Name, r.Shared(), string(r.State)) },
+		},
+	})
+	handler, err := api.New(api.Config{
+		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Aggregates: p.states,
+		Projections: p.catalog, Rebuilds: p.rebuilds,
+		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log,
+		Observer: api.Observer{Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported},
+	})
+	if err != nil {
+		return err
+	}
+	p.server = &http.Server{
+		Handler:           handler.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), // clients that break off: no fault of ours
+		BaseContext:       func(net.Listener) context.Context { return p.requests },
+	}
+	if !p.config.Role.Web() {
+		p.server.Handler = onlyHealth(p.server.Handler)
+	}
+	return nil
+}
+
+// onlyHealth answers what is asked of a process that has no other requests to answer.
+func onlyHealth(all http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
+		mux.Handle(path, all)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "this process has the role worker; ask one with the role web", http.StatusNotFound)
+	})
+	return mux
+}
+
+// checkTimeout bounds the look at one dependency for /readyz.
+const checkTimeout = 2 * time.Second
+
+// checks says what the process depends on, and how that is.
+func (p *Process) checks(ctx context.Context) []api.Check {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	names := slices.Sorted(maps.Keys(p.databases))
+	all := make([]api.Check, 1+len(names))
+	var done sync.WaitGroup
+	done.Go(func() { all[0] = api.Check{Name: "database", Err: p.store.Ping(ctx)} })
+	for i, name := range names {
+		done.Go(func() {
+			all[1+i] = api.Check{Name: "documents: " + name, Err: p.databases[name].Ping(ctx), Optional: true}
+		})
+	}
+	done.Wait()
+	if p.stopping.Load() {
+		all = append(all, api.Check{Name: "stopping", Err: errors.New("the process is about to end")})
+	}
+	return all
+}
+
+// serve begins to answer requests.
+func (p *Process) serve() error {
+	listener, err := net.Listen("tcp", p.config.Listen)
+	if err != nil {
+		return listenError(p.config.Listen, err)
+	}
+	p.listener = limitConnections(listener, p.config.Limits.Connections)
+	p.serving.Go(func() {
+		if err := p.server.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
+			p.fail(fmt.Errorf("answer requests: %w", err))
+		}
+	})
+	return nil
+}
+
+// run starts what works in the background.
+func (p *Process) run(ctx context.Context) {
+	start := func(what string, run func(context.Context) error) {
+		p.background.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				p.fail(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	start("follow changes of keys", func(ctx context.Context) error {
+		return p.store.ListenKeys(ctx, p.keys.Forget)
+	})
+	// Wherever events are appended, snapshots become due.
+	start("take snapshots", p.states.Run)
+	for _, database := range p.databases {
+		if late, ok := database.(*lateDriver); ok {
+			p.background.Go(func() { late.run(ctx, p.runner.Refresh) })
+		}
+	}
+	if !p.config.Role.Worker() {
+		return
+	}
+	start("follow logs", func(ctx context.Context) error {
+		return p.store.Listen(ctx, p.runner.Wake)
+	})
+	start("follow changes of projections", func(ctx context.Context) error {
+		return p.store.ListenProjections(ctx, func() {
+			p.runner.Refresh()
+			p.rebuilds.Wake()
+		})
+	})
+	start("follow projections", p.runner.Run)
+	start("work on rebuilds", p.rebuilds.Run)
+	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.databases, Log: p.log}).Run)
+	p.background.Go(func() { p.deployRest(ctx) })
+}
+
+func (p *Process) fail(err error) {
+	select {
+	case p.failed <- err:
+	default: // the first one says why
+	}
+}

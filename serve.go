@@ -1,0 +1,52 @@
+package manifold
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/telemetry"
+)
+
+func serveCommand(options []Option, hard context.Context) *cobra.Command {
+	var file string
+	command := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the service",
+		Long: `Run the service with a configuration file, environment variables, or both: see docs/configuration.md. The database's
+schema must be there: see manifold migrate.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			c, err := config.Load(file, os.Environ())
+			if err != nil {
+				return err
+			}
+			log := telemetry.NewLogger(command.ErrOrStderr(), c.Log.Level, c.Log.Format)
+			process, err := Start(command.Context(), c, log, options...)
+			if err != nil {
+				return err
+			}
+			return process.wait(command.Context(), hard, log)
+		},
+	}
+	command.Flags().StringVar(&file, "config", os.Getenv("MANIFOLD_CONFIG"), "the configuration file (MANIFOLD_CONFIG)")
+	return command
+}
+
+// wait runs until soft ends, or the process cannot go on, and stops then; the end of hard ends the waiting.
+func (p *Process) wait(soft, hard context.Context, log *slog.Logger) error {
+	var failure error
+	select {
+	case <-soft.Done():
+		log.Info(fmt.Sprint(context.Cause(soft)))
+	case failure = <-p.Failed():
+	}
+	if err := p.Stop(hard); err != nil {
+		log.Warn("not everything ended in order", "error", err)
+	}
+	return failure
+}
