@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -183,7 +184,7 @@ func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name
 
 // fromScratch folds events one by one with the expressions alone, sharing nothing with the package's batches: what
 // documents must be equal to.
-func fromScratch(t testing.TB, definition domain.Definition, events []domain.Event) map[string]domain.Document {
+func fromScratch(t rapid.TB, definition domain.Definition, events []domain.Event) map[string]domain.Document {
 	t.Helper()
 	definition = projection.WithDefaults(definition)
 	key, err := expr.CompileKey(definition.Key)
@@ -241,7 +242,7 @@ func fromScratch(t testing.TB, definition domain.Definition, events []domain.Eve
 }
 
 // mustEqual compares documents by id, version and content.
-func mustEqual(t testing.TB, got, want map[string]domain.Document) {
+func mustEqual(t rapid.TB, got, want map[string]domain.Document) {
 	t.Helper()
 	var wrong []string
 	for id, w := range want {
@@ -263,7 +264,7 @@ func mustEqual(t testing.TB, got, want map[string]domain.Document) {
 	}
 }
 
-func canonical(t testing.TB, data []byte) string {
+func canonical(t rapid.TB, data []byte) string {
 	t.Helper()
 	v, err := expr.ParseJSON(data)
 	if err != nil {

@@ -1,0 +1,242 @@
+package projection_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+const exampleYAML = `# an example
+name: order-summary
+source: {categories: [order]}
+initial: {total: 0, items: []}
+on:
+  OrderPlaced:  '{"status": "placed", "customer": event.data.customer, "total": 0, "items": []}'
+  ItemAdded:    'merge(doc, {"total": doc.total + event.data.price * event.data.qty, "items": doc.items + [event.data.sku]})'
+  OrderCancelled: 'null'       # removes the document
+indexes: [status, customer]
+`
+
+const exampleJSON = `{"name": "order-summary", "database": "default", "source": {"categories": ["order"]}, "key": "event.stream",
+	"initial": {"items": [], "total": 0.0},
+	"on": {
+		"OrderPlaced": "{\"status\": \"placed\", \"customer\": event.data.customer, \"total\": 0, \"items\": []}",
+		"ItemAdded": "merge(doc, {\"total\": doc.total + event.data.price * event.data.qty, \"items\": doc.items + [event.data.sku]})",
+		"OrderCancelled": "null"},
+	"indexes": ["status", "customer"], "mode": "async", "onError": "stop"}`
+
+func TestParseDefinition(t *testing.T) {
+	t.Parallel()
+	for form, text := range map[string]string{"YAML": exampleYAML, "JSON": exampleJSON} {
+		d, err := projection.ParseDefinition([]byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v", form, err)
+		}
+		if !projection.SameDefinition(d, orders) {
+			t.Errorf("%s gives %+v, not %+v", form, d, orders)
+		}
+		if err := rules.Check(domain.ProjectionID{Name: "order-summary"}, d); err != nil {
+			t.Errorf("%s: %v", form, err)
+		}
+	}
+}
+
+func TestParseDefinitionKeepsValues(t *testing.T) {
+	t.Parallel()
+	d, err := projection.ParseDefinition([]byte("name: p\non: {'*': doc}\ninitial:\n  big: 9007199254740993\n  text: \"a\\u2028\\\"b\"\n  yes: true\n  none: null\n  nested: [1.5, {a: -2}]\n  1: one\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"1":"one","big":9007199254740993,"nested":[1.5,{"a":-2}],"none":null,"text":"a` + "\u2028" + `\"b","yes":true}`
+	if got := canonical(t, d.Initial); got != want {
+		t.Errorf("initial is %s, want %s", got, want)
+	}
+}
+
+// Each problem is named with its place and, where there is one, what to do about it.
+func TestParseDefinitionRefuses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"":                                    {"0 YAML documents"},
+		"name: p\n---\nname: q\n":             {"2 YAML documents"},
+		"- a\n- b\n":                          {"line 1", "an object is wanted here, not a list"},
+		"name: p\nnaem: q\n":                  {"line 2", `no field "naem"`, "known are assert, database"},
+		"name: p\non:\n  A: null\n":           {"on.A, line 3", "not null", "'null'"},
+		"name: p\non: {A: {a: 1}}\n":          {"on.A, line 2", "not an object", "between quotes"},
+		"name: 7\non: {A: doc}\n":             {"name, line 1", "not the number 7"},
+		"name: p\nname: q\n":                  {"name"},
+		"name: p\nkey: *x\n":                  {"line 2"},
+		"name: &x p\nkey: *x\n":               {"line 1", "anchors"},
+		"name: !!str p\n":                     {"line 1", "tags"},
+		"name: p\ninitial: .inf\n":            {"line 2", ".inf"},
+		"name: p\nindexes: status\n":          {"indexes, line 2", "a list of texts"},
+		"name: p\nindexes: [a, 1]\n":          {"indexes[1], line 2", "not the number 1"},
+		"name: p\n  on: {\n":                  {"line"},
+		"name: \xff\n":                        {"UTF-8"},
+		"{\n\"name\": \"p\",\n\"x\": 1}":      {"line 3", `no field "x"`},
+		"{\"name\": \"p\",\n\"name\": \"q\"}": {"line 2", `"name" is there twice`},
+		"{\"name\": \"p\",\n\n\"on\": }":      {"line 3", "not JSON"},
+		"{\"name\": \"p\", \"initial\": {\"a\": \"\\u0000\"}}":        {"U+0000"},
+		"{\"name\": 1, \"key\": 2, \"on\": []}":                       {"3 problems", "name, line 1", "key, line 1", "on, line 1"},
+		"a: " + strings.Repeat("[", 10_000):                           {"line 1", "nested"},
+		strings.Repeat("- ", 10_000):                                  {"line 1", "nested"},
+		"name: " + strings.Repeat("x", projection.MaxDefinitionBytes): {"at most 262144"},
+	} {
+		_, err := projection.ParseDefinition([]byte(text))
+		mustName(t, text, err, want)
+	}
+}
+
+var rules = projection.Rules{Databases: []string{"default", "reports"}, Handlers: map[string]projection.Handler{"counter": counter}}
+
+func TestCheckRefuses(t *testing.T) {
+	t.Parallel()
+	id := domain.ProjectionID{Owner: domain.NewTenantID(), Name: "p"}
+	for text, want := range map[string][]string{
+		"name: q\non: {A: doc}": {"name", `"q"`, `"p"`},
+		"name: P\non: {A: doc}": {"name", "lower-case"},
+		"name: p":               {"on", "at least one event type"},
+		"name: p\ndatabase: warehouse\non: {A: doc}":          {"database", `"warehouse"`, "default, reports"},
+		"name: p\nsource: {categories: [a-b]}\non: {A: doc}":  {"source.categories[0]"},
+		"name: p\nsource: {categories: [a, a]}\non: {A: doc}": {"source.categories[1]", "twice"},
+		"name: p\non: {'a b': doc}":                           {"on.a b", "event type"},
+		"name: p\non: {A: 'doc +', B: 'dco', C: doc}":         {"2 problems", "on.A: line 1, column", "on.B: line 1, column 1"},
+		"name: p\nkey: event.strem\non: {A: doc}":             {"key: line 1, column"},
+		"name: p\ninitial: []\non: {A: doc}":                  {"initial", "object"},
+		"name: p\nindexes: ['a b']\non: {A: doc}":             {"indexes[0]"},
+		"name: p\nindexes: [a, a]\non: {A: doc}":              {"indexes[1]", "twice"},
+		"name: p\nassert: ['doc.n >']\non: {A: doc}":          {"assert[0]: line 1"},
+		"name: p\nonError: ignore\non: {A: doc}":              {"onError", `"ignore"`},
+		"name: p\nhandler: counter":                           {"handler", "only shared"},
+	} {
+		d, err := projection.ParseDefinition([]byte(text))
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		mustName(t, text, rules.Check(id, d), want)
+	}
+	for text, where := range map[string]string{
+		"name: p\nmode: inline\non: {A: doc}": "mode", "name: p\nmode: live\non: {A: doc}": "mode",
+		"name: p\nmode: map\non: {A: doc}": "mode", "name: p\nonError: park\non: {A: doc}": "onError",
+	} {
+		d, err := projection.ParseDefinition([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusal, ok := errors.AsType[*domain.Error](rules.Check(id, d))
+		if !ok || refusal.Code != domain.CodeUnsupported || refusal.Where != where {
+			t.Errorf("%q: %+v", text, refusal)
+		}
+	}
+	shared := domain.ProjectionID{Name: "p"}
+	if err := rules.Check(shared, domain.Definition{Name: "p", Handler: "counter"}); err != nil {
+		t.Error(err)
+	}
+	mustName(t, "an unknown handler", rules.Check(shared, domain.Definition{Name: "p", Handler: "conuter"}), []string{"handler", `"conuter"`})
+	mustName(t, "handler and on", rules.Check(shared, domain.Definition{Name: "p", Handler: "counter", On: map[string]string{"A": "doc"}}), []string{"leave those out"})
+}
+
+func mustName(t *testing.T, text string, err error, want []string) {
+	t.Helper()
+	if len(text) > 60 {
+		text = text[:60]
+	}
+	refusal, ok := errors.AsType[*domain.Error](err)
+	if !ok || refusal.Code != domain.CodeInvalidDefinition && refusal.Code != domain.CodeTooLarge {
+		t.Errorf("%q: %v", text, err)
+		return
+	}
+	for _, part := range want {
+		if !strings.Contains(refusal.Error(), part) {
+			t.Errorf("%q: %q does not say %q", text, refusal.Error(), part)
+		}
+	}
+}
+
+func TestSameDefinition(t *testing.T) {
+	t.Parallel()
+	base := domain.Definition{Name: "p", Source: domain.Source{Categories: []string{"a", "b"}}, On: map[string]string{"A": "doc"}, Initial: []byte(`{"a": 1, "b": 2}`)}
+	same := base
+	same.Source.Categories, same.Initial, same.Database, same.Key = []string{"b", "a"}, []byte(`{"b":2.0,"a":1}`), "default", "event.stream"
+	if !projection.SameDefinition(base, same) {
+		t.Error("the same in other words is another definition")
+	}
+	for name, change := range map[string]func(*domain.Definition){
+		"on":       func(d *domain.Definition) { d.On = map[string]string{"A": "null"} },
+		"types":    func(d *domain.Definition) { d.On = map[string]string{"A": "doc", "B": "doc"} },
+		"key":      func(d *domain.Definition) { d.Key = "event.key" },
+		"initial":  func(d *domain.Definition) { d.Initial = []byte(`{"a": 1, "b": "2"}`) },
+		"database": func(d *domain.Definition) { d.Database = "other" },
+		"source":   func(d *domain.Definition) { d.Source.Categories = []string{"a"} },
+		"indexes":  func(d *domain.Definition) { d.Indexes = []string{"a"} },
+		"assert":   func(d *domain.Definition) { d.Assert = []string{"true"} },
+		"handler":  func(d *domain.Definition) { d.Handler = "h" },
+	} {
+		other := base
+		change(&other)
+		if projection.SameDefinition(base, other) {
+			t.Errorf("another %s makes no difference", name)
+		}
+	}
+}
+
+func TestReadDefinitions(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("b.yaml", exampleYAML)
+	write("a.json", `{"name": "p", "on": {"A": "doc"}}`)
+	write("README.md", "no definition")
+	definitions, err := projection.ReadDefinitions(folder)
+	if err != nil || len(definitions) != 2 || definitions[0].Name != "p" || definitions[1].Name != "order-summary" {
+		t.Fatalf("%+v, %v", definitions, err)
+	}
+	write("c.yml", "name: p\non: {A: doc}")
+	write("d.yml", "name: [")
+	_, err = projection.ReadDefinitions(folder)
+	if err == nil || !strings.Contains(err.Error(), "c.yml: projection \"p\" is defined in "+filepath.Join(folder, "a.json")) || !strings.Contains(err.Error(), "d.yml: line 1") {
+		t.Errorf("two files with one name, and a broken one: %v", err)
+	}
+	if _, err := projection.ReadDefinitions(filepath.Join(folder, "nowhere")); err == nil {
+		t.Error("a folder that is not there has definitions")
+	}
+}
+
+// Whatever text comes: no panic, and what is accepted compiles or is refused with a code, and reads back as itself.
+func FuzzParseDefinition(f *testing.F) {
+	f.Add([]byte(exampleYAML))
+	f.Add([]byte(exampleJSON))
+	f.Add([]byte("name: p\non: {'*': 'doc'}\nassert: [\"doc.n > 0\"]\ninitial: {a: [1, -2.5e3, 0x1f, 0o7, 1_000]}"))
+	f.Add([]byte("? a\n: b\n<<: {c: d}\ne: |\n  text\nf: >-\n  text\n"))
+	f.Add([]byte("{\"name\": \"p\", \"on\": {\"A\": \"doc\"}, \"initial\": {\"a\": 1e400}}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d, err := projection.ParseDefinition(text)
+		if err != nil {
+			if _, ok := errors.AsType[*domain.Error](err); !ok {
+				t.Fatalf("not an error for the client: %v", err)
+			}
+			return
+		}
+		if !projection.SameDefinition(d, projection.WithDefaults(d)) {
+			t.Fatal("defaults make it another definition")
+		}
+		if err := rules.Check(domain.ProjectionID{}, d); err != nil {
+			if _, ok := errors.AsType[*domain.Error](err); !ok {
+				t.Fatalf("not an error for the client: %v", err)
+			}
+			return
+		}
+		if _, err := projection.CompileWith(d, rules.Handlers); err != nil {
+			t.Fatalf("it passes the check, but: %v", err)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package projection_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// faulty is a driver whose calls go wrong when a test says so.
+type faulty struct {
+	drivers.Driver
+	mu      sync.Mutex
+	verdict func(call string) verdict // asked for each Load, Save and Checkpoint
+	lose    bool                      // saves are confirmed and never made, as by a database that crashes before it syncs
+	check   func(drivers.Batch)       // sees each batch that is saved
+}
+
+// verdict is what becomes of a call.
+type verdict int
+
+const (
+	works       verdict = iota
+	failsBefore         // nothing is done
+	failsAfter          // it is done, but the answer is lost
+)
+
+var errInjected = errors.New("injected: the connection was lost")
+
+func (f *faulty) ask(call string) verdict {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.verdict == nil {
+		return works
+	}
+	return f.verdict(call)
+}
+
+func (f *faulty) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	if f.ask("load") != works {
+		return nil, errInjected
+	}
+	return f.Driver.Load(ctx, build, tenant, ids)
+}
+
+func (f *faulty) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
+	if f.ask("checkpoint") != works {
+		return 0, errInjected
+	}
+	return f.Driver.Checkpoint(ctx, build, tenant)
+}
+
+func (f *faulty) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	f.mu.Lock()
+	lose, check := f.lose, f.check
+	f.mu.Unlock()
+	if lose {
+		return nil
+	}
+	if check != nil {
+		check(batch)
+	}
+	switch f.ask("save") {
+	case failsBefore:
+		return errInjected
+	case failsAfter:
+		if err := f.Driver.Save(ctx, build, tenant, batch); err != nil {
+			return err
+		}
+		return errInjected
+	default:
+		return f.Driver.Save(ctx, build, tenant, batch)
+	}
+}
+
+// refusing is a driver that finds one document too large.
+type refusing struct {
+	drivers.Driver
+	document string
+}
+
+func (r refusing) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	for _, document := range batch.Upserts {
+		if string(document.Data) == r.document {
+			return domain.Errorf(domain.CodeTooLarge, "document "+document.ID, "it is too large")
+		}
+	}
+	return r.Driver.Save(ctx, build, tenant, batch)
+}

@@ -1,0 +1,234 @@
+package projection_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
+)
+
+var (
+	someKeys = []string{
+		"event.stream",
+		"event.data.k",
+		"event.data.k == null ? null : event.key + '/' + event.data.k",
+		"event.type == 'A' ? null : 'one for all'",
+	}
+	someFolds = []string{
+		"doc",
+		"null",
+		"merge(doc, {'n': doc.?n.orValue(0) + event.data.n, 'at': event.position})",
+		"{'list': (doc.?list.orValue([]) + [event.version]), 'n': event.data.n}",
+		"event.data.n > 5 ? null : merge(doc, {event.type: event.data.n})",
+	}
+	someTypes = []string{"A", "B", "C", "D"}
+)
+
+// someDefinition draws a definition whose folds never fail.
+func someDefinition(t *rapid.T) domain.Definition {
+	on := make(map[string]string)
+	for _, eventType := range append([]string{"*"}, someTypes...) {
+		if rapid.Bool().Draw(t, "folds "+eventType) {
+			on[eventType] = rapid.SampledFrom(someFolds).Draw(t, eventType)
+		}
+	}
+	if len(on) == 0 {
+		on["A"] = someFolds[2]
+	}
+	d := domain.Definition{Name: "p", Key: rapid.SampledFrom(someKeys).Draw(t, "key"), On: on}
+	if rapid.Bool().Draw(t, "one category") {
+		d.Source.Categories = []string{"x"}
+	}
+	return projection.WithDefaults(d)
+}
+
+// someEvents appends drawn events to a tenant's log.
+func someEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantID) {
+	for i := range rapid.IntRange(1, 25).Draw(t, "events") {
+		stream := rapid.SampledFrom([]string{"x-1", "x-2", "x-3", "y-1"}).Draw(t, fmt.Sprint("stream ", i))
+		eventType := rapid.SampledFrom(someTypes).Draw(t, fmt.Sprint("type ", i))
+		k := rapid.SampledFrom([]string{`"a"`, `"b"`, "null"}).Draw(t, fmt.Sprint("k ", i))
+		b.append(tb, tenant, stream, eventType, fmt.Sprintf(`{"k": %s, "n": %d}`, k, rapid.IntRange(0, 7).Draw(t, fmt.Sprint("n ", i))))
+	}
+}
+
+// Whatever stops a replay, and however often: documents and checkpoint are at any moment what a fold from scratch up to
+// the checkpoint gives.
+func TestReplayIsAFoldFromScratch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		tenant := b.tenant(t)
+		definition := someDefinition(rt)
+		fold, err := projection.Compile(definition)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: definition.Name}, Number: 1, Database: "default"}
+		driver := &faulty{Driver: b.driver}
+		fresh := func() *projection.Replay {
+			return &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{
+				Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: rapid.SampledFrom([]int{1, 1 << 20}).Draw(rt, "document bytes"),
+			}}
+		}
+		replay, reached := fresh(), int64(0)
+		check := func() {
+			checkpoint, err := b.driver.Checkpoint(t.Context(), build, tenant)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if checkpoint < reached {
+				rt.Fatalf("the checkpoint went back from %d to %d", reached, checkpoint)
+			}
+			reached = checkpoint
+			log := b.log(t, tenant)
+			mustEqual(rt, stored(rt, t, b, build, tenant), fromScratch(rt, definition, log[:checkpoint]))
+		}
+		for range rapid.IntRange(1, 5).Draw(rt, "steps") {
+			someEvents(rt, t, b, tenant)
+			if rapid.Bool().Draw(rt, "a new worker") {
+				replay = fresh()
+			}
+			if rapid.Bool().Draw(rt, "a rival was faster") {
+				driver.verdict = nil
+				if err := fresh().Run(t.Context(), b.store, rapid.Int64Range(0, int64(len(b.log(t, tenant)))).Draw(rt, "rival to")); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			calls, last := 0, rapid.IntRange(1, 20).Draw(rt, "calls that work")
+			how := rapid.SampledFrom([]verdict{failsBefore, failsAfter}).Draw(rt, "then")
+			driver.verdict = func(string) verdict {
+				if calls++; calls > last {
+					return how
+				}
+				return works
+			}
+			if err := replay.Run(t.Context(), b.store, int64(len(b.log(t, tenant)))); err != nil && !errors.Is(err, errInjected) {
+				rt.Fatal(err)
+			}
+			check()
+		}
+		driver.verdict = nil
+		log := b.log(t, tenant)
+		if err := replay.Run(t.Context(), b.store, int64(len(log))); err != nil {
+			rt.Fatal(err)
+		}
+		check()
+		if replay.Position() < int64(len(log)) {
+			rt.Fatalf("it says that it is at %d of %d", replay.Position(), len(log))
+		}
+		mustEqual(rt, stored(rt, t, b, build, tenant), fromScratch(rt, definition, log))
+	})
+}
+
+// stored returns what a build has.
+func stored(fail rapid.TB, t testing.TB, b bench, build domain.Build, tenant domain.TenantID) map[string]domain.Document {
+	documents, err := b.driver.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 1_000_000})
+	if err != nil {
+		fail.Fatal(err)
+	}
+	all := make(map[string]domain.Document)
+	for _, document := range documents {
+		all[document.ID] = document
+	}
+	return all
+}
+
+// A fault leaves everything before its event saved, and says which event it is, whatever the size of the batches and on
+// how many processors they are folded.
+func TestReplayStopsBeforeAFault(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	good := `{"k": "a", "n": 1}`
+	for i := range 1300 {
+		data := good
+		if i == 1234 || i == 1240 {
+			data = `{"k": "a"}` // has no n
+		}
+		b.append(t, tenant, fmt.Sprintf("x-%d", i%7), "A", data)
+	}
+	for name, definition := range map[string]domain.Definition{
+		"in a fold": {Name: "p", On: map[string]string{"A": "merge(doc, {'n': doc.?n.orValue(0) + event.data.n})"}},
+		"in a key":  {Name: "p", Key: "string(event.data.n)", On: map[string]string{"A": "merge(doc, {'n': doc.?n.orValue(0) + 1})"}},
+	} {
+		fold, err := projection.Compile(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, events := range []int{1, 7, 1000, 50_000} {
+			build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: int64(10*len(name) + i), Database: "default"}
+			replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{Events: events, Bytes: 1 << 20, DocumentBytes: 1 << 20}}
+			err := replay.Run(t.Context(), b.store, 1300)
+			fault, ok := errors.AsType[*projection.EventError](err)
+			if !ok || fault.Event.Position != 1235 || fault.Event.Type != "A" {
+				t.Fatalf("%s, %d events at a time: %v", name, events, err)
+			}
+			checkpoint, err := b.driver.Checkpoint(t.Context(), build, tenant)
+			if err != nil || checkpoint != 1234 {
+				t.Errorf("%s, %d events at a time: the checkpoint is %d, %v", name, events, checkpoint, err)
+			}
+			mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:1234]))
+		}
+	}
+}
+
+// A document that the database refuses for its size is the fault of the event that made it so, not of its batch.
+func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	for i := range 40 {
+		b.append(t, tenant, fmt.Sprintf("x-%d", i%3), "A", `{}`)
+	}
+	definition := domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}}
+	fold, err := projection.Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	replay := &projection.Replay{Driver: refusing{b.driver, `{"n":9}`}, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+	err = replay.Run(t.Context(), b.store, 40)
+	// x-0 has events 1, 4, 7, ... : its ninth is 25. In one batch it would go on to n = 14 unseen.
+	if err != nil {
+		t.Fatalf("documents whose last state is small enough are refused: %v", err)
+	}
+	build.Number = 2
+	replay = &projection.Replay{Driver: refusing{b.driver, `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+	err = replay.Run(t.Context(), b.store, 40)
+	if fault, ok := errors.AsType[*projection.EventError](err); !ok || fault.Event.Position != 40 {
+		t.Fatalf("the fault is %v", err)
+	}
+	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:39]))
+}
+
+// Checkpoints that nothing else asks for are saved seldom.
+func TestReplayOfOtherTypesSavesLittle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	for range 50 {
+		b.append(t, tenant, "x-1", "Other", `{}`)
+	}
+	fold, err := projection.Compile(domain.Definition{Name: "p", On: map[string]string{"A": "doc"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	saves := 0
+	driver := &faulty{Driver: b.driver, check: func(drivers.Batch) { saves++ }}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	replay := &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+	for to := range int64(50) {
+		if err := replay.Run(t.Context(), b.store, to+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if saves != 0 || replay.Position() != 50 {
+		t.Errorf("%d saves, position %d", saves, replay.Position())
+	}
+}
