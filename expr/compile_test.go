@@ -76,10 +76,10 @@ func TestCompileErrorsNamePlaceAndFix(t *testing.T) {
 		{"'ä' + dok", 1, 7, `no variable "dok"`, "doc"},
 		{"", 1, 1, "empty", "null to remove"},
 		{" // nothing", 1, 12, "ends too early", ""},
-		{strings.Repeat("(", 5000), 1, 1, "nested deeper than 100", ""},
-		{strings.Repeat("-(", 500) + "1" + strings.Repeat(")", 500), 1, 1, "nested deeper than 100", ""},
-		{strings.Repeat("[", 5000), 1, 1, "nested deeper than 100", ""},
-		{"1" + strings.Repeat(" + 1", 4000), 1, 1, "nested deeper than 100", "sum()"},
+		{strings.Repeat("(", 5000), 1, 1, "nested deeper than 64", ""},
+		{strings.Repeat("-(", 500) + "1" + strings.Repeat(")", 500), 1, 1, "nested deeper than 64", ""},
+		{strings.Repeat("[", 5000), 1, 1, "nested deeper than 64", ""},
+		{"1" + strings.Repeat(" + 1", 4000), 1, 1, "nested deeper than 64", "sum()"},
 		{strings.Repeat(" ", MaxSourceBytes+1), 1, 1, "16384 are allowed", ""},
 		{"'\xff'", 1, 1, "UTF-8", ""},
 	} {
@@ -92,6 +92,18 @@ func TestCompileErrorsNamePlaceAndFix(t *testing.T) {
 		}
 		if failure.Line != c.line || failure.Column != c.column || !strings.Contains(failure.Message, c.message) || !strings.Contains(failure.Hint, c.hint) {
 			t.Errorf("%s\n  line %d, column %d: %s; %s\n  want line %d, column %d: ...%s...; ...%s...", short, failure.Line, failure.Column, failure.Message, failure.Hint, c.line, c.column, c.message, c.hint)
+		}
+	}
+}
+
+// What takes long to check is refused before it is checked; without the limit on parts these took seconds.
+func TestCompilingIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, unit := range []struct{ open, close string }{{"[", "]"}, {"{'a':", "}"}, {"[1].map(x,", ")"}, {"cel.bind(x, 1,", ")"}, {"[1].sortBy(x,", ")"}} {
+		one := strings.Repeat(unit.open, 20) + "1" + strings.Repeat(unit.close, 20)
+		_, err := Compile(ScopeProjection, "["+strings.Repeat(one+",", 15_000/len(one))+"1]")
+		if err == nil || !strings.Contains(err.Error(), "more than 2000 parts") {
+			t.Errorf("many times %s: %v", one, err)
 		}
 	}
 }

@@ -27,9 +27,10 @@ const (
 	// MaxSourceBytes is the length that an expression's text may have.
 	MaxSourceBytes = 16 << 10
 	// MaxNesting is how deep an expression may be nested, parentheses, calls and chains of operators included.
-	MaxNesting = 100
-	// MaxNodes is how many parts an expression may have after its macros are expanded.
-	MaxNodes = 10_000
+	MaxNesting = 64
+	// MaxNodes is how many parts an expression may have after its macros are expanded. With MaxNesting it keeps
+	// compiling short: checking types takes time in proportion to the product of the two and more.
+	MaxNodes = 2_000
 	// MaxCost is what one evaluation may cost. One unit is about one operator, field or call, one element of a list
 	// or object handled, or 64 bytes of text.
 	MaxCost = 1_000_000

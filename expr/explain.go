@@ -83,8 +83,8 @@ func (l *language) explain(source string, issues *cel.Issues) *CompileError {
 		e.Message, e.Hint = "the first argument is a simple name for the element", "as in list.map(x, x.price)"
 	case strings.Contains(first.Message, "recursion") || strings.Contains(first.Message, "nesting depth"):
 		e.Message, e.Hint = fmt.Sprintf("the expression is nested deeper than %d", MaxNesting), "add many things with [a, b, c].sum() or .join(''); name parts with cel.bind(name, value, expression)"
-	case strings.Contains(first.Message, "node count") || strings.Contains(first.Message, "code point size"):
-		e.Message = "the expression is too long"
+	case strings.Contains(first.Message, "node count") || strings.Contains(first.Message, "expression count") || strings.Contains(first.Message, "code point size"):
+		e.Message, e.Hint = fmt.Sprintf("the expression has more than %d parts", MaxNodes), "name what it repeats with cel.bind(name, value, expression)"
 	}
 	return e
 }
