@@ -180,10 +180,7 @@ func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string
 	case version > loaded.Version:
 		return State{}, domain.Errorf(domain.CodeNotFound, "version", "stream %s is at version %d; it has no version %d", stream, loaded.Version, version)
 	}
-	if ok && loaded.EventsRead == 0 {
-		loaded.Data = snapshot.State
-		return loaded, nil
-	}
+	// Also what comes from a snapshot unchanged is written anew: equal states give equal bytes.
 	if loaded.Data, err = encode(state); err != nil {
 		return State{}, fmt.Errorf("write the state of %s: %w", stream, err)
 	}

@@ -81,18 +81,15 @@ func (s *Store) Projections(ctx context.Context, owner domain.TenantID) ([]domai
 	return projections, err
 }
 
-// changeOverlap is how long a change may have been under way before others see it. UpdatedAt is when its transaction
-// began, so that a list of changes reaches back that far behind the newest one seen.
-const changeOverlap = 10 * time.Second
-
 // AllProjections returns the projections of all owners that were changed after since, the greatest UpdatedAt that the
-// caller has seen; all where it is zero. What was changed shortly before since may come again. Removed projections are
-// in no answer.
+// caller has seen; all where it is zero. Removed projections are in no answer.
+//
+// UpdatedAt is when the change's transaction began, which others see only when it has ended. So what was changed up to
+// 10 s before since, the most that a transaction may stand idle, comes again as long as it is new.
 func (s *Store) AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error) {
-	if !since.IsZero() {
-		since = since.Add(-changeOverlap)
-	}
-	rows, _ := s.system.Query(ctx, "select "+projectionColumns+" from projections p where p.updated_at > $1", since)
+	rows, _ := s.system.Query(ctx, "select "+projectionColumns+` from projections p
+		where p.updated_at > $1
+		  or p.updated_at > $1 - interval '10 seconds' and p.updated_at > now() - interval '30 seconds'`, since)
 	projections, err := pgx.CollectRows(rows, scanProjection)
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("list all projections: %w", err))

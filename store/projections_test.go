@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -473,4 +474,160 @@ func TestProjectionChangesReachEveryProcess(t *testing.T) {
 	receive(t, heard, "a cancelled rebuild")
 	cancel()
 	wg.Wait()
+}
+
+// However creating, claiming, holding, swapping, cancelling, ending, resetting and deleting meet, every build number ends
+// up in one place, and nothing waits for ever.
+func TestChangesOfAProjectionMeet(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	owner := newTenant(t, s)
+	id := domain.ProjectionID{Owner: owner, Name: "same"}
+	definition := domain.Definition{Name: id.Name, Database: "default", On: map[string]string{"*": "doc"}}
+	expected := map[domain.Code]bool{
+		"": true, domain.CodeAlreadyExists: true, domain.CodeNotFound: true, domain.CodeRebuildRunning: true, domain.CodeConflict: true,
+	}
+	var taken, swapped atomic.Int64
+	check := func(what string, err error) bool {
+		if err != nil && (codeOf(err) == "" || !expected[codeOf(err)]) {
+			t.Errorf("%s: %v", what, err)
+		}
+		return err == nil
+	}
+	build := func() int64 {
+		number, err := s.NextBuild(t.Context(), owner)
+		check("take a number", err)
+		return number
+	}
+	var wg sync.WaitGroup
+	for seed := range uint64(8) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		wg.Go(func() {
+			for range 80 {
+				switch random.IntN(10) {
+				case 0, 1:
+					if check("create", s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: definition, Build: build()})) {
+						taken.Add(1)
+					}
+				case 2, 3:
+					if check("rebuild", s.CreateRebuild(t.Context(), domain.Rebuild{ProjectionID: id, ID: domain.NewRebuildID(), Build: build(), Definition: definition})) {
+						taken.Add(1)
+					}
+				case 4:
+					if random.IntN(3) == 0 {
+						check("delete", s.DeleteProjection(t.Context(), id, time.Now()))
+					} else if check("reset", s.ResetProjection(t.Context(), id, build(), time.Now())) {
+						taken.Add(1)
+					}
+				default:
+					running, err := s.RunningRebuilds(t.Context())
+					check("list", err)
+					if len(running) > 1 {
+						t.Errorf("%d rebuilds of one projection are running", len(running))
+					}
+					if len(running) == 0 {
+						continue
+					}
+					if random.IntN(60) == 0 {
+						check("cancel", s.CancelRebuild(t.Context(), id, running[0].ID))
+						continue
+					}
+					stale := time.Hour
+					if random.IntN(40) == 0 {
+						stale = 0 // takes it from whoever is at it
+					}
+					mine, ok, err := s.ClaimRebuild(t.Context(), id, running[0].ID, worker(), stale)
+					if !check("claim", err) || !ok {
+						continue
+					}
+					mine.State = domain.RebuildValidating
+					cancel, err := s.SaveRebuild(t.Context(), mine)
+					check("save", err)
+					check("hold", s.HoldProjection(t.Context(), mine))
+					if !cancel && random.IntN(3) > 0 && check("swap", s.SwapProjection(t.Context(), mine, time.Now())) {
+						swapped.Add(1)
+						continue
+					}
+					mine.State = domain.RebuildCancelled
+					check("end", s.EndRebuild(t.Context(), mine, time.Now()))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if swapped.Load() == 0 {
+		t.Error("nothing was swapped: the test shows nothing")
+	}
+	builds, err := s.Builds(t.Context(), owner)
+	must(t, err)
+	if int64(len(builds)) != taken.Load() {
+		t.Errorf("%d builds were made, and there are %d", taken.Load(), len(builds))
+	}
+	var wrong int
+	must(t, db.Pool(t, "postgres", 1).QueryRow(t.Context(), `
+		select count(*) from manifold.projections p
+		where p.held_by is not null and not exists (select from manifold.rebuilds r where r.rebuild_id = p.held_by
+			and r.state in ('queued', 'building', 'catching-up', 'validating'))
+		or exists (select from manifold.retired_builds b where b.tenant_id = p.tenant_id and b.build = p.build)
+		or exists (select from manifold.retired_builds b join manifold.rebuilds r on r.tenant_id = b.tenant_id and r.build = b.build
+			where r.state in ('queued', 'building', 'catching-up', 'validating'))`).Scan(&wrong))
+	if wrong != 0 {
+		t.Error("a projection is held by a rebuild that has ended, or a build that is in use is retired")
+	}
+}
+
+func TestReleasedRebuildIsNobodys(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	id := domain.ProjectionID{Owner: newTenant(t, s), Name: "same"}
+	_, rebuild := fixture(t, s, id)
+	mine := claim(t, s, rebuild)
+	must(t, s.HoldProjection(t.Context(), mine))
+	must(t, s.ReleaseRebuild(t.Context(), mine))
+	nobody := mine
+	nobody.Worker = ""
+	for _, stale := range []domain.Rebuild{mine, nobody} {
+		wantCode(t, s.SwapProjection(t.Context(), stale, time.Now()), domain.CodeConflict)
+		_, err := s.SaveRebuild(t.Context(), stale)
+		wantCode(t, err, domain.CodeConflict)
+	}
+	next, ok, err := s.ClaimRebuild(t.Context(), id, rebuild.ID, worker(), time.Hour)
+	must(t, err)
+	if !ok || next.State != domain.RebuildValidating {
+		t.Fatalf("claimed %+v, %v", next, ok)
+	}
+	must(t, s.SwapProjection(t.Context(), next, time.Now()))
+}
+
+// A change that was under way while others were listed is found by the next list.
+func TestLateChangesAreListed(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	owner := newTenant(t, s)
+	late, _ := fixture(t, s, domain.ProjectionID{Owner: owner, Name: "late"})
+	tx, err := db.Pool(t, "postgres", 1).Begin(t.Context())
+	must(t, err)
+	_, err = tx.Exec(t.Context(), "update manifold.projections set updated_at = now(), revision = 9 where name = 'late'")
+	must(t, err)
+	fixture(t, s, domain.ProjectionID{Owner: owner, Name: "early"})
+	seen, err := s.AllProjections(t.Context(), late.UpdatedAt)
+	must(t, err)
+	newest := time.Time{}
+	for _, p := range seen {
+		if p.UpdatedAt.After(newest) {
+			newest = p.UpdatedAt
+		}
+	}
+	must(t, tx.Commit(t.Context()))
+	again, err := s.AllProjections(t.Context(), newest)
+	must(t, err)
+	if !slices.ContainsFunc(again, func(p domain.Projection) bool { return p.Name == "late" && p.Revision == 9 }) {
+		t.Errorf("listed after %s: %+v", newest, again)
+	}
+	super := db.Pool(t, "postgres", 1)
+	_, err = super.Exec(t.Context(), "update manifold.projections set updated_at = updated_at - interval '1 hour'")
+	must(t, err)
+	if again, err = s.AllProjections(t.Context(), newest.Add(-time.Hour)); err != nil || len(again) != 0 {
+		t.Errorf("what has not changed for long is listed again: %+v, %v", again, err)
+	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// validating is what a rebuild must be to touch the live build: not ended, not asked to be cancelled.
-const validating = "r.state = 'validating' and not r.cancel"
+// validating is what a rebuild must be to touch the live build: not ended, not asked to be cancelled, and somebody's.
+const validating = "r.state = 'validating' and not r.cancel and r.worker is not null"
 
 // HoldProjection makes the live build stand still: readings of the projection's log (domain.Reading) say so from now on.
 // The rebuild must be validating, not be asked to be cancelled, and its Worker be the one that has it, else it is

@@ -199,3 +199,36 @@ func TestKeyChangesAreToldBeforeTheCallReturns(t *testing.T) {
 	cancel()
 	wg.Wait()
 }
+
+// A listener whose connection is lost says so, and hears of what comes after.
+func TestListenersSurviveALostConnection(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	far := openAgain(t, db)
+	tenant := newTenant(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	heard := make(chan domain.TenantID, 100)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := far.ListenKeys(ctx, func(tenant domain.TenantID) { heard <- tenant }); err != nil {
+			t.Error(err)
+		}
+	})
+	receive(t, heard, "the listener")
+	var ended int
+	must(t, db.Pool(t, "postgres", 1).QueryRow(t.Context(), `
+		select count(pg_terminate_backend(pid)) from pg_stat_activity
+		where datname = current_database() and query = 'listen manifold_keys'`).Scan(&ended))
+	if ended != 1 {
+		t.Fatalf("%d connections were ended", ended)
+	}
+	if got := receive(t, heard, "the call after the loss"); got != domain.Everyone {
+		t.Errorf("after the loss it was called for %s", got)
+	}
+	must(t, s.CreateKey(t.Context(), newKey(tenant, "key")))
+	if got := receive(t, heard, "a new key"); got != tenant {
+		t.Errorf("heard of %s", got)
+	}
+	cancel()
+	wg.Wait()
+}
