@@ -229,7 +229,7 @@ func (r *eventReader) back(to eventMark) {
 const beyond = 16 << 20
 
 func (r *eventReader) row(values [][]byte) error {
-	size := len(values[5]) + len(values[6])
+	size := max(0, len(values[5])-1) + max(0, len(values[6])-1) // without the version of the binary form
 	if r.full {
 		if r.bytes += size; r.bytes > r.maxBytes+beyond && !r.toTheEnd {
 			return errEnough

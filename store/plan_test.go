@@ -1,0 +1,146 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+// node is a part of a plan, as EXPLAIN gives it.
+type node struct {
+	Type    string `json:"Node Type"`
+	Removed int    `json:"Rows Removed by Filter"`
+	Hit     int    `json:"Shared Hit Blocks"`
+	Read    int    `json:"Shared Read Blocks"`
+	Plans   []node `json:"Plans"`
+}
+
+func (n node) walk(do func(node)) {
+	do(n)
+	for _, part := range n.Plans {
+		part.walk(do)
+	}
+}
+
+// Each hot statement is prepared and used while the table is empty, as a new service does, and must still touch few pages
+// when there is a large and skewed log, which nobody has told the planner of.
+func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	ctx := t.Context()
+	pool, err := openPool(ctx, db.URL(migrations.RoleApp), 1, appSettings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	tenant := domain.NewTenantID()
+	id := "'" + tenant.String() + "'"
+
+	// The log: 60,000 events of one tenant and some of 50 others; one stream has a third of all, one category 20 events.
+	const all, top = "9223372036854775807", "60000"
+	type hot struct {
+		st    *statement
+		args  string
+		pages int // that a good plan touches, with some room
+	}
+	tests := []hot{
+		{&logForward, id + ", 30000, " + all + ", 100", 60},
+		{&logBackward, id + ", 30000, 1, 100", 60},
+		{&logTypesForward, id + ", 30000, " + all + ", 100, '{Common}'", 80},
+		{&logTypesBackward, id + ", 30000, 1, 100, '{Common}'", 80},
+		{&categoryForward, id + ", 30000, " + all + ", 100, 'order'", 150},
+		{&categoryBackward, id + ", 30000, 1, 100, 'order'", 150},
+		{&categoryForward, id + ", 1, " + all + ", 100, 'rare'", 150},
+		{&categoriesForward, id + ", 30000, " + all + ", 100, '{order,invoice,rare}'", 900},
+		{&categoriesBackward, id + ", 30000, 1, 100, '{order,invoice,rare}'", 900},
+		{&categoriesTypesForward, id + ", 30000, " + all + ", 20, '{order,rare}', '{Common}'", 200},
+		{&categoriesTypesBackward, id + ", 30000, 1, 20, '{order,rare}', '{Common}'", 200},
+		{&streamForward, id + ", 'order-0', 1000, " + all + ", 100", 150},
+		{&streamBackward, id + ", 'order-0', " + all + ", 1, 100", 150},
+		{&streamVersions, id + ", '{order-0,order-1,invoice-7,none-1}'", 40},
+		{&lookUpIDs, id + ", array[gen_random_uuid(), gen_random_uuid()], '{order-1,order-2}', '{Common,Common}', array['{}', '{}']::jsonb[]", 20},
+		{&versionsAbove, id + ", 59900, 4001", 60},
+		{&streamNames, id + ", '', 'order-', 'order.', 100", 700},
+		{&streamInfo, id + ", 'invoice-7'", 60},
+		{&readHead, id, 10},
+		{&checkLog, id, 10},
+		{&positionAt, id + ", now()", 250},
+		{&versionAt, id + ", now(), 'order-0'", 250},
+		{&anyInLog, id + ", 100, " + top, 10},
+		{&anyOfTypes, id + ", 100, " + top + ", '{Common}'", 20},
+		{&anyInCategories, id + ", 100, " + top + ", '{rare,order}'", 30},
+		{&anyInCategoriesOfTypes, id + ", 100, " + top + ", '{rare,order}', '{Common}'", 60},
+		{&countInCategories, id + ", 100, " + top + ", '{rare}'", 120},
+	}
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, "set local manifold.tenant = "+id); err != nil {
+		t.Fatal(err)
+	}
+	prepared := make(map[*statement]bool)
+	run := func(h hot) node {
+		t.Helper()
+		var raw []byte
+		if !prepared[h.st] {
+			if _, err := tx.Prepare(ctx, h.st.name, h.st.sql); err != nil {
+				t.Fatalf("%s: %v", h.st.name, err)
+			}
+			prepared[h.st] = true
+		}
+		err := tx.QueryRow(ctx, fmt.Sprintf("explain (analyze, buffers, format json) execute %s(%s)", h.st.name, h.args)).Scan(&raw)
+		if err != nil {
+			t.Fatalf("%s: %v", h.st.name, err)
+		}
+		var plans []struct{ Plan node }
+		if err := json.Unmarshal(raw, &plans); err != nil {
+			t.Fatal(err)
+		}
+		return plans[0].Plan
+	}
+	for _, h := range tests {
+		run(h)
+	}
+	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, sql := range []string{
+		`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
+			select ` + id + `, n, gen_random_uuid(),
+				case when n % 3 = 0 then 'order-0' when n % 2000 = 1 then 'rare-1' when n % 3 = 1 then 'order-' || n / 30 else 'invoice-' || n / 30 end,
+				n, case when n % 2000 = 1 then 'Rare' else 'Common' end, '{"n": 1}', now() - interval '1 day' + n * interval '1 ms'
+			from generate_series(1, 60000) as n`,
+		`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
+			select md5((n % 50)::text)::uuid, n, gen_random_uuid(), 'order-' || n % 50, n, 'Common', '{"n": 1}', now() from generate_series(1, 10000) as n`,
+		`insert into manifold.logs (tenant_id, head, last_at) values (` + id + `, 60000, now())`,
+	} {
+		if _, err := admin.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range tests {
+		plan := run(h)
+		if pages := plan.Hit + plan.Read; pages > h.pages {
+			t.Errorf("%s touches %d pages, more than %d", h.st.name, pages, h.pages)
+		}
+		plan.walk(func(n node) {
+			if n.Type == "Seq Scan" || n.Type == "Hash Join" || n.Type == "Merge Join" {
+				t.Errorf("%s has a %s in its plan", h.st.name, n.Type)
+			}
+			if n.Removed > 1000 {
+				t.Errorf("%s reads %d rows that it does not want", h.st.name, n.Removed)
+			}
+		})
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
