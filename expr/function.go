@@ -78,7 +78,6 @@ var (
 	listType  = cel.ListType(cel.TypeParamType("A"))
 	mapType   = cel.MapType(cel.StringType, cel.DynType)
 	anyMap    = cel.MapType(cel.TypeParamType("A"), cel.TypeParamType("B"))
-	otherMap  = cel.MapType(cel.TypeParamType("C"), cel.TypeParamType("D"))
 	anyList   = cel.ListType(cel.DynType)
 	otherList = cel.ListType(cel.TypeParamType("B"))
 	numbers   = []*cel.Type{cel.IntType, cel.DoubleType}

@@ -42,6 +42,25 @@ func ParseDocument(raw []byte) (*Object, error) {
 type jsonParser struct {
 	text []byte
 	pos  int
+	keys [16]string // keys seen lately: the objects of a list mostly have the same ones
+}
+
+// key reads a key. One that was seen before takes no memory again.
+func (p *jsonParser) key() (string, error) {
+	end := p.pos + 1
+	for end < len(p.text) && p.text[end] != '"' && p.text[end] != '\\' && ' ' <= p.text[end] && p.text[end] < utf8.RuneSelf {
+		end++
+	}
+	raw := p.text[p.pos+1 : end]
+	if end == len(p.text) || p.text[end] != '"' || len(raw) == 0 {
+		return p.str()
+	}
+	known := &p.keys[(len(raw)+int(raw[0])+int(raw[len(raw)-1]))%len(p.keys)]
+	if *known != string(raw) {
+		*known = string(raw)
+	}
+	p.pos = end + 1
+	return *known, nil
 }
 
 func (p *jsonParser) fail(message string) error {
@@ -108,7 +127,7 @@ func (p *jsonParser) object(depth int) (Value, error) {
 		if p.pos == len(p.text) || p.text[p.pos] != '"' {
 			return nil, p.fail("a key is wanted")
 		}
-		key, err := p.str()
+		key, err := p.key()
 		if err != nil {
 			return nil, err
 		}
