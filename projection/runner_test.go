@@ -1,0 +1,326 @@
+package projection_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// sums is a definition over several streams, with removals, in which order and doubling show.
+func sums(name string) domain.Definition {
+	return projection.WithDefaults(domain.Definition{
+		Name: name,
+		Key:  "event.data.k",
+		On: map[string]string{
+			"Add":    "merge(doc, {'sum': doc.?sum.orValue(0) * 3 % 1000003 + event.data.n, 'events': doc.?events.orValue(0) + 1})",
+			"Remove": "null",
+		},
+	})
+}
+
+// Two processes on the same pairs, whose calls go wrong and who are stopped and started again, while events are
+// appended: at any moment the documents are what a fold from scratch up to the checkpoint gives, for a tenant's own
+// projection and for a shared one.
+func TestRunnersThatBreakAndCompete(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	pool := b.db.Pool(t, pgtest.RoleSuperuser, 2)
+	tenants := []domain.TenantID{b.tenant(t), b.tenant(t), b.tenant(t)}
+	random := rand.New(rand.NewPCG(1, 2))
+	var mu sync.Mutex
+	draw := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.IntN(n)
+	}
+	newProcess := func() process {
+		driver := &faulty{Driver: b.driver, verdict: func(string) verdict {
+			return [...]verdict{works, works, works, works, failsBefore, failsAfter}[draw(6)]
+		}}
+		return b.process(options{driver: driver, catchUp: projection.Limits{Events: 2 + draw(40), Bytes: 1 << 20, DocumentBytes: 1 << 20}})
+	}
+	builds := make(map[domain.ProjectionID]domain.Build)
+	setup := b.process(options{})
+	for _, owner := range []domain.TenantID{domain.Everyone, tenants[0]} {
+		p, err := setup.catalog.Create(t.Context(), owner, sums("sums-"+owner.String()[:8]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		builds[p.ProjectionID] = p.LiveBuild()
+	}
+	stops := []func(){newProcess().start(t, b), newProcess().start(t, b)}
+	for range 12 {
+		for range 60 {
+			eventType := "Add"
+			if draw(8) == 0 {
+				eventType = "Remove"
+			}
+			b.append(t, tenants[draw(3)], fmt.Sprintf("x-%d", draw(3)), eventType, fmt.Sprintf(`{"k": "key %d", "n": %d}`, draw(5), draw(100)))
+		}
+		i := draw(2)
+		stops[i]()
+		stops[i] = newProcess().start(t, b)
+		for _, build := range builds {
+			snapshotHolds(t, b, pool, build, tenants[draw(3)])
+		}
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	setup.start(t, b)
+	for _, tenant := range tenants {
+		log := b.log(t, tenant)
+		for id := range builds {
+			if id.Shared() || id.Owner == tenant {
+				mustEqual(t, documents(t, setup.catalog, tenant, id.Name, int64(len(log))), fromScratch(t, sums(id.Name), log))
+			}
+		}
+	}
+}
+
+// snapshotHolds reads a build's documents and checkpoint of one moment, past all Go code, and compares.
+func snapshotHolds(t *testing.T, b bench, pool *pgxpool.Pool, build domain.Build, tenant domain.TenantID) {
+	t.Helper()
+	table := "documents"
+	if build.Shared() {
+		table = fmt.Sprintf("%s.%d", build.Name, build.Number)
+	}
+	rows, err := pool.Query(t.Context(), fmt.Sprintf(`select id, version, coalesce(document, '{}') from manifold_documents.%q where tenant_id = $1 and build = $2`, table), tenant.String(), build.Number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	got, checkpoint := make(map[string]domain.Document), int64(0)
+	for rows.Next() {
+		var d domain.Document
+		var data []byte
+		if err := rows.Scan(&d.ID, &d.Version, &data); err != nil {
+			t.Fatal(err)
+		}
+		if d.Data = data; d.ID == "" {
+			checkpoint = d.Version
+			continue
+		}
+		got[d.ID] = d
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if !build.Shared() && build.Owner != tenant {
+		if len(got) > 0 || checkpoint > 0 {
+			t.Fatalf("a tenant's own projection has documents of another: %v", got)
+		}
+		return
+	}
+	log := b.log(t, tenant)
+	if checkpoint > int64(len(log)) {
+		t.Fatalf("the checkpoint is %d, the log ends at %d", checkpoint, len(log))
+	}
+	mustEqual(t, got, fromScratch(t, sums(build.Name), log[:checkpoint]))
+}
+
+// A fault stops one projection for one tenant, shows in the status, and another build gets over it.
+func TestFaultStaysWhereItIs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	broken, fine := b.tenant(t), b.tenant(t)
+	faults := make(chan domain.Fault, 10)
+	p := b.process(options{observer: projection.Observer{Fault: func(f domain.Fault) { faults <- f }}})
+	stop := p.start(t, b)
+	for _, name := range []string{"sums", "other"} {
+		definition := sums(name)
+		if name == "other" {
+			definition.On = map[string]string{"*": "{'at': event.position}"}
+		}
+		if _, err := p.catalog.Create(t.Context(), domain.Everyone, definition); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.append(t, broken, "x-1", "Add", `{"k": "a", "n": 1}`)
+	bad := b.append(t, broken, "x-1", "Add", `{"k": "a", "n": "one"}`)
+	last := b.append(t, broken, "x-1", "Add", `{"k": "b", "n": 1}`)
+	elsewhere := b.append(t, fine, "x-1", "Add", `{"k": "b", "n": 1}`)
+
+	fault := <-faults
+	if fault.Tenant != broken || fault.Name != "sums" || fault.Position != bad || !strings.Contains(fault.Message, "on.Add: line 1, column") {
+		t.Errorf("the fault is %+v", fault)
+	}
+	documents(t, p.catalog, fine, "sums", elsewhere)
+	documents(t, p.catalog, broken, "other", last)
+	_, err := p.catalog.Document(t.Context(), broken, "sums", "a", projection.Freshness{MinPosition: last, Wait: time.Minute})
+	if !isCode(err, domain.CodeFaulted) {
+		t.Errorf("waiting for what cannot come: %v", err)
+	}
+	status, err := p.catalog.Status(t.Context(), broken, "sums")
+	if err != nil || status.State != projection.StateFaulted || status.Fault == nil || status.Fault.Position != bad || status.Checkpoint != bad-1 || status.LagEvents != 2 || status.Lag <= 0 {
+		t.Errorf("the status is %+v, %v", status, err)
+	}
+	if status, err := p.catalog.Status(t.Context(), fine, "sums"); err != nil || status.State != projection.StateCaughtUp || status.LagEvents != 0 || status.Lag != 0 {
+		t.Errorf("the other tenant's status is %+v, %v", status, err)
+	}
+	lags := p.runner.Lags()
+	i := slices.IndexFunc(lags, func(l projection.Lag) bool { return l.Projection == "sums" })
+	if i < 0 || lags[i].Faulted != 1 || lags[i].Positions != 2 {
+		t.Errorf("the lags are %+v", lags)
+	}
+
+	// Another process stumbles as well, and a new build is tried again.
+	stop()
+	q := b.process(options{observer: projection.Observer{Fault: func(f domain.Fault) { faults <- f }}})
+	q.start(t, b)
+	if again := <-faults; again.Position != bad {
+		t.Errorf("after a restart the fault is %+v", again)
+	}
+	if _, err := q.catalog.Reset(t.Context(), domain.Everyone, "sums"); err != nil {
+		t.Fatal(err)
+	}
+	if again := <-faults; again.Position != bad || again.Build == fault.Build {
+		t.Errorf("after a reset the fault is %+v", again)
+	}
+}
+
+// What a newer program gets over is no fault any more.
+func TestFaultThatIsOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	p := b.process(options{})
+	created, err := p.catalog.Create(t.Context(), tenant, sums("sums"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	position := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	if err := b.store.PutFault(t.Context(), domain.Fault{ProjectionID: created.ProjectionID, Tenant: tenant, Build: created.Build, Position: position, EventID: domain.NewEventID(), Message: "as an older release saw it"}); err != nil {
+		t.Fatal(err)
+	}
+	stop := p.start(t, b)
+	p.awaitSeen(t, b, tenant, "sums", position)
+	stop()
+	if fault, found, err := b.store.Fault(t.Context(), tenant, created.ProjectionID, created.Build); err != nil || found {
+		t.Errorf("the fault is still there: %+v, %v", fault, err)
+	}
+}
+
+// awaitSeen waits until the runner has nothing left to do for the pair. What happened before shows as a fault while it
+// is there, so this looks at the checkpoint alone.
+func (p process) awaitSeen(t *testing.T, b bench, tenant domain.TenantID, name string, position int64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		_, err := p.catalog.Document(t.Context(), tenant, name, "no such document", projection.Freshness{MinPosition: position, Wait: time.Second})
+		if isCode(err, domain.CodeNotFound) {
+			if status, err := p.catalog.Status(t.Context(), tenant, name); err == nil && status.State == projection.StateCaughtUp {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not get to position %d: %v", position, err)
+		}
+	}
+}
+
+// A database may confirm a save and lose it in a crash. The runner finds out although nothing is appended any more.
+func TestLostSavesAreFoundOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	lost := make(chan struct{}, 100)
+	driver := &faulty{Driver: b.driver, lose: true}
+	p := b.process(options{driver: driver, observer: projection.Observer{Batch: func(projection.BatchInfo) { lost <- struct{}{} }}})
+	p.start(t, b)
+	if _, err := p.catalog.Create(t.Context(), tenant, sums("sums")); err != nil {
+		t.Fatal(err)
+	}
+	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	<-lost
+	driver.mu.Lock()
+	driver.lose = false
+	driver.mu.Unlock()
+	mustEqual(t, documents(t, p.catalog, tenant, "sums", last), fromScratch(t, sums("sums"), b.log(t, tenant)))
+}
+
+// Pairs take turns: a long way to go for one tenant does not keep another one waiting.
+func TestTurnsAreFair(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	long, short := b.tenant(t), b.tenant(t)
+	var streams []domain.NewEvent
+	for range 1000 {
+		streams = append(streams, domain.NewEvent{Type: "Add", Data: json.RawMessage(`{"k": "a", "n": 1}`)})
+	}
+	for range 4 {
+		if _, err := b.store.Append(t.Context(), long, domain.Append{Streams: []domain.StreamAppend{{Stream: "x-1", Expected: domain.Any, Events: streams}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := b.append(t, short, "x-1", "Add", `{"k": "a", "n": 1}`)
+	order := make(chan domain.TenantID, 1000)
+	byName := map[string]drivers.Driver{"default": b.driver}
+	p := b.process(options{})
+	p.runner = projection.NewRunner(projection.RunnerConfig{
+		Store: b.store, Drivers: byName, Progress: p.progress, Workers: 1, Log: quiet,
+		CatchUp:  projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 1 << 20},
+		Observer: projection.Observer{Batch: func(info projection.BatchInfo) { order <- info.Tenant }},
+	})
+	if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums")); err != nil {
+		t.Fatal(err)
+	}
+	p.start(t, b)
+	documents(t, p.catalog, short, "sums", last)
+	documents(t, p.catalog, long, "sums", 4000)
+	turns := []domain.TenantID{}
+	for len(order) > 0 {
+		turns = append(turns, <-order)
+	}
+	if at := slices.Index(turns, short); at < 0 || at > 3 || len(turns) < 40 {
+		t.Errorf("the short log's turn was number %d of %d", at+1, len(turns))
+	}
+}
+
+// Projections far more than folds are kept compiled are all followed, a deleted one no more.
+func TestFollowsMoreThanItRemembers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	p := b.process(options{folds: 2})
+	p.start(t, b)
+	names := []string{}
+	for i := range 9 {
+		names = append(names, fmt.Sprintf("sums-%d", i))
+		if _, err := p.catalog.Create(t.Context(), tenant, sums(names[i])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+		for _, name := range names {
+			mustEqual(t, documents(t, p.catalog, tenant, name, last), fromScratch(t, sums(name), b.log(t, tenant)))
+		}
+	}
+	if err := p.catalog.Delete(t.Context(), tenant, names[0]); err != nil {
+		t.Fatal(err)
+	}
+	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	documents(t, p.catalog, tenant, names[1], last)
+	if _, err := p.catalog.Create(t.Context(), tenant, sums(names[0])); err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, documents(t, p.catalog, tenant, names[0], last), fromScratch(t, sums(names[0]), b.log(t, tenant)))
+}
+
+func isCode(err error, code domain.Code) bool {
+	e, ok := errors.AsType[*domain.Error](err)
+	return ok && e.Code == code
+}
