@@ -124,6 +124,8 @@ func folds(t testing.TB) []*Fold {
 		`{'copy': doc.transformMap(k, v, [v]), 'event': event}`,
 		`{'n': doc.?n.orValue(1) / 3, 'text': string(doc.?n.orValue(1)), 'half': doc.?half.orValue(10) / 2}`,
 		`merge(doc, {'n': doc.?n.orValue(0) + doc.?half.orValue(0)})`,
+		`merge(doc, {'list': [], 'copy': 0})`,
+		`without(doc, ['list', 'seen'])`,
 	} {
 		out = append(out, mustFold(t, source))
 	}

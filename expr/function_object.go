@@ -86,6 +86,7 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 		return nil, fault
 	}
 	out := &Object{keys: make([]string, 0, len(object.keys)), values: make([]Value, 0, len(object.keys)), inside: object.inside}
+	dropped := 0
 	for i, key := range object.keys {
 		if _, found := slices.BinarySearch(keys, key); found {
 			m, fault := ev.weigh(object.values[i], c.at)
@@ -93,9 +94,11 @@ func withoutKeys(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 				return nil, fault
 			}
 			out.inside.bytes -= m.bytes + 1 + textLength(key) + 1
+			dropped = max(dropped, m.depth)
 			continue
 		}
 		out.keys, out.values = append(out.keys, key), append(out.values, object.values[i])
 	}
+	out.lost(dropped)
 	return out, nil
 }

@@ -182,13 +182,16 @@ func merge(a, b *Object) *Object {
 	}
 	out.inside.join(b.inside)
 	i, j := 0, 0
+	replaced := 0 // the depth of what b replaces
 	for i < len(a.keys) && j < len(b.keys) {
 		switch strings.Compare(a.keys[i], b.keys[j]) {
 		case -1:
 			out.keys, out.values = append(out.keys, a.keys[i]), append(out.values, a.values[i])
 			i++
 		case 0:
-			out.inside.bytes -= measureOf(a.values[i]).bytes + textLength(a.keys[i]) + 2
+			old := measureOf(a.values[i])
+			out.inside.bytes -= old.bytes + textLength(a.keys[i]) + 2
+			replaced = max(replaced, old.depth)
 			i++
 			fallthrough
 		default:
@@ -198,7 +201,24 @@ func merge(a, b *Object) *Object {
 	}
 	out.keys, out.values = append(out.keys, a.keys[i:]...), append(out.values, a.values[i:]...)
 	out.keys, out.values = append(out.keys, b.keys[j:]...), append(out.values, b.values[j:]...)
+	out.lost(replaced)
 	return out
+}
+
+// lost corrects what is known of the depth after values of that depth were taken out.
+func (o *Object) lost(depth int) {
+	if depth == 0 || depth < o.inside.depth {
+		return // something as deep is still there, or was never
+	}
+	o.inside.depth = 0
+	for _, v := range o.values {
+		switch v := v.(type) {
+		case List:
+			o.inside.depth = max(o.inside.depth, v.inside.depth+1)
+		case *Object:
+			o.inside.depth = max(o.inside.depth, v.inside.depth+1)
+		}
+	}
 }
 
 // Optional is a value that may be missing, as x.?field gives it.

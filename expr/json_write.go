@@ -1,0 +1,140 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrTooLarge is part of the error for a value that is longer than MaxDocumentBytes as JSON, or nested deeper than
+// MaxDepth.
+var ErrTooLarge = errors.New("the value is too large for a document")
+
+// AppendJSON appends v to dst as JSON without white space. Equal values give equal bytes: keys are in byte order,
+// numbers in the shortest form that reads back as the same number. Times become strings as in RFC 3339.
+//
+// The error wraps ErrTooLarge, or is an *EvalError for a value that has no JSON form: an optional, a type, an event
+// whose data cannot be read.
+func AppendJSON(dst []byte, v Value) ([]byte, error) {
+	w := jsonWriter{out: dst, limit: len(dst) + MaxDocumentBytes}
+	if err := w.value(v, 0); err != nil {
+		return dst, err
+	}
+	return w.out, nil
+}
+
+type jsonWriter struct {
+	out   []byte
+	limit int
+}
+
+func (w *jsonWriter) value(v Value, depth int) error {
+	if depth > MaxDepth {
+		return fmt.Errorf("%w: it is nested deeper than %d", ErrTooLarge, MaxDepth)
+	}
+	switch v := v.(type) {
+	case Null:
+		w.out = append(w.out, "null"...)
+	case Bool:
+		if v {
+			w.out = append(w.out, "true"...)
+		} else {
+			w.out = append(w.out, "false"...)
+		}
+	case Int, Double:
+		w.out = appendNumber(w.out, v)
+	case String:
+		w.str(string(v))
+	case List:
+		w.out = append(w.out, '[')
+		for i, item := range v.items {
+			if i > 0 {
+				w.out = append(w.out, ',')
+			}
+			if err := w.value(item, depth+1); err != nil {
+				return err
+			}
+		}
+		w.out = append(w.out, ']')
+	case *Object:
+		w.out = append(w.out, '{')
+		for i, key := range v.keys {
+			if i > 0 {
+				w.out = append(w.out, ',')
+			}
+			w.str(key)
+			w.out = append(w.out, ':')
+			if err := w.value(v.values[i], depth+1); err != nil {
+				return err
+			}
+		}
+		w.out = append(w.out, '}')
+	default:
+		settled, err := settle(v)
+		if err != nil {
+			return err
+		}
+		return w.value(settled, depth)
+	}
+	if len(w.out) > w.limit {
+		return fmt.Errorf("%w: as JSON it has more than %d bytes", ErrTooLarge, MaxDocumentBytes)
+	}
+	return nil
+}
+
+const hexDigits = "0123456789abcdef"
+
+func (w *jsonWriter) str(text string) {
+	w.out = append(w.out, '"')
+	start := 0
+	for i := range len(text) {
+		c := text[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		w.out = append(w.out, text[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			w.out = append(w.out, '\\', c)
+		case '\n':
+			w.out = append(w.out, '\\', 'n')
+		case '\r':
+			w.out = append(w.out, '\\', 'r')
+		case '\t':
+			w.out = append(w.out, '\\', 't')
+		default:
+			w.out = append(w.out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	w.out = append(append(w.out, text[start:]...), '"')
+}
+
+// timeText writes a Timestamp or Duration as documents keep it.
+func timeText(v Value) (string, error) {
+	switch v := v.(type) {
+	case Timestamp:
+		return time.Time(v).UTC().Format(time.RFC3339Nano), nil
+	case Duration:
+		return durationText(time.Duration(v)), nil
+	}
+	return "", fmt.Errorf("%s is not a time", describe(v))
+}
+
+// durationText is CEL's form: seconds, with a fraction where there is one.
+func durationText(d time.Duration) string {
+	sign := ""
+	seconds, fraction := int64(d/time.Second), int64(d%time.Second)
+	if d < 0 {
+		sign, seconds, fraction = "-", -seconds, -fraction
+	}
+	text := fmt.Sprintf("%s%d", sign, seconds)
+	if fraction != 0 {
+		digits := fmt.Sprintf(".%09d", fraction)
+		for digits[len(digits)-1] == '0' {
+			digits = digits[:len(digits)-1]
+		}
+		text += digits
+	}
+	return text + "s"
+}
