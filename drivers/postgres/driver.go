@@ -123,7 +123,7 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	} else {
 		steps = append(steps, moveCheckpoint(table, key, batch.From, -batch.To))
 		mark := encodeInt(-batch.To)
-		for part := range parts(batch.Upserts, documentBytes) {
+		for part := range parts(batch.Upserts) {
 			steps = append(steps, statement{sql: "insert into " + table + ` as t (tenant_id, build, id, version, document)
 				select c.tenant_id, c.build, b.id, b.version, b.document
 				from ` + table + ` c, unnest($4::text[], $5::bigint[], $6::jsonb[]) as b (id, version, document)
@@ -132,12 +132,13 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 				where t.version < excluded.version`,
 				args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
 		}
-		for part := range parts(batch.Deletes, func(deletion drivers.Deletion) int { return len(deletion.ID) }) {
+		for _, deletion := range batch.Deletes {
+			// One by one: a join could also be planned from the table's side, through all of a tenant's documents, and is
+			// where the tenant seemed small when the plan was made. Removing is rare, and these go out together, too.
 			steps = append(steps, statement{sql: "delete from " + table + ` t
-				using ` + table + ` c, unnest($4::text[], $5::bigint[]) as b (id, version)
-				where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3
-				and t.tenant_id = c.tenant_id and t.build = c.build and t.id = b.id and t.version < b.version`,
-				args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDeletions(part)...)...) }})
+				where t.tenant_id = $1 and t.build = $2 and t.id = $4 and t.version < $5
+				and exists (select from ` + table + ` c where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3)`,
+				args: func() [][]byte { return append(key[:2:2], mark, []byte(deletion.ID), encodeInt(deletion.Version)) }})
 		}
 		steps = append(steps, moveCheckpoint(table, key, -batch.To, batch.To))
 	}
@@ -284,23 +285,26 @@ func (d *Driver) dropRows(ctx context.Context, table string, build int64, tenant
 		sql:  "delete from " + table + ` where tenant_id = $1 and build = $2 and id = ''`,
 		args: func() [][]byte { return key },
 	}})
-	next := []byte{}
-	for removed := int64(dropSlice); err == nil && removed == dropSlice; {
-		after := next // each attempt at a slice begins at the same place
-		_, err = d.transact(ctx, "begin", tenant, []statement{{
-			sql: `with slice as (
-					select s.id from ` + table + ` s where s.tenant_id = $1 and s.build = $2 and s.id > $3 order by s.id limit $4
-				), gone as (
-					delete from ` + table + ` t using slice where t.tenant_id = $1 and t.build = $2 and t.id = slice.id returning t.id
-				)
-				select count(*), coalesce(max(g.id), '') from gone g`,
+	after, more := []byte{}, true
+	for err == nil {
+		var last []byte
+		err = d.read(ctx, tenant, statement{
+			sql: `select max(s.id) from (select t.id from ` + table + ` t
+				where t.tenant_id = $1 and t.build = $2 and t.id > $3 order by t.id limit $4) s`,
 			args: func() [][]byte { return append(key[:2:2], after, encodeInt(dropSlice)) },
-			row: func(values [][]byte) (err error) {
-				next = bytes.Clone(values[1])
-				removed, err = decodeInt(values[0])
-				return err
+			row: func(values [][]byte) error {
+				last, more = bytes.Clone(values[0]), values[0] != nil
+				return nil
 			},
+		})
+		if err != nil || !more {
+			break
+		}
+		_, err = d.transact(ctx, "begin", tenant, []statement{{
+			sql:  "delete from " + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id > $3 and t.id <= $4`,
+			args: func() [][]byte { return append(key[:2:2], after, last) },
 		}})
+		after = last
 	}
 	return err
 }

@@ -11,20 +11,25 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Load returns the documents among ids that are there. Each id is one look-up in the primary key.
+// Load returns the documents among ids that are there. Each id is one look-up in the primary key: "offset 0" keeps the
+// planner from turning the look-ups into a join, which could begin with all of the tenant's documents.
 func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
 		return nil, err
 	}
 	possible := make([]string, 0, len(ids))
+	seen := make(map[string]struct{}, len(ids))
 	for _, id := range ids {
-		if domain.CheckDocumentID("", id) == nil {
-			possible = append(possible, id)
+		if _, twice := seen[id]; twice || domain.CheckDocumentID("", id) != nil {
+			continue
 		}
+		seen[id] = struct{}{}
+		possible = append(possible, id)
 	}
 	return d.documents(ctx, build, tenant, statement{
-		sql:  "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id = any ($3)`,
+		sql: `select t.id, t.version, t.document from unnest($3::text[]) as w (id) cross join lateral (
+			select t.id, t.version, t.document from ` + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id = w.id offset 0) t`,
 		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number), encodeTexts(possible)} },
 	})
 }

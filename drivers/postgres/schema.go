@@ -212,7 +212,8 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 }
 
 // IndexTable makes an index for each of build.Indexes, paths such as "customer.name", and brings the table's statistics
-// up to date.
+// up to date. The indexes have no checkpoints in them: by that condition a look-up by key can never be planned through
+// them, only what asks for documents alone.
 func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
@@ -228,7 +229,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 			if exists {
 				continue // "if not exists" would wait for every save under way before it looks
 			}
-			if _, err := tx.Exec(ctx, "create index "+name+" on "+table+" (tenant_id, build, ("+indexExpression(path)+"))"); err != nil {
+			if _, err := tx.Exec(ctx, "create index "+name+" on "+table+" (tenant_id, build, ("+indexExpression(path)+")) where id <> ''"); err != nil {
 				return err
 			}
 		}
@@ -286,7 +287,10 @@ func (d *Driver) SwapTable(ctx context.Context, build domain.Build) error {
 				return err
 			}
 		}
-		_, err = tx.Exec(ctx, "create or replace view "+view+" as select tenant_id, id, version, document from "+table+" where id <> ''")
+		if _, err := tx.Exec(ctx, "create or replace view "+view+" as select tenant_id, id, version, document from "+table+" where id <> ''"); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "comment on view "+view+" is "+literal("the documents of the shared projection "+build.Name))
 		return err
 	})
 	if err != nil {

@@ -85,6 +85,9 @@ func (d *Driver) attempt(ctx context.Context, begin string, tenant domain.Tenant
 	return pipeline(ctx, conn, begin, tenant, steps, names)
 }
 
+// flushBytes is how much is gathered before it is sent while more is to come.
+const flushBytes = 128 << 10
+
 // binaryFormat says that all values are in binary format.
 var binaryFormat = []int16{1}
 
@@ -95,7 +98,7 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 			err = closing
 		}
 	}()
-	before := 1
+	before, unsent := 1, 0
 	p.SendQueryParams(begin, nil, nil, nil, nil)
 	if tenant != domain.Everyone {
 		before++
@@ -112,11 +115,15 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 			continue
 		}
 		p.SendQueryPrepared(names[i], args, binaryFormat, binaryFormat)
-		if len(steps) > 4 {
-			// A long save: the database works while the next part is made, and only one part is in memory twice.
+		for _, arg := range args {
+			unsent += len(arg)
+		}
+		if unsent += 64; unsent >= flushBytes {
+			// A long save: the database works on this while the next part is made.
 			if err := p.Flush(); err != nil {
 				return nil, err
 			}
+			unsent = 0
 		}
 	}
 	p.SendQueryParams("commit", nil, nil, nil, nil)

@@ -1,0 +1,200 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+func (s *suite) concurrency(t *testing.T) {
+	t.Parallel()
+	s.each(t, "of many savers from one checkpoint exactly one wins", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		processes := []drivers.Driver{s.driver, s.open(t), s.open(t)}
+		rapid.Check(t, func(t *rapid.T) {
+			// Each check is a race of its own: it starts where the last one ended.
+			from, err := s.driver.Checkpoint(context.Background(), build, tenant)
+			if err != nil {
+				t.Fatalf("Checkpoint: %v", err)
+			}
+			before, err := s.pages(build, tenant, 1000)
+			if err != nil {
+				t.Fatalf("Query: %v", err)
+			}
+			batches := make([]drivers.Batch, rapid.IntRange(2, 6).Draw(t, "savers"))
+			for i := range batches {
+				batches[i] = drawBatch(t, fmt.Sprint("saver ", i), from)
+			}
+			start := make(chan struct{})
+			errs := make([]error, len(batches))
+			var wait sync.WaitGroup
+			for i, batch := range batches {
+				wait.Go(func() {
+					<-start
+					errs[i] = processes[i%len(processes)].Save(context.Background(), build, tenant, batch)
+				})
+			}
+			close(start)
+			wait.Wait()
+			winner := -1
+			for i, err := range errs {
+				switch {
+				case err == nil && winner >= 0:
+					t.Fatalf("savers %d and %d both won", winner, i)
+				case err == nil:
+					winner = i
+				case !errors.Is(err, drivers.ErrStale):
+					t.Fatalf("Save: %v", err)
+				}
+			}
+			if winner < 0 {
+				t.Fatalf("nobody won")
+			}
+			want := newContents(before)
+			want.apply(batches[winner])
+			s.wantDocuments(t, build, tenant, want.documents()...)
+			s.wantCheckpoint(t, build, tenant, batches[winner].To)
+		})
+	})
+
+	s.each(t, "a chain of saves by several workers", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		const workers, saves = 4, 40
+		var mutex sync.Mutex
+		won := make(map[int64]drivers.Batch) // by From
+		var wait sync.WaitGroup
+		for worker := range workers {
+			driver := s.driver
+			if worker%2 == 1 {
+				driver = s.open(t)
+			}
+			wait.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(worker), uint64(build.Number)))
+				for range saves {
+					from, err := driver.Checkpoint(t.Context(), build, tenant)
+					if err != nil {
+						t.Errorf("Checkpoint: %v", err)
+						return
+					}
+					batch := drivers.Batch{From: from, To: from + 1 + random.Int64N(3)}
+					for id := range 8 {
+						switch random.IntN(4) {
+						case 0:
+							batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: fmt.Sprint(id), Version: batch.To})
+						case 1:
+							batch.Upserts = append(batch.Upserts, document(fmt.Sprint(id), batch.To, fmt.Sprintf(`{"worker": %d}`, worker)))
+						}
+					}
+					switch err := driver.Save(t.Context(), build, tenant, batch); {
+					case err == nil:
+						mutex.Lock()
+						if _, twice := won[from]; twice {
+							t.Errorf("two workers saved from %d", from)
+						}
+						won[from] = batch
+						mutex.Unlock()
+					case !errors.Is(err, drivers.ErrStale):
+						t.Errorf("Save: %v", err)
+						return
+					}
+				}
+			})
+		}
+		wait.Wait()
+		want := newContents(nil)
+		var at int64
+		for range won {
+			batch, ok := won[at]
+			if !ok {
+				t.Fatalf("nobody saved from %d, where the chain of %d saves should go on", at, len(won))
+			}
+			want.apply(batch)
+			at = batch.To
+		}
+		s.wantCheckpoint(t, build, tenant, at)
+		s.wantDocuments(t, build, tenant, want.documents()...)
+	})
+
+	parallel(t, "tenants do not wait for one another to be right", func(t *testing.T) {
+		build := s.shared(t)
+		var wait sync.WaitGroup
+		for range 8 {
+			wait.Go(func() {
+				tenant := domain.NewTenantID()
+				for at := range int64(20) {
+					if err := s.driver.Save(t.Context(), build, tenant, drivers.Batch{From: at, To: at + 1, Upserts: []domain.Document{
+						document("a", at+1, `{}`), document(fmt.Sprint(at), at+1, `{}`),
+					}}); err != nil {
+						t.Errorf("Save: %v", err)
+						return
+					}
+				}
+				if count, err := s.driver.Count(t.Context(), build, tenant); err != nil || count != 21 {
+					t.Errorf("Count = %d, %v; want 21", count, err)
+				}
+			})
+		}
+		wait.Wait()
+	})
+
+	if s.Partial {
+		return
+	}
+	s.each(t, "a reader sees all of a batch or nothing", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		const n, saves = 300, 30
+		ids := make([]string, n)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("d%03d", i)
+		}
+		done := make(chan struct{})
+		var saver sync.WaitGroup
+		saver.Go(func() {
+			defer close(done)
+			for at := range int64(saves) {
+				batch := drivers.Batch{From: at, To: at + 1}
+				for _, id := range ids {
+					batch.Upserts = append(batch.Upserts, document(id, at+1, `{}`))
+				}
+				if err := s.driver.Save(t.Context(), build, tenant, batch); err != nil {
+					t.Errorf("Save: %v", err)
+					return
+				}
+			}
+		})
+		check := func(method string, documents []domain.Document, err error) {
+			if err != nil {
+				t.Errorf("%s: %v", method, err)
+			}
+			if len(documents) != 0 && len(documents) != n {
+				t.Errorf("%s gives %d documents of a batch of %d", method, len(documents), n)
+			}
+			for _, document := range documents {
+				if document.Version != documents[0].Version {
+					t.Errorf("%s gives documents of version %d and of %d", method, documents[0].Version, document.Version)
+					break
+				}
+			}
+		}
+		for reading := true; reading; {
+			select {
+			case <-done:
+				reading = false
+			default:
+			}
+			documents, err := s.driver.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 2 * n})
+			check("Query", documents, err)
+			documents, err = s.driver.Load(t.Context(), build, tenant, ids)
+			check("Load", documents, err)
+			if count, err := s.driver.Count(t.Context(), build, tenant); err != nil || count != 0 && count != n {
+				t.Errorf("Count = %d, %v", count, err)
+			}
+		}
+		saver.Wait()
+	})
+}

@@ -1,0 +1,248 @@
+// Package drivertest is the one conformance suite of the drivers: every "must" of the contract in package drivers has a
+// test here that fails without it. A driver's own test calls Run with a Harness; the driver is done when it passes. What
+// only one kind of database has is tested beside its driver.
+package drivertest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// Harness is what the suite needs of a driver.
+type Harness struct {
+	// Place makes a fresh place for documents with nothing in it, and removes it when the test ends.
+	Place func(t *testing.T) Place
+
+	// Partial says that a reader may see a part of a batch: the database has no transactions.
+	Partial bool
+}
+
+// Place is where drivers keep documents.
+type Place struct {
+	// Open opens a driver on the place; each call is like one more process. The suite closes it.
+	Open func(t *testing.T) drivers.Driver
+
+	// Public reads what people see under a shared projection's public name; ok is false where there is no such name.
+	// It is nil for a driver that has no public names.
+	Public func(t *testing.T, projection string) (documents []PublicDocument, ok bool)
+}
+
+// PublicDocument is a row behind a public name.
+type PublicDocument struct {
+	Tenant  domain.TenantID
+	ID      string
+	Version int64
+}
+
+// Run runs the suite. Its tests are parallel, each with projections and tenants of its own, on one place.
+func Run(t *testing.T, harness Harness) {
+	place := harness.Place(t)
+	s := &suite{Harness: harness, place: place}
+	s.driver = s.open(t)
+	for _, subject := range []struct {
+		name string
+		run  func(t *testing.T)
+	}{
+		{"Tables", s.tables},
+		{"Public", s.public},
+		{"Save", s.saves},
+		{"Checkpoint", s.checkpoints},
+		{"Load", s.loads},
+		{"Query", s.queries},
+		{"Isolation", s.isolation},
+		{"Concurrency", s.concurrency},
+		{"Values", s.values},
+		{"Model", s.model},
+	} {
+		t.Run(subject.name, subject.run)
+	}
+}
+
+type suite struct {
+	Harness
+	place   Place
+	driver  drivers.Driver
+	numbers atomic.Int64 // the last build number that was given out
+}
+
+func (s *suite) open(t *testing.T) drivers.Driver {
+	t.Helper()
+	driver := s.place.Open(t)
+	t.Cleanup(driver.Close)
+	if err := driver.Ping(t.Context()); err != nil {
+		t.Fatalf("Ping: %v", err)
+	}
+	return driver
+}
+
+// shared returns a new build of a new shared projection. Its table is made.
+func (s *suite) shared(t *testing.T) domain.Build {
+	t.Helper()
+	build := s.unmade()
+	if err := s.driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatalf("CreateTemporaryTable: %v", err)
+	}
+	return build
+}
+
+// unmade is shared without the table.
+func (s *suite) unmade() domain.Build {
+	return domain.Build{ProjectionID: domain.ProjectionID{Name: "p-" + rand.Text()[:8]}, Number: s.numbers.Add(1)}
+}
+
+// own returns a new build of a tenant's own projection.
+func (s *suite) own(tenant domain.TenantID) domain.Build {
+	return domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "own-" + rand.Text()[:8]}, Number: s.numbers.Add(1)}
+}
+
+// each runs a test on a shared build and on a tenant's own.
+func (s *suite) each(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		t.Run("shared", func(t *testing.T) {
+			t.Parallel()
+			test(t, s.shared(t), domain.NewTenantID())
+		})
+		t.Run("own", func(t *testing.T) {
+			t.Parallel()
+			tenant := domain.NewTenantID()
+			test(t, s.own(tenant), tenant)
+		})
+	})
+}
+
+// parallel runs a test beside the others.
+func parallel(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		test(t)
+	})
+}
+
+func document(id string, version int64, data string) domain.Document {
+	return domain.Document{ID: id, Version: version, Data: json.RawMessage(data)}
+}
+
+// fatalf is what testing.T and rapid.T have in common.
+type fatalf interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func (s *suite) save(t fatalf, build domain.Build, tenant domain.TenantID, batch drivers.Batch) {
+	t.Helper()
+	if err := s.driver.Save(context.Background(), build, tenant, batch); err != nil {
+		t.Fatalf("Save from %d to %d: %v", batch.From, batch.To, err)
+	}
+}
+
+// wantDocuments checks everything that the tenant has in the build: what Query pages through, what Count counts, and
+// what Load and Get find.
+func (s *suite) wantDocuments(t fatalf, build domain.Build, tenant domain.TenantID, want ...domain.Document) {
+	t.Helper()
+	ctx := context.Background()
+	byID := make(map[string]domain.Document, len(want))
+	ids := []string{"there is no such document"}
+	for _, document := range want {
+		byID[document.ID] = document
+		ids = append(ids, document.ID)
+	}
+	check := func(method string, got []domain.Document) {
+		t.Helper()
+		if len(got) != len(byID) {
+			t.Fatalf("%s gives %d documents, want %d", method, len(got), len(byID))
+		}
+		seen := make(map[string]bool, len(got))
+		for _, document := range got {
+			if seen[document.ID] {
+				t.Fatalf("%s gives %q twice", method, document.ID)
+			}
+			seen[document.ID] = true
+			wanted, ok := byID[document.ID]
+			if !ok {
+				t.Fatalf("%s gives %q, which should not be there", method, document.ID)
+			}
+			if document.Version != wanted.Version {
+				t.Fatalf("%s gives %q at version %d, want %d", method, document.ID, document.Version, wanted.Version)
+			}
+			if difference := compareJSON(wanted.Data, document.Data); difference != "" {
+				t.Fatalf("%s gives %q with other data: %s", method, document.ID, difference)
+			}
+		}
+	}
+	queried, err := s.pages(build, tenant, 1000)
+	if err != nil {
+		t.Fatalf("Query: %v", err)
+	}
+	check("Query", queried)
+	loaded, err := s.driver.Load(ctx, build, tenant, ids)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	check("Load", loaded)
+	if count, err := s.driver.Count(ctx, build, tenant); err != nil || count != int64(len(want)) {
+		t.Fatalf("Count = %d, %v; want %d", count, err, len(want))
+	}
+	for i, document := range want {
+		if i == 20 {
+			break
+		}
+		got, ok, err := s.driver.Get(ctx, build, tenant, document.ID)
+		if err != nil || !ok {
+			t.Fatalf("Get(%q) = %t, %v", document.ID, ok, err)
+		}
+		byID = map[string]domain.Document{document.ID: document}
+		check("Get", []domain.Document{got})
+	}
+}
+
+// pages reads all documents of the tenant in pages.
+func (s *suite) pages(build domain.Build, tenant domain.TenantID, limit int) ([]domain.Document, error) {
+	var all []domain.Document
+	query := domain.DocumentQuery{Limit: limit}
+	for {
+		page, err := s.driver.Query(context.Background(), build, tenant, query)
+		if err != nil {
+			return nil, err
+		}
+		if len(page) > limit {
+			return nil, fmt.Errorf("a page of %d was asked for, and has %d documents", limit, len(page))
+		}
+		all = append(all, page...)
+		if len(page) < limit {
+			return all, nil
+		}
+		query.After = page[len(page)-1].ID
+	}
+}
+
+func (s *suite) wantCheckpoint(t fatalf, build domain.Build, tenant domain.TenantID, want int64) {
+	t.Helper()
+	got, err := s.driver.Checkpoint(context.Background(), build, tenant)
+	if err != nil || got != want {
+		t.Fatalf("Checkpoint = %d, %v; want %d", got, err, want)
+	}
+}
+
+func wantError(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+}
+
+func wantCode(t *testing.T, err error, want domain.Code) {
+	t.Helper()
+	sorted, ok := errors.AsType[*domain.Error](err)
+	if !ok || sorted.Code != want {
+		t.Errorf("the error is %v, want one with the code %s", err, want)
+	}
+}

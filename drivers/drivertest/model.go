@@ -1,0 +1,132 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// contents is the contract in memory: what one tenant has in one build.
+type contents struct {
+	checkpoint int64
+	byID       map[string]domain.Document
+}
+
+func newContents(documents []domain.Document) *contents {
+	c := &contents{byID: make(map[string]domain.Document)}
+	for _, document := range documents {
+		c.byID[document.ID] = document
+	}
+	return c
+}
+
+func (c *contents) save(batch drivers.Batch) error {
+	if batch.From != c.checkpoint {
+		return drivers.ErrStale
+	}
+	c.apply(batch)
+	return nil
+}
+
+func (c *contents) apply(batch drivers.Batch) {
+	c.checkpoint = batch.To
+	for _, document := range batch.Upserts {
+		c.byID[document.ID] = document
+	}
+	for _, deletion := range batch.Deletes {
+		delete(c.byID, deletion.ID)
+	}
+}
+
+func (c *contents) documents() []domain.Document {
+	return slices.SortedFunc(maps.Values(c.byID), func(a, b domain.Document) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+}
+
+// drawBatch draws a batch from a checkpoint on, over few ids, so that batches meet.
+func drawBatch(t *rapid.T, label string, from int64) drivers.Batch {
+	batch := drivers.Batch{From: from, To: from + rapid.Int64Range(1, 5).Draw(t, label+" length")}
+	ids := rapid.SliceOfNDistinct(rapid.SampledFrom(oddIDs), 0, 12, rapid.ID[string]).Draw(t, label+" ids")
+	for i, id := range ids {
+		version := rapid.Int64Range(from+1, batch.To).Draw(t, fmt.Sprint(label, " version ", i))
+		if rapid.IntRange(0, 3).Draw(t, fmt.Sprint(label, " delete ", i)) == 0 {
+			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: id, Version: version})
+			continue
+		}
+		batch.Upserts = append(batch.Upserts, document(id, version, drawJSON(t, fmt.Sprint(label, " data ", i))))
+	}
+	return batch
+}
+
+// model runs random operations of three tenants on shared and own builds against the contract in memory.
+func (s *suite) model(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		ctx := context.Background()
+		type place struct {
+			build  domain.Build
+			tenant domain.TenantID
+			want   *contents
+		}
+		var places []*place
+		var builds []domain.Build
+		shared := s.unmade()
+		if err := s.driver.CreateTemporaryTable(ctx, shared); err != nil {
+			t.Fatalf("CreateTemporaryTable: %v", err)
+		}
+		builds = append(builds, shared)
+		number := s.numbers.Add(1)
+		for range 3 {
+			tenant := domain.NewTenantID()
+			own := s.own(tenant)
+			own.Number = number
+			builds = append(builds, own)
+			places = append(places, &place{shared, tenant, newContents(nil)}, &place{own, tenant, newContents(nil)})
+		}
+		defer func() {
+			for _, build := range builds {
+				if err := s.driver.DropTable(ctx, build); err != nil {
+					t.Errorf("DropTable: %v", err)
+				}
+			}
+		}()
+		for step := range rapid.IntRange(1, 15).Draw(t, "steps") {
+			at := rapid.SampledFrom(places).Draw(t, fmt.Sprint("place ", step))
+			switch rapid.IntRange(0, 9).Draw(t, fmt.Sprint("operation ", step)) {
+			case 0:
+				if err := s.driver.DropTenant(ctx, at.build, at.tenant); err != nil {
+					t.Fatalf("DropTenant: %v", err)
+				}
+				at.want = newContents(nil)
+			case 1:
+				from := max(0, at.want.checkpoint+rapid.Int64Range(-3, 3).Draw(t, fmt.Sprint("away ", step)))
+				batch := drawBatch(t, fmt.Sprint("step ", step), from)
+				want, got := at.want.save(batch), s.driver.Save(ctx, at.build, at.tenant, batch)
+				if !errors.Is(got, want) {
+					t.Fatalf("Save from %d gives %v, want %v", from, got, want)
+				}
+			default:
+				batch := drawBatch(t, fmt.Sprint("step ", step), at.want.checkpoint)
+				s.save(t, at.build, at.tenant, batch)
+				at.want.apply(batch)
+			}
+			s.wantCheckpoint(t, at.build, at.tenant, at.want.checkpoint)
+		}
+		for _, at := range places {
+			s.wantDocuments(t, at.build, at.tenant, at.want.documents()...)
+			s.wantCheckpoint(t, at.build, at.tenant, at.want.checkpoint)
+		}
+	})
+}

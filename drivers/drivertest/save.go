@@ -1,0 +1,168 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+func (s *suite) saves(t *testing.T) {
+	t.Parallel()
+	s.each(t, "upserts, deletes and checkpoint", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		s.save(t, build, tenant, drivers.Batch{To: 3, Upserts: []domain.Document{
+			document("a", 1, `{"n": 1}`), document("b", 2, `{"n": 2}`), document("c", 3, `{"n": 3}`),
+		}})
+		s.wantDocuments(t, build, tenant, document("a", 1, `{"n": 1}`), document("b", 2, `{"n": 2}`), document("c", 3, `{"n": 3}`))
+		s.wantCheckpoint(t, build, tenant, 3)
+		s.save(t, build, tenant, drivers.Batch{From: 3, To: 9,
+			Upserts: []domain.Document{document("b", 7, `{"n": 22}`), document("d", 5, `{}`)},
+			Deletes: []drivers.Deletion{{ID: "a", Version: 8}, {ID: "never there", Version: 9}},
+		})
+		s.wantDocuments(t, build, tenant, document("b", 7, `{"n": 22}`), document("c", 3, `{"n": 3}`), document("d", 5, `{}`))
+		s.wantCheckpoint(t, build, tenant, 9)
+		// What was removed may come back, and what came back go again.
+		s.save(t, build, tenant, drivers.Batch{From: 9, To: 10, Upserts: []domain.Document{document("a", 10, `{"back": true}`)}})
+		s.wantDocuments(t, build, tenant, document("a", 10, `{"back": true}`), document("b", 7, `{"n": 22}`), document("c", 3, `{"n": 3}`), document("d", 5, `{}`))
+		s.save(t, build, tenant, drivers.Batch{From: 10, To: 11, Deletes: []drivers.Deletion{{ID: "a", Version: 11}, {ID: "d", Version: 11}}})
+		s.wantDocuments(t, build, tenant, document("b", 7, `{"n": 22}`), document("c", 3, `{"n": 3}`))
+		s.wantCheckpoint(t, build, tenant, 11)
+	})
+
+	s.each(t, "a save whose checkpoint is elsewhere is stale and keeps nothing", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		stale := func(from, to int64) {
+			t.Helper()
+			for _, batch := range []drivers.Batch{
+				{From: from, To: to},
+				{From: from, To: to, Upserts: []domain.Document{document("a", to, `{"stale": true}`), document("new", to, `{}`)}},
+				{From: from, To: to, Deletes: []drivers.Deletion{{ID: "b", Version: to}}},
+			} {
+				wantError(t, s.driver.Save(t.Context(), build, tenant, batch), drivers.ErrStale)
+			}
+		}
+		stale(5, 10)
+		s.wantDocuments(t, build, tenant)
+		s.wantCheckpoint(t, build, tenant, 0)
+		kept := []domain.Document{document("a", 4, `{"kept": true}`), document("b", 5, `{"kept": true}`)}
+		s.save(t, build, tenant, drivers.Batch{To: 5, Upserts: kept})
+		for _, batch := range [][2]int64{{0, 10}, {4, 10}, {6, 10}, {9, 10}, {10, 11}, {0, 5}, {4, 5}} {
+			stale(batch[0], batch[1])
+			s.wantDocuments(t, build, tenant, kept...)
+			s.wantCheckpoint(t, build, tenant, 5)
+		}
+	})
+
+	s.each(t, "a batch that breaks the rules is refused whole", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		kept := document("kept", 5, `{"kept": true}`)
+		s.save(t, build, tenant, drivers.Batch{To: 5, Upserts: []domain.Document{kept}})
+		good := document("good", 8, `{}`)
+		for name, batch := range map[string]drivers.Batch{
+			"not forward":         {From: 5, To: 5},
+			"backward":            {From: 5, To: 4},
+			"negative":            {From: -1, To: 6},
+			"version too old":     {From: 5, To: 10, Upserts: []domain.Document{good, document("x", 5, `{}`)}},
+			"version too new":     {From: 5, To: 10, Upserts: []domain.Document{good, document("x", 11, `{}`)}},
+			"deletion too old":    {From: 5, To: 10, Upserts: []domain.Document{good}, Deletes: []drivers.Deletion{{ID: "kept", Version: 5}}},
+			"deletion too new":    {From: 5, To: 10, Upserts: []domain.Document{good}, Deletes: []drivers.Deletion{{ID: "kept", Version: 11}}},
+			"no id":               {From: 5, To: 10, Upserts: []domain.Document{good, document("", 8, `{}`)}},
+			"deletion without id": {From: 5, To: 10, Upserts: []domain.Document{good}, Deletes: []drivers.Deletion{{Version: 8}}},
+			"long id":             {From: 5, To: 10, Upserts: []domain.Document{good, document(strings.Repeat("x", domain.MaxDocumentIDBytes+1), 8, `{}`)}},
+			"id with U+0000":      {From: 5, To: 10, Upserts: []domain.Document{good, document("a\x00b", 8, `{}`)}},
+			"id that is no UTF-8": {From: 5, To: 10, Upserts: []domain.Document{good, document("a\xff", 8, `{}`)}},
+			"one id twice":        {From: 5, To: 10, Upserts: []domain.Document{good, document("x", 7, `{}`), document("x", 8, `{}`)}},
+			"deleted twice":       {From: 5, To: 10, Deletes: []drivers.Deletion{{ID: "kept", Version: 8}, {ID: "kept", Version: 9}}},
+			"kept and deleted":    {From: 5, To: 10, Upserts: []domain.Document{good, document("kept", 7, `{}`)}, Deletes: []drivers.Deletion{{ID: "kept", Version: 8}}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				wantCode(t, s.driver.Save(t.Context(), build, tenant, batch), domain.CodeInvalidRequest)
+				s.wantDocuments(t, build, tenant, kept)
+				s.wantCheckpoint(t, build, tenant, 5)
+			})
+		}
+	})
+
+	s.each(t, "a document that cannot be kept keeps its whole batch out", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		for _, wrong := range []struct {
+			name string
+			data string
+			code domain.Code
+		}{
+			{"too large", `{"text": "` + strings.Repeat("x", domain.MaxDocumentBytes) + `"}`, domain.CodeTooLarge},
+			{"cut off", `{"a": `, domain.CodeInvalidJSON},
+			{"empty", ``, domain.CodeInvalidJSON},
+			{"U+0000", `{"a": "\u0000"}`, domain.CodeInvalidJSON},
+			{"no UTF-8", "{\"a\": \"\xff\"}", domain.CodeInvalidJSON},
+			{"lone surrogate", `{"a": "\ud800"}`, domain.CodeInvalidJSON},
+			{"number out of range", `{"a": 1e200000}`, domain.CodeInvalidJSON},
+		} {
+			t.Run(wrong.name, func(t *testing.T) {
+				batch := drivers.Batch{To: 10, Upserts: []domain.Document{document("good", 1, `{}`)}}
+				for i := range 3000 {
+					batch.Upserts = append(batch.Upserts, document(fmt.Sprint(i), 1, `{}`))
+				}
+				batch.Upserts = append(batch.Upserts, document("wrong", 2, wrong.data), document("behind it", 3, `{}`))
+				wantCode(t, s.driver.Save(t.Context(), build, tenant, batch), wrong.code)
+				s.wantDocuments(t, build, tenant)
+				s.wantCheckpoint(t, build, tenant, 0)
+			})
+		}
+		almost := document("almost too large", 1, `{"text": "`+strings.Repeat("x", domain.MaxDocumentBytes-20)+`"}`)
+		s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{almost}})
+		s.wantDocuments(t, build, tenant, almost)
+	})
+
+	s.each(t, "100,000 small documents", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		const n = 100_000
+		batch := drivers.Batch{To: n, Upserts: make([]domain.Document, n)}
+		for i := range batch.Upserts {
+			batch.Upserts[i] = document(fmt.Sprintf("document %d", i), int64(i+1), fmt.Sprintf(`{"n": %d}`, i))
+		}
+		s.save(t, build, tenant, batch)
+		s.wantDocuments(t, build, tenant, batch.Upserts...)
+		batch = drivers.Batch{From: n, To: n + 1}
+		for i := range n {
+			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: fmt.Sprintf("document %d", i), Version: n + 1})
+		}
+		batch.Deletes = batch.Deletes[1:]
+		s.save(t, build, tenant, batch)
+		s.wantDocuments(t, build, tenant, document("document 0", 1, `{"n": 0}`))
+		s.wantCheckpoint(t, build, tenant, n+1)
+	})
+
+	s.each(t, "a save that is given up is whole or was never begun", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		const n = 200
+		var at int64
+		for range 30 {
+			batch := drivers.Batch{From: at, To: at + 1}
+			for i := range n {
+				batch.Upserts = append(batch.Upserts, document(fmt.Sprint(i), at+1, fmt.Sprintf(`{"n": %d}`, at+1)))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.N(8000))*time.Microsecond)
+			err := s.driver.Save(ctx, build, tenant, batch)
+			cancel()
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("Save: %v", err)
+			}
+			if err != nil {
+				// Without transactions it is whole only after a repeat; with them the repeat is stale if it was whole.
+				if err := s.driver.Save(t.Context(), build, tenant, batch); err != nil && !errors.Is(err, drivers.ErrStale) {
+					t.Fatalf("Save again: %v", err)
+				}
+			}
+			at++
+			s.wantCheckpoint(t, build, tenant, at)
+			s.wantDocuments(t, build, tenant, batch.Upserts...)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := s.driver.Save(ended, build, tenant, drivers.Batch{From: at, To: at + 1})
+		wantError(t, err, context.Canceled)
+		s.wantCheckpoint(t, build, tenant, at)
+	})
+}
