@@ -158,11 +158,7 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) err
 // no index has the version, the update touches no index (heap-only).
 func (d *Driver) makeTable(ctx context.Context, quoted string, more ...string) error {
 	table := schema + "." + quoted
-	exists := func(query func(ctx context.Context, sql string, args ...any) pgx.Row) (exists bool, err error) {
-		err = query(ctx, "select to_regclass($1) is not null", table).Scan(&exists)
-		return exists, err
-	}
-	if exists, err := exists(d.pool.QueryRow); err != nil || exists {
+	if exists, err := relationExists(ctx, d.pool.QueryRow, table); err != nil || exists {
 		return err
 	}
 	const tenant = `nullif(current_setting('manifold.tenant', true), '')::uuid`
@@ -186,7 +182,7 @@ func (d *Driver) makeTable(ctx context.Context, quoted string, more ...string) e
 			`create policy views on %[1]s for select to `+viewsRole+` using (id <> '')`)
 	}
 	return d.define(ctx, table, func(tx pgx.Tx) error {
-		if exists, err := exists(tx.QueryRow); err != nil || exists {
+		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil || exists {
 			return err
 		}
 		for _, statement := range statements {
@@ -196,6 +192,13 @@ func (d *Driver) makeTable(ctx context.Context, quoted string, more ...string) e
 		}
 		return nil
 	})
+}
+
+// relationExists asks pg_class, not to_regclass alone: that answers from the session's cache, which may not yet have
+// heard of what another session made while this one waited for the advisory lock. Touching a table brings it up to date.
+func relationExists(ctx context.Context, query func(ctx context.Context, sql string, args ...any) pgx.Row, relation string) (exists bool, err error) {
+	err = query(ctx, "select exists (select from pg_class where oid = to_regclass($1))", relation).Scan(&exists)
+	return exists, err
 }
 
 // CreateTemporaryTable makes the table of a shared projection's build.
@@ -222,12 +225,11 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
 		for _, path := range build.Indexes {
 			name := identifier(buildName(build) + " " + path)
-			var exists bool
-			if err := tx.QueryRow(ctx, "select to_regclass($1) is not null", schema+"."+name).Scan(&exists); err != nil {
+			// "if not exists" would wait for every save under way before it looks.
+			if exists, err := relationExists(ctx, tx.QueryRow, schema+"."+name); err != nil {
 				return err
-			}
-			if exists {
-				continue // "if not exists" would wait for every save under way before it looks
+			} else if exists {
+				continue
 			}
 			if _, err := tx.Exec(ctx, "create index "+name+" on "+table+" (tenant_id, build, ("+indexExpression(path)+")) where id <> ''"); err != nil {
 				return err
