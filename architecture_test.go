@@ -45,8 +45,6 @@ var imports = map[string][]string{
 	"projection":   {"domain", "expr", "drivers", "members"},
 	"rebuild":      {"domain", "drivers", "projection"},
 	"subscription": {"domain", "expr", "members"},
-	"aggregate":    {"domain", "expr"},
-	"erasure":      {"domain", "drivers"},
 
 	"api": {"domain", "auth", "aggregate", "expr", "projection", "rebuild", "subscription", "api/openapi"},
 	// What openapi.yaml generates for the server.
