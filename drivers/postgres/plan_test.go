@@ -1,0 +1,246 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// rowsRead returns how many rows of a table, by its statistics, were read in all, once no session but the pool's own is
+// left on the database: a session reports what it did when it ends.
+func rowsRead(t *testing.T, pool *pgxpool.Pool, table string) (rows int64) {
+	t.Helper()
+	for others := 1; others > 0; {
+		err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name = 'manifold-documents' and datname = current_database()").Scan(&others)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	err = conn.QueryRow(t.Context(), `select pg_stat_get_tuples_returned(oid) + (select sum(pg_stat_get_tuples_returned(indexrelid)) from pg_index where indrelid = c.oid)
+		from pg_class c where oid = to_regclass($1)`, table).Scan(&rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// Statements are prepared while every tenant has one document, and the table's statistics say so; then one tenant grows
+// by five orders of magnitude. What a statement reads must not depend on what the tenant has.
+func TestPlansOutgrowTheirBeginning(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 2)
+	large := domain.NewTenantID()
+	for name, table := range map[string]string{"shared": `manifold_documents."orders.1"`, "own": "manifold_documents.documents"} {
+		build := shared("orders", 1)
+		build.Indexes = []string{"version"}
+		if name == "own" {
+			build.Owner = large
+		}
+		t.Run(name, func(t *testing.T) {
+			driver := open(t, db)
+			closing := sync.OnceFunc(driver.Close)
+			defer closing()
+			if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+				t.Fatal(err)
+			}
+			var at int64
+			work := func() {
+				t.Helper()
+				var ids []string
+				for range 200 {
+					ids = append(ids, fmt.Sprintf("d%05d", rand.IntN(50_000)))
+				}
+				if _, err := driver.Load(t.Context(), build, large, ids); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := driver.Query(t.Context(), build, large, domain.DocumentQuery{After: "d00100", Limit: 50}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := driver.Checkpoint(t.Context(), build, large); err != nil {
+					t.Fatal(err)
+				}
+				for range driver.Checkpoints(t.Context(), build) {
+				}
+				save(t, driver, build, large, drivers.Batch{From: at, To: at + 1, Upserts: documents(at+1, "d00007", "d00008", "d00009", "new"),
+					Deletes: []drivers.Deletion{{ID: "d00001", Version: at + 1}, {ID: "d00002", Version: at + 1}, {ID: "d00003", Version: at + 1}}})
+				at++
+			}
+			_, err := super.Exec(t.Context(), `insert into `+table+` select gen_random_uuid(), 1, 'd', 1, '{"version": 1}' from generate_series(1, 200)`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := driver.IndexTable(t.Context(), build); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := super.Exec(t.Context(), "alter table "+table+" set (autovacuum_enabled = off); analyze "+table); err != nil {
+				t.Fatal(err)
+			}
+			// Each connection prepares its own.
+			for range 20 {
+				work()
+			}
+			batch := drivers.Batch{From: at, To: at + 1}
+			for i := range 50_000 {
+				batch.Upserts = append(batch.Upserts, documents(at+1, fmt.Sprintf("d%05d", i))...)
+			}
+			save(t, driver, build, large, batch)
+			at++
+			closing()
+			before := rowsRead(t, super, table)
+
+			// New connections, new plans; and what the first ones would have done shows in the time that the save above takes.
+			driver = open(t, db)
+			closing = sync.OnceFunc(driver.Close)
+			for range 10 {
+				work()
+			}
+			closing()
+			read := rowsRead(t, super, table) - before
+			// Two counts for each row, of the index and of the table, and both kinds of checkpoints.
+			if most := int64(10 * 2 * (200 + 50 + 20 + 250)); read > most {
+				t.Errorf("%d rows were read where the statements need fewer than %d: some walk over all of the tenant's", read, most)
+			}
+		})
+	}
+}
+
+// Nearly every save updates its checkpoint, twice: no index must grow by that.
+func TestCheckpointsAreHeapOnlyUpdates(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	driver := open(t, db)
+	build := shared("orders", 1)
+	if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	const table = `manifold_documents."orders.1"`
+	tenant := domain.NewTenantID()
+	save(t, driver, build, tenant, drivers.Batch{To: 1, Upserts: documents(1, "a", "b", "c")})
+	const saves = 300
+	for at := int64(1); at <= saves; at++ {
+		save(t, driver, build, tenant, drivers.Batch{From: at, To: at + 1, Upserts: documents(at+1, "a")})
+	}
+	driver.Close()
+	rowsRead(t, super, table)
+	var updates, hot int64
+	err := super.QueryRow(t.Context(), "select pg_stat_get_tuples_updated(to_regclass($1)), pg_stat_get_tuples_hot_updated(to_regclass($1))", table).Scan(&updates, &hot)
+	if err != nil || updates < 3*saves || hot*10 < updates*9 {
+		t.Errorf("%d of %d updates are heap-only (%v)", hot, updates, err)
+	}
+}
+
+// 23 workers of several processes, each following every tenant while connections are cut under them: every tenant's
+// documents are in the end what its chain of saves gives.
+func TestManyWorkersAndLostConnections(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	first := open(t, db)
+	defer first.Close()
+	build := shared("orders", 1)
+	if err := first.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	tenants := make([]domain.TenantID, 5)
+	for i := range tenants {
+		tenants[i] = domain.NewTenantID()
+	}
+	const end = 60
+	// What is saved up to a position is a function of the position, as with a fold.
+	batch := func(from, to int64) drivers.Batch {
+		batch := drivers.Batch{From: from, To: to}
+		last := make(map[string]int64)
+		for position := from + 1; position <= to; position++ {
+			last[fmt.Sprint("d", position%7)] = position
+		}
+		for id, version := range last {
+			if version%5 == 0 {
+				batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: id, Version: version})
+			} else {
+				batch.Upserts = append(batch.Upserts, documents(version, id)...)
+			}
+		}
+		return batch
+	}
+	processes := []drivers.Driver{first}
+	for range 2 {
+		driver := open(t, db)
+		defer driver.Close()
+		processes = append(processes, driver)
+	}
+	stop := make(chan struct{})
+	var cutter sync.WaitGroup
+	cutter.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, err := super.Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'manifold-documents' and datname = current_database() and random() < 0.02")
+				if err != nil {
+					t.Errorf("cut connections: %v", err)
+					return
+				}
+			}
+		}
+	})
+	var workers sync.WaitGroup
+	for worker := range 23 {
+		driver := processes[worker%len(processes)]
+		workers.Go(func() {
+			tenant := tenants[worker%len(tenants)]
+			for {
+				from, err := driver.Checkpoint(t.Context(), build, tenant)
+				if err != nil {
+					continue // cut too often; a worker tries again
+				}
+				if from >= end {
+					return
+				}
+				err = driver.Save(t.Context(), build, tenant, batch(from, min(end, from+1+rand.Int64N(4))))
+				if _, cut := errors.AsType[*domain.Error](err); err != nil && !errors.Is(err, drivers.ErrStale) && !cut {
+					t.Logf("Save: %v", err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	close(stop)
+	cutter.Wait()
+	want := make(map[string]int64)
+	for position := int64(1); position <= end; position++ {
+		id := fmt.Sprint("d", position%7)
+		if want[id] = position; position%5 == 0 {
+			delete(want, id)
+		}
+	}
+	for _, tenant := range tenants {
+		found, err := first.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range found {
+			if want[document.ID] != document.Version {
+				t.Errorf("%s is at version %d, want %d", document.ID, document.Version, want[document.ID])
+			}
+		}
+		if len(found) != len(want) {
+			t.Errorf("there are %d documents, want %d", len(found), len(want))
+		}
+	}
+}

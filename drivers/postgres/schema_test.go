@@ -1,0 +1,236 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+func TestManyProcessesOpenAtOnce(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Go(func() {
+			driver, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 1})
+			if err != nil {
+				t.Errorf("Open: %v", err)
+				return
+			}
+			driver.Close()
+		})
+	}
+	wait.Wait()
+}
+
+// A person's own login reads a public view once it was granted, and the grant outlives swaps.
+func TestViewIsForPeople(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	driver := open(t, db)
+	defer driver.Close()
+	one, two := domain.NewTenantID(), domain.NewTenantID()
+	for number := range int64(2) {
+		build := shared("order-summary", number+1)
+		if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+			t.Fatal(err)
+		}
+		for _, tenant := range []domain.TenantID{one, two} {
+			save(t, driver, build, tenant, drivers.Batch{To: number + 1, Upserts: documents(number+1, "a")})
+		}
+	}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	person := db.Pool(t, migrations.RoleApp, 1) // any login that owns nothing here
+	for number := range int64(2) {
+		if err := driver.SwapTable(t.Context(), shared("order-summary", number+1)); err != nil {
+			t.Fatal(err)
+		}
+		if number == 0 {
+			if _, err := super.Exec(t.Context(), `grant usage on schema manifold_documents to manifold_app; grant select on manifold_documents."order-summary" to manifold_app`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var rows, tenants, checkpoints, versions int
+		err := person.QueryRow(t.Context(), `select count(*), count(distinct tenant_id), count(*) filter (where id = ''), count(*) filter (where version = $1)
+			from manifold_documents."order-summary"`, number+1).Scan(&rows, &tenants, &checkpoints, &versions)
+		if err != nil || rows != 2 || tenants != 2 || checkpoints != 0 || versions != 2 {
+			t.Errorf("after swap %d: %d rows of %d tenants, %d checkpoints, %d of the version (%v)", number+1, rows, tenants, checkpoints, versions, err)
+		}
+	}
+	var native *pgconn.PgError
+	if _, err := person.Exec(t.Context(), `select from manifold_documents."order-summary.2"`); !errors.As(err, &native) || native.Code != "42501" {
+		t.Errorf("the view's reader reads the table behind it: %v", err)
+	}
+}
+
+// A reader that keeps the view for long neither makes a swap wait for it nor, through the swap, other readers.
+func TestSwapBesideALongReader(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	driver := open(t, db)
+	defer driver.Close()
+	tenant := domain.NewTenantID()
+	for number := range int64(2) {
+		build := shared("orders", number+1)
+		if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+			t.Fatal(err)
+		}
+		save(t, driver, build, tenant, drivers.Batch{To: number + 1, Upserts: documents(number+1, "a")})
+	}
+	if err := driver.SwapTable(t.Context(), shared("orders", 1)); err != nil {
+		t.Fatal(err)
+	}
+	readers := db.Pool(t, pgtest.RoleSuperuser, 2)
+	const read = `select version from manifold_documents.orders`
+	long, err := readers.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := long.Exec(t.Context(), read); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := driver.SwapTable(t.Context(), shared("orders", 1)); err != nil {
+		t.Errorf("a swap that changes nothing waits for the reader: %v", err)
+	}
+	done := make(chan error)
+	go func() { done <- driver.SwapTable(t.Context(), shared("orders", 2)) }()
+	others := 0
+	for swapping := true; swapping; others++ {
+		select {
+		case err := <-done:
+			swapping = false
+			var native *pgconn.PgError
+			if !errors.As(err, &native) || native.Code != "55P03" {
+				t.Errorf("the swap ends with %v, want lock_not_available", err)
+			}
+		default:
+			// A timeout of the statement's: a wait as long as the long reader's would never end.
+			err := pgx.BeginFunc(t.Context(), readers, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), "set local statement_timeout = '5s'"); err != nil {
+					return err
+				}
+				_, err := tx.Exec(t.Context(), read)
+				return err
+			})
+			if err != nil {
+				t.Errorf("another reader, beside the swap: %v", err)
+			}
+		}
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("the swap gave up after %s only", took)
+	}
+	if others < 3 {
+		t.Errorf("%d readers came through beside the swap", others)
+	}
+	if err := long.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.SwapTable(t.Context(), shared("orders", 2)); err != nil {
+		t.Fatal(err)
+	}
+	var version int64
+	if err := readers.QueryRow(t.Context(), read).Scan(&version); err != nil || version != 2 {
+		t.Errorf("the view shows version %d (%v)", version, err)
+	}
+}
+
+// Elsewhere than in the log's database there are no migrations: the driver makes what it needs.
+func TestDatabaseOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for name, login := range map[string]struct {
+		attributes string
+		warning    string
+	}{
+		"may make roles":     {"createrole noinherit", ""},
+		"may not":            {"noinherit", "cannot hand views"},
+		"inherits by itself": {"superuser", "above row-level security"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := pgtest.Private(t, pgtest.Options{})
+			ctx := t.Context()
+			admin, err := pgx.Connect(ctx, server.URL("postgres"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, sql := range []string{
+				"create role owner login password 'secret' " + login.attributes,
+				"create database elsewhere owner owner",
+			} {
+				if _, err := admin.Exec(ctx, sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := admin.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			var log strings.Builder
+			driver, err := postgres.Open(ctx, postgres.Config{
+				URL: server.URLAs("elsewhere", "owner", "secret"),
+				Log: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			if err != nil {
+				t.Fatalf("Open: %v", err)
+			}
+			defer driver.Close()
+			if login.warning == "" && log.Len() > 0 || !strings.Contains(log.String(), login.warning) {
+				t.Errorf("Open warns %q, want %q", log.String(), login.warning)
+			}
+			build, tenant := shared("orders", 1), domain.NewTenantID()
+			if err := driver.CreateTemporaryTable(ctx, build); err != nil {
+				t.Fatal(err)
+			}
+			save(t, driver, build, tenant, drivers.Batch{To: 1, Upserts: documents(1, "a")})
+			if err := driver.SwapTable(ctx, build); err != nil {
+				t.Fatalf("SwapTable: %v", err)
+			}
+			person, err := pgx.Connect(ctx, server.URL("elsewhere"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer person.Close(ctx)
+			var rows int
+			// With the setting, also a view that does without the views' role shows the tenant's.
+			if err := person.QueryRow(ctx, fmt.Sprintf("select count(*) from (select set_config('manifold.tenant', '%s', false)) s, manifold_documents.orders", tenant)).Scan(&rows); err != nil {
+				t.Fatal(err)
+			}
+			if err := person.QueryRow(ctx, "select count(*) from manifold_documents.orders").Scan(&rows); err != nil || rows != 1 {
+				t.Errorf("the view shows %d rows (%v)", rows, err)
+			}
+			if err := driver.DropTable(ctx, build); err != nil {
+				t.Fatalf("DropTable: %v", err)
+			}
+		})
+	}
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	if _, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleApp)}); err == nil || !strings.Contains(err.Error(), "grant all on schema") {
+		t.Errorf("Open with a login that may not make tables: %v", err)
+	}
+	if _, err := postgres.Open(t.Context(), postgres.Config{URL: "postgres://127.0.0.1:1/nothing?connect_timeout=2"}); err == nil {
+		t.Error("Open where nothing listens succeeds")
+	} else if sorted, ok := errors.AsType[*domain.Error](err); !ok || sorted.Code != domain.CodeUnavailable {
+		t.Errorf("Open where nothing listens: %v, want the code %s", err, domain.CodeUnavailable)
+	}
+	if _, err := postgres.Open(t.Context(), postgres.Config{URL: "postgres://%zz"}); err == nil {
+		t.Error("Open with a broken URL succeeds")
+	}
+}
