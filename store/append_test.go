@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/store"
 )
 
@@ -115,5 +117,24 @@ func TestAppendAnswersWhereEventsAre(t *testing.T) {
 	one, err := s.ReadStream(t.Context(), tenant, "order-1", domain.StreamQuery{Limit: 10})
 	if err != nil || len(one) != 3 || one[2].Position != 6 {
 		t.Errorf("order-1 is read as %+v, %v", one, err)
+	}
+}
+
+// The clock of the database stands still or goes back: recorded time does not.
+func TestRecordedTimeNeverRunsBackwards(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 1))
+	later := time.Now().Add(time.Hour).Truncate(time.Microsecond).UTC()
+	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "update manifold.logs set last_at = $2 where tenant_id = $1", [16]byte(tenant), later)
+	must(t, err)
+	mustAppend(t, s, tenant, to("order-1", 1, 1))
+	mustAppend(t, s, tenant, to("order-1", 2, 2))
+	events := wholeLog(t, s, tenant)
+	for _, e := range events[1:] {
+		if e.RecordedAt != later {
+			t.Errorf("position %d was recorded at %s, want %s", e.Position, e.RecordedAt, later)
+		}
 	}
 }

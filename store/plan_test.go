@@ -108,8 +108,10 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		}
 		return plans[0].Plan
 	}
-	for _, h := range tests {
-		run(h)
+	for range 7 { // from the sixth time on a prepared statement's plan may be kept for good
+		for _, h := range tests {
+			run(h)
+		}
 	}
 	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
 	for _, sql := range []string{

@@ -112,7 +112,7 @@ func (p *proxy) up(client, server net.Conn, swallow func()) {
 			return
 		}
 		chunk := buffer[:n]
-		if insert := bytes.Index(chunk, []byte("manifold_insert_events\x00")); insert >= 0 {
+		if insert := bytes.Index(chunk, []byte("manifold_insert_event")); insert >= 0 {
 			if commit := bytes.Index(chunk[insert:], []byte("manifold_commit\x00")); commit >= 0 {
 				// Inside the message: the database waits for its rest.
 				switch at := insert + commit; p.cut() {

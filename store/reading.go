@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"math"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -13,11 +12,11 @@ var projectionRow = statement{"manifold_projection_row", `
 
 // ReadFor reads a slice of the tenant's log for the projection with the given id, with the head and the projection's row,
 // in one round trip and in the order that domain.Reading is about: head, events, row, each with a snapshot of its own.
-// q.To and q.Direction are not looked at. Where MaxBytes cut the slice short, Head is no higher than its last event.
+// It reads forward, whatever q.Direction says. Where MaxBytes cut the slice short, Head is no higher than its last event.
 func (s *Store) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
 	var reading domain.Reading
 	events := eventReader{maxBytes: q.MaxBytes, toTheEnd: true}
-	q.To, q.Direction = math.MaxInt64, domain.Forward
+	q.Direction = domain.Forward
 	reset := func() {
 		reading = domain.Reading{}
 		events.back(eventMark{})

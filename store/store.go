@@ -112,7 +112,7 @@ var appSettings = map[string]string{
 	"enable_seqscan":    "off",
 	"enable_bitmapscan": "off",
 	"plan_cache_mode":   "force_generic_plan",
-	"lock_timeout":      "5000",
+	"lock_timeout":      "4000",
 	"statement_timeout": "30000",
 }
 

@@ -20,7 +20,7 @@ const (
 
 const (
 	headsPause  = 50 * time.Millisecond // between two notices of this process
-	headsListed = 150                   // a notice has less than 8,000 bytes
+	headsListed = 130                   // a notice has less than 8,000 bytes
 	headsPoll   = time.Second           // between two looks at the heads that no notice asked for
 	headsAgain  = 30 * time.Second      // how far a poll looks back: no append takes that long
 )
