@@ -52,8 +52,6 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			driver := open(t, db)
-			closing := sync.OnceFunc(driver.Close)
-			defer closing()
 			if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
 				t.Fatal(err)
 			}
@@ -99,20 +97,13 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 			}
 			save(t, driver, build, large, batch)
 			at++
-			closing()
-			before := rowsRead(t, super, table)
-
-			// New connections, new plans; and what the first ones would have done shows in the time that the save above takes.
-			driver = open(t, db)
-			closing = sync.OnceFunc(driver.Close)
 			for range 10 {
 				work()
 			}
-			closing()
-			read := rowsRead(t, super, table) - before
-			// Two counts for each row, of the index and of the table, and both kinds of checkpoints.
-			if most := int64(10 * 2 * (200 + 50 + 20 + 250)); read > most {
-				t.Errorf("%d rows were read where the statements need fewer than %d: some walk over all of the tenant's", read, most)
+			driver.Close()
+			// One walk over the tenant's documents reads as many as there are.
+			if read := rowsRead(t, super, table); read >= 50_000 {
+				t.Errorf("%d rows were read: some statement walks over all of the tenant's", read)
 			}
 		})
 	}
