@@ -84,7 +84,7 @@ func readDefinition(path string, stdin io.Reader) (name string, definition []byt
 	}
 	var named struct{ Name string }
 	if err := json.Unmarshal(definition, &named); err != nil || named.Name == "" {
-		return "", nil, fmt.Errorf("%s: it has no name; a definition begins with name: ...", path)
+		return "", nil, fmt.Errorf("%s: it has no name; a definition has one on its first line, as in name: order-summary", path)
 	}
 	return named.Name, definition, nil
 }
