@@ -109,7 +109,7 @@ func start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	if home != dir {
-		log.Info("the database server's user cannot reach the folder asked for; its data is elsewhere", "user", account.name, "asked", dir, "used", home)
+		log.Warn("the database server's user cannot reach the folder asked for; its data is elsewhere", "user", account.name, "asked", dir, "used", home)
 	}
 	settings := DurableSettings()
 	if cfg.Disposable {
