@@ -67,7 +67,7 @@ func decodeAppend(text []byte) (domain.Append, error) {
 		err = domain.Errorf(domain.CodeInvalidRequest, "streams", "at least one stream is needed")
 	}
 	if err != nil {
-		return domain.Append{}, d.mend("", err)
+		return domain.Append{}, d.mend("body", err)
 	}
 	return request, nil
 }

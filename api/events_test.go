@@ -1,0 +1,231 @@
+package api_test
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/domain"
+)
+
+const ndjson = "application/x-ndjson"
+
+func TestReadPages(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	for i := range 5 {
+		a.append(fmt.Sprintf("order-%d", i%2), 3)
+		a.append("customer-1", 1)
+	}
+	forward := follow(a, "/v1/streams/$all?count=7")
+	equal(t, "all pages forward", forward, numbers(1, 20))
+	equal(t, "another spelling of $all", follow(a, "/v1/streams/%24all"), numbers(1, 20))
+	backward := follow(a, "/v1/streams/$all?count=6&direction=backward")
+	slices.Reverse(backward)
+	equal(t, "all pages backward", backward, numbers(1, 20))
+	equal(t, "a page from 18", follow(a, "/v1/streams/$all?from=18"), []int{18, 19, 20})
+	equal(t, "a page from behind the head", follow(a, "/v1/streams/$all?from=21"), []int(nil))
+	equal(t, "backward from 2", follow(a, "/v1/streams/$all?from=2&direction=backward"), []int{2, 1})
+	equal(t, "a category", follow(a, "/v1/categories/customer/events?count=2"), []int{4, 8, 12, 16, 20})
+	equal(t, "a filter by category", follow(a, "/v1/streams/$all?count=2&categories=customer,nothing"), []int{4, 8, 12, 16, 20})
+	equal(t, "a filter by type", follow(a, "/v1/streams/$all?types=Other"), []int(nil))
+	equal(t, "an empty category", follow(a, "/v1/categories/nothing/events"), []int(nil))
+	equal(t, "a stream", follow(a, "/v1/streams/order-1?count=4"), []int{5, 6, 7, 13, 14, 15})
+	equal(t, "a stream backward from version 2", follow(a, "/v1/streams/order-1?count=1&from=2&direction=backward"), []int{6, 5})
+	equal(t, "a stream from behind its end", follow(a, "/v1/streams/order-1?from=7"), []int(nil))
+	equal(t, "the stream's ETag", a.get("/v1/streams/order-1?count=1").header.Get("ETag"), `"6"`)
+	exact := a.get("/v1/streams/$all?count=20").want(200)
+	equal(t, "the link behind the last page", exact.next(), "")
+	a.get("/v1/streams/order-7").wantProblem(404, domain.CodeNotFound, "")
+	for query, where := range map[string]string{
+		"from=0": "query from", "from=x": "query from", "count=0": "query count", "count=1001": "query count", "direction=up": "query direction",
+		"form=1": "query form", "from=1&from=2": "query from", "from=99999999999999999999": "query from", "types=a,,b": "query types", "categories=a-b": "query categories",
+	} {
+		a.get("/v1/streams/$all?"+query).wantProblem(400, domain.CodeInvalidRequest, where)
+	}
+}
+
+// follow reads pages by their links and returns the positions of their events.
+func follow(a *actor, path string) []int {
+	a.t.Helper()
+	var all []int
+	for path != "" {
+		page := a.get(path).want(200)
+		all = append(all, positions(page.at("events"))...)
+		path = page.next()
+	}
+	return all
+}
+
+func numbers(from, to int) []int {
+	var all []int
+	for i := from; i <= to; i++ {
+		all = append(all, i)
+	}
+	return all
+}
+
+func TestReadLines(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	const count = 4500 // more than two slices
+	a.append("order-1", count)
+	a.append("order-2", 1)
+	for path, want := range map[string][]int{
+		"/v1/streams/$all":                    numbers(1, count+1),
+		"/v1/streams/$all?from=4400&count=50": numbers(4400, 4449),
+		"/v1/streams/order-1":                 numbers(1, count),
+		"/v1/streams/order-1?from=4499":       {4499, 4500},
+		"/v1/categories/order/events":         numbers(1, count+1),
+		"/v1/streams/$all?from=9999":          nil,
+		"/v1/streams/$all?types=Nothing":      nil,
+	} {
+		for _, encoding := range []string{"", "gzip", "zstd", "gzip, zstd;q=0.5", "identity", "br"} {
+			got := a.get(path, "Accept", ndjson, "Accept-Encoding", encoding).want(200)
+			equal(t, "the type", got.header.Get("Content-Type"), ndjson)
+			decompress(t, got)
+			var all []int
+			for _, line := range got.lines() {
+				all = append(all, int(line["position"].(float64)))
+			}
+			equal(t, path+" as lines, "+encoding, all, want)
+		}
+	}
+	back := a.get("/v1/streams/order-1?direction=backward&count=3", "Accept", "text/html, application/x-ndjson;q=0.9").want(200).lines()
+	equal(t, "lines backward", list{len(back), back[0]["version"], back[2]["version"]}, list{3, count, count - 2})
+	a.get("/v1/streams/order-7", "Accept", ndjson).wantProblem(404, domain.CodeNotFound, "")
+	page := a.get("/v1/streams/$all?count=1000", "Accept-Encoding", "zstd").want(200)
+	equal(t, "a page's encoding", page.header.Get("Content-Encoding"), "zstd")
+	decompress(t, page)
+	equal(t, "a page compressed", positions(page.at("events")), numbers(1, 1000))
+	small := a.get("/v1/streams/$all?count=1", "Accept-Encoding", "gzip").want(200)
+	equal(t, "a small page's encoding", small.header.Get("Content-Encoding"), "")
+}
+
+// decompress replaces the answer's body by what it is compressed from.
+func decompress(t *testing.T, a *answer) {
+	t.Helper()
+	var r io.Reader
+	var err error
+	switch encoding := a.header.Get("Content-Encoding"); encoding {
+	case "":
+		return
+	case "gzip":
+		r, err = gzip.NewReader(strings.NewReader(string(a.body)))
+	case "zstd":
+		var decoder *zstd.Decoder
+		decoder, err = zstd.NewReader(strings.NewReader(string(a.body)), zstd.WithDecoderConcurrency(1))
+		if err == nil {
+			defer decoder.Close()
+		}
+		r = decoder
+	default:
+		t.Fatalf("the answer is encoded as %s", encoding)
+	}
+	must(t, err)
+	a.body, err = io.ReadAll(r)
+	must(t, err)
+}
+
+// A client that goes away, or that stops reading, ends the work: the reading of the log is cancelled.
+func TestLeavingEndsReading(t *testing.T) {
+	t.Parallel()
+	for name, stall := range map[string]bool{"leaves": false, "stalls": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			endless := &endlessLog{ended: make(chan struct{})}
+			w := newWorld(t, func(c *api.Config) {
+				endless.Log = c.Log
+				c.Log = endless
+				c.StallTimeout = 300 * time.Millisecond
+			})
+			a := w.tenant("acme")
+			request := a.request("GET", "/v1/streams/$all", nil, "Accept", ndjson)
+			host, err := url.Parse(w.url)
+			must(t, err)
+			conn, err := net.Dial("tcp", host.Host)
+			must(t, err)
+			defer conn.Close()
+			must(t, request.Write(conn))
+			_, err = bufio.NewReader(conn).ReadString('\n')
+			must(t, err)
+			if !stall {
+				must(t, conn.Close())
+			}
+			select {
+			case <-endless.ended:
+			case <-time.After(patience):
+				t.Error("the log is still being read")
+			}
+		})
+	}
+}
+
+// endlessLog has events without end, and tells when the reading of them is given up.
+type endlessLog struct {
+	api.Log
+	ended chan struct{}
+}
+
+func (l *endlessLog) Head(context.Context, domain.TenantID) (domain.Head, error) {
+	return domain.Head{Position: 1 << 60}, nil
+}
+
+func (l *endlessLog) ReadLog(ctx context.Context, _ domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	if context.Cause(ctx) != nil {
+		return nil, ctx.Err()
+	}
+	context.AfterFunc(ctx, func() {
+		select {
+		case <-l.ended:
+		default:
+			close(l.ended)
+		}
+	})
+	events := make([]domain.Event, 1000)
+	for i := range events {
+		events[i] = domain.Event{Stream: "a-1", Type: "T", Position: q.From + int64(i), Data: json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)}
+	}
+	return events, nil
+}
+
+func TestListStreams(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	for _, stream := range []string{"order-2", "order-10", "customer-1", "order-1"} {
+		a.append(stream, 1)
+	}
+	names := func(path string) []string {
+		var all []string
+		for path != "" {
+			page := a.get(path).want(200)
+			for _, name := range page.at("streams").(list) {
+				all = append(all, name.(string))
+			}
+			path = page.next()
+		}
+		return all
+	}
+	equal(t, "all", names("/v1/streams?count=3"), []string{"customer-1", "order-1", "order-10", "order-2"})
+	equal(t, "a category", names("/v1/streams?category=order&count=1"), []string{"order-1", "order-10", "order-2"})
+	equal(t, "a prefix", names("/v1/streams?prefix=order-1&count=1"), []string{"order-1", "order-10"})
+	a.get("/v1/streams?page=xyz").wantProblem(400, domain.CodeInvalidRequest, "query page")
+	a.get("/v1/streams?count=1001").wantProblem(400, domain.CodeInvalidRequest, "query count")
+
+	info := a.get("/v1/streams/order-2/metadata").want(200)
+	equal(t, "the metadata", without(info.json(), "firstAt", "lastAt", "bytes"), object{"stream": "order-2", "version": 1, "events": 1})
+	equal(t, "the ETag", info.header.Get("ETag"), `"1"`)
+	a.get("/v1/streams/order-7/metadata").wantProblem(404, domain.CodeNotFound, "")
+}

@@ -1,0 +1,208 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// importLines imports a text and returns the last frame, with all bad lines.
+func (a *actor) importLines(query, text string, headers ...string) object {
+	a.t.Helper()
+	headers = append([]string{"Content-Type", ndjson}, headers...)
+	frames := a.send("POST", "/v1/import"+query, text, headers...).want(200).lines()
+	last := frames[len(frames)-1]
+	var bad list
+	for _, frame := range frames {
+		if some, ok := frame["bad"].(list); ok {
+			bad = append(bad, some...)
+		}
+	}
+	last["bad"] = bad
+	return last
+}
+
+func TestImport(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	var text strings.Builder
+	for i := range 2500 {
+		fmt.Fprintf(&text, `{"stream":"order-%d","type":"Happened","time":"2025-01-02T03:04:05Z","data":{"n":%d}}`+"\n", i%700, i/700)
+	}
+	lines := text.String()
+	equal(t, "the report", a.importLines("?name=a", lines), object{"lines": 2500, "appended": 2500, "duplicates": 0, "badLines": 0, "bad": nil, "position": 2500, "done": true})
+	equal(t, "the report of a repeat", a.importLines("?name=a", lines), object{"lines": 2500, "appended": 0, "duplicates": 2500, "badLines": 0, "bad": nil, "position": 2500, "done": true})
+	// Cut off before, and longer now: only what is new is appended.
+	more := lines + `{"stream":"order-1","type":"Late","data":null,"metadata":null}` + "\n\n" + lines[:strings.IndexByte(lines, '\n')]
+	equal(t, "the report of a longer one", a.importLines("?name=a", more), object{"lines": 2503, "appended": 2, "duplicates": 2500, "badLines": 0, "bad": nil, "position": 2502, "done": true})
+	equal(t, "a compressed one", a.importLines("?name=a", string(zstded([]byte(lines))), "Content-Encoding", "zstd")["duplicates"], 2500)
+	equal(t, "another name", a.importLines("?name=b", lines[:strings.IndexByte(lines, '\n')])["appended"], 1)
+
+	// In the order of the lines, also over streams.
+	var order []string
+	for _, line := range a.get("/v1/streams/$all?count=1500", "Accept", ndjson).want(200).lines() {
+		order = append(order, line["stream"].(string))
+	}
+	for i, stream := range order {
+		if want := fmt.Sprintf("order-%d", i%700); stream != want {
+			t.Fatalf("the event at position %d is of %s, want %s", i+1, stream, want)
+		}
+	}
+}
+
+func TestImportReportsBadLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	id := domain.NewEventID().String()
+	other := domain.NewEventID().String()
+	text := strings.Join([]string{
+		`{"stream":"a-1","id":"` + id + `","type":"T","data":1}`,
+		`no JSON`,
+		`{"stream":"a","type":"T","data":1}`,
+		`{"stream":"a-1","type":"T"}`,
+		`{"stream":"a-1","type":"T","data":1,"colour":2}`,
+		`{"stream":"a-1","type":"T","data":"` + strings.Repeat("x", 2<<20) + `"}`,
+		`{"stream":"a-1","type":"T","data":1}`,
+		`{"stream":"b-1","id":"` + other + `","type":"T","data":1}`,
+		`{"stream":"a-1","id":"` + id + `","type":"T","data":2}`, // the same id, with other content
+		`{"stream":"c-1","id":"` + id + `","type":"T","data":1}`,
+		`{"stream":"b-1","id":"` + other + `","type":"T","data":1}`, // a duplicate within the import
+		`{"stream":"d-1","id":"` + domain.NewEventID().String() + `","type":"T","data":1,"version":9,"position":9,"recordedAt":"2020-01-01T00:00:00Z"}`,
+	}, "\n")
+	a := w.tenant("acme")
+	report := a.importLines("", text)
+	equal(t, "the report", without(report, "bad"), object{"lines": 12, "appended": 3, "duplicates": 1, "badLines": 8, "position": 3, "done": true})
+	reasons := map[float64]string{}
+	for _, bad := range report["bad"].(list) {
+		reasons[bad.(object)["line"].(float64)] = bad.(object)["reason"].(string)
+	}
+	for line, reason := range map[float64]string{2: "an object is wanted", 3: "stream: ", 4: "data: it is needed", 5: "colour", 6: "the line has more than", 7: "id: the line has no id", 9: "event-id-conflict", 10: "event-id-conflict"} {
+		if !strings.Contains(reasons[line], reason) {
+			t.Errorf("line %v is bad for %q, want something with %q", line, reasons[line], reason)
+		}
+	}
+
+	strict := w.tenant("strict")
+	report = strict.importLines("?strict=true", text)
+	equal(t, "the strict report", list{report["appended"], report["badLines"], report["position"], report["done"]}, list{1, 1, 1, true})
+	conflict := strings.Join([]string{
+		`{"stream":"x-1","id":"` + domain.NewEventID().String() + `","type":"T","data":1}`,
+		`{"stream":"x-1","id":"` + id + `","type":"Other","data":1}`,
+		`{"stream":"x-2","id":"` + domain.NewEventID().String() + `","type":"T","data":1}`,
+	}, "\n")
+	report = strict.importLines("?strict=true", conflict)
+	equal(t, "the strict report of a conflict", list{report["appended"], report["badLines"], report["bad"].(list)[0].(object)["line"]}, list{1, 1, 2})
+	strict.get("/v1/streams/x-2").wantProblem(404, domain.CodeNotFound, "")
+
+	a.send("POST", "/v1/import", "{}", "Content-Type", "text/plain").wantProblem(415, "unsupported-media-type", "Content-Type")
+	a.send("POST", "/v1/import?nmae=x", "{}", "Content-Type", ndjson).wantProblem(400, domain.CodeInvalidRequest, "query nmae")
+	equal(t, "a broken body", a.importLines("", "no gzip", "Content-Encoding", "gzip")["error"], nil)
+}
+
+// What export gives, import takes: into another tenant, the same log.
+func TestExportAndImport(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a, b := w.tenant("a"), w.tenant("b")
+	a.append("order-1", 30)
+	a.append("order-2", 1)
+	a.post("/v1/streams/order-1/events", list{object{"type": "T", "data": object{"text": "a\nb \u2028 <&>"}, "metadata": list{1}, "occurredAt": "2020-01-01T00:00:00.5Z"}}).want(201)
+	exported := a.get("/v1/export").want(200)
+	equal(t, "the report", b.importLines("", string(exported.body))["appended"], 32)
+	var left, right []object
+	for _, pair := range []struct {
+		to    *[]object
+		lines []object
+	}{{&left, exported.lines()}, {&right, b.get("/v1/export").want(200).lines()}} {
+		for _, line := range pair.lines {
+			*pair.to = append(*pair.to, without(line, "recordedAt"))
+		}
+	}
+	equal(t, "the other log", right, left)
+	equal(t, "an export from 31", len(a.get("/v1/export?from=31").want(200).lines()), 2)
+	equal(t, "an export from behind the end", len(a.get("/v1/export?from=33").want(200).lines()), 0)
+}
+
+// An import tells how far it is while lines still come, and goes on after a log that had too much waiting.
+func TestImportTellsProgressAndIsPatient(t *testing.T) {
+	t.Parallel()
+	hesitant := &hesitantLog{refusals: 3}
+	a := newWorld(t, func(c *api.Config) { hesitant.Log = c.Log; c.Log = hesitant }).tenant("acme")
+	body, lines := io.Pipe()
+	request := a.request("POST", "/v1/import?name=a", body, "Content-Type", ndjson)
+	type opened struct {
+		frames []byte
+		err    error
+	}
+	first := make(chan opened, 1)
+	rest := make(chan opened, 1)
+	go func() {
+		response, err := client.Do(request)
+		if err != nil {
+			first <- opened{err: err}
+			rest <- opened{err: err}
+			return
+		}
+		defer response.Body.Close()
+		frame := make([]byte, 4096)
+		n, err := response.Body.Read(frame)
+		first <- opened{frame[:n], err}
+		all, err := io.ReadAll(response.Body)
+		rest <- opened{all, err}
+	}()
+	// A bad line is told at once, with the batch that it is in.
+	_, err := io.WriteString(lines, strings.Repeat(`{"stream":"a-1","type":"T","data":1}`+"\n", 1000)+strings.Repeat("bad\n", 1000))
+	must(t, err)
+	frame := <-first
+	must(t, frame.err)
+	if !strings.Contains(string(frame.frames), `"bad":[{"line":`) {
+		t.Errorf("the first frame is %s", frame.frames)
+	}
+	must(t, lines.Close())
+	end := <-rest
+	must(t, end.err)
+	if !strings.Contains(string(end.frames), `"appended":1000,"badLines":1000,"done":true`) && !strings.Contains(string(end.frames), `"done":true`) {
+		t.Errorf("the last frames are %s", end.frames)
+	}
+	if hesitant.refusals != 0 {
+		t.Errorf("the log was asked again too few times: %d refusals are left", hesitant.refusals)
+	}
+}
+
+type hesitantLog struct {
+	api.Log
+	refusals int
+}
+
+func (l *hesitantLog) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
+	if l.refusals > 0 {
+		l.refusals--
+		return domain.Appended{}, domain.Errorf(domain.CodeTooManyRequests, "", "too much is waiting")
+	}
+	return l.Log.Append(ctx, tenant, request)
+}
+
+// A fault in the middle is told in the last frame, without what it was.
+func TestImportTellsOfAFault(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, func(c *api.Config) { c.Log = brokenLog{c.Log} }).tenant("acme")
+	report := a.importLines("?name=a", `{"stream":"a-1","type":"T","data":1}`)
+	problem, _ := report["error"].(object)
+	equal(t, "the error", list{problem["code"], problem["status"], report["done"]}, list{"internal", 500, nil})
+	if text := fmt.Sprint(maps.All(problem), problem); strings.Contains(text, "secret") {
+		t.Errorf("the error says too much: %s", text)
+	}
+}
+
+type brokenLog struct{ api.Log }
+
+func (brokenLog) Append(context.Context, domain.TenantID, domain.Append) (domain.Appended, error) {
+	return domain.Appended{}, errors.New("a secret of the inside")
+}

@@ -1,0 +1,393 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/store"
+)
+
+func TestMain(m *testing.M) {
+	code := pgtest.Run(m)
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+const operatorKey = "an operator's key of the tests alone"
+
+// world is the whole service on a database of the test's own, as one process wires it.
+type world struct {
+	t       testing.TB
+	url     string
+	log     *syncBuffer
+	handler http.Handler
+}
+
+// newWorld starts one. change, which may be nil, alters the configuration.
+func newWorld(t testing.TB, change func(*api.Config)) *world {
+	t.Helper()
+	w := &world{t: t, log: &syncBuffer{}}
+	logger := slog.New(slog.NewTextHandler(w.log, nil))
+	quiet := slog.New(slog.DiscardHandler)
+	db := pgtest.Database(t)
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+		MaxConns: 8, Log: quiet,
+	})
+	must(t, err)
+	t.Cleanup(s.Close)
+	driver, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 8, Log: quiet})
+	must(t, err)
+	t.Cleanup(driver.Close)
+	databases := map[string]drivers.Driver{"default": driver}
+	operator, err := auth.ParseOperatorKey(operatorKey)
+	must(t, err)
+	keys, err := auth.NewKeys(auth.Config{Store: s, Operators: []auth.OperatorKey{operator}})
+	must(t, err)
+	states, err := aggregate.New(aggregate.Config{Store: s, Log: quiet})
+	must(t, err)
+	progress := projection.NewProgress()
+	catalog := projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: databases, Progress: progress, Log: quiet})
+	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: databases, Progress: progress, Log: quiet})
+	rebuilds := rebuild.New(rebuild.Config{Store: s, Drivers: databases, Catalog: catalog, Log: quiet})
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var background sync.WaitGroup
+	for _, run := range []func(context.Context) error{
+		runner.Run, rebuilds.Run, states.Run,
+		func(ctx context.Context) error { return s.Listen(ctx, runner.Wake) },
+		func(ctx context.Context) error { return s.ListenKeys(ctx, keys.Forget) },
+		func(ctx context.Context) error { return s.ListenProjections(ctx, runner.Refresh) },
+	} {
+		background.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				t.Errorf("a part of the service ended: %v", err)
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); background.Wait() })
+
+	config := api.Config{
+		Log: s, Streams: s, Keys: keys, Tenants: s, Aggregates: states, Projections: catalog, Rebuilds: rebuilds,
+		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
+		Logger:  logger,
+	}
+	if change != nil {
+		change(&config)
+	}
+	w.serve(config)
+	return w
+}
+
+func (w *world) serve(config api.Config) {
+	server, err := api.New(config)
+	must(w.t, err)
+	w.handler = server.Handler()
+	web := httptest.NewServer(w.handler)
+	w.t.Cleanup(web.Close)
+	w.url = web.URL
+}
+
+// tenant makes a tenant with a key of all scopes, and returns who acts by it.
+func (w *world) tenant(name string, scopes ...domain.Scope) *actor {
+	w.t.Helper()
+	operator := w.operator()
+	id := operator.post("/v1/tenants", object{"name": name}).want(201).text("id")
+	return &actor{w, w.key(id, scopes...), id}
+}
+
+func (w *world) key(tenant string, scopes ...domain.Scope) string {
+	w.t.Helper()
+	if len(scopes) == 0 {
+		scopes = domain.TenantScopes[:]
+	}
+	return w.operator().post("/v1/tenants/"+tenant+"/keys", object{"name": "test", "scopes": scopes}).want(201).text("key")
+}
+
+func (w *world) operator() *actor { return &actor{w, operatorKey, ""} }
+
+// actor calls the API with a key.
+type actor struct {
+	*world
+	key      string
+	tenantID string
+}
+
+type (
+	object = map[string]any
+	list   = []any
+)
+
+func (a *actor) get(path string, headers ...string) *answer {
+	a.t.Helper()
+	return a.send("GET", path, nil, headers...)
+}
+
+func (a *actor) post(path string, body any, headers ...string) *answer {
+	a.t.Helper()
+	return a.send("POST", path, body, headers...)
+}
+
+// send sends a request and reads the whole answer. body is sent as it is where it is a string, bytes or a reader, else
+// as JSON. headers are name, value, name, value ...
+func (a *actor) send(method, path string, body any, headers ...string) *answer {
+	a.t.Helper()
+	response := a.open(method, path, body, headers...)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		a.t.Fatalf("%s %s: read the answer: %v", method, path, err)
+	}
+	return &answer{t: a.t, what: method + " " + path, status: response.StatusCode, header: response.Header, body: text}
+}
+
+// client does not decompress by itself.
+var client = &http.Client{Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
+
+// open sends a request and returns the answer as a stream.
+func (a *actor) open(method, path string, body any, headers ...string) *http.Response {
+	a.t.Helper()
+	request := a.request(method, path, body, headers...)
+	response, err := client.Do(request)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return response
+}
+
+func (a *actor) request(method, path string, body any, headers ...string) *http.Request {
+	a.t.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	case []byte:
+		reader = bytes.NewReader(b)
+	case io.Reader:
+		reader = b
+	default:
+		text, err := json.Marshal(b)
+		must(a.t, err)
+		reader = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, reader)
+	must(a.t, err)
+	if reader != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if a.key != "" {
+		request.Header.Set("Authorization", "Bearer "+a.key)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	return request
+}
+
+// append appends events with nothing but a type and a number.
+func (a *actor) append(stream string, count int) {
+	a.t.Helper()
+	for count > 0 {
+		n := min(count, 1000)
+		events := make(list, n)
+		for i := range events {
+			events[i] = object{"type": "Happened", "data": object{"n": i}}
+		}
+		a.post("/v1/streams/"+stream+"/events", events).want(201)
+		count -= n
+	}
+}
+
+// answer is what came back.
+type answer struct {
+	t      testing.TB
+	what   string
+	status int
+	header http.Header
+	body   []byte
+}
+
+// want fails the test unless the status is one of those.
+func (a *answer) want(status ...int) *answer {
+	a.t.Helper()
+	if !slices.Contains(status, a.status) {
+		a.t.Fatalf("%s is answered %d, want %v: %s", a.what, a.status, status, a.body)
+	}
+	return a
+}
+
+// wantProblem fails the test unless it is a problem with that status and code, whose place has where in it.
+func (a *answer) wantProblem(status int, code domain.Code, where string) object {
+	a.t.Helper()
+	a.want(status)
+	problem := a.json()
+	place, _ := problem["where"].(string)
+	if kind := a.header.Get("Content-Type"); kind != "application/problem+json" || problem["code"] != string(code) || !strings.Contains(place, where) ||
+		problem["status"] != float64(status) || problem["type"] != "/docs/errors#"+string(code) || problem["title"] == "" || problem["requestId"] == nil {
+		a.t.Fatalf("%s is answered with %s %s; want code %s at %q", a.what, kind, a.body, code, where)
+	}
+	return problem
+}
+
+func (a *answer) json() object {
+	a.t.Helper()
+	var o object
+	if err := json.Unmarshal(a.body, &o); err != nil {
+		a.t.Fatalf("%s: %v: %s", a.what, err, a.body)
+	}
+	return o
+}
+
+// at walks into the answer: names of members, and numbers of elements.
+func (a *answer) at(path ...any) any {
+	a.t.Helper()
+	var here any = a.json()
+	for _, step := range path {
+		switch s := step.(type) {
+		case string:
+			o, _ := here.(object)
+			here = o[s]
+		case int:
+			l, _ := here.(list)
+			if s >= len(l) {
+				a.t.Fatalf("%s: there is no %v in %s", a.what, path, a.body)
+			}
+			here = l[s]
+		}
+	}
+	return here
+}
+
+func (a *answer) text(path ...any) string {
+	a.t.Helper()
+	text, ok := a.at(path...).(string)
+	if !ok {
+		a.t.Fatalf("%s: there is no text at %v in %s", a.what, path, a.body)
+	}
+	return text
+}
+
+func (a *answer) number(path ...any) int {
+	a.t.Helper()
+	number, ok := a.at(path...).(float64)
+	if !ok {
+		a.t.Fatalf("%s: there is no number at %v in %s", a.what, path, a.body)
+	}
+	return int(number)
+}
+
+// lines decodes an answer of lines of JSON.
+func (a *answer) lines() []object {
+	a.t.Helper()
+	var lines []object
+	for line := range bytes.Lines(a.body) {
+		var o object
+		if err := json.Unmarshal(line, &o); err != nil {
+			a.t.Fatalf("%s: %v in the line %q", a.what, err, line)
+		}
+		lines = append(lines, o)
+	}
+	return lines
+}
+
+// next is where the Link header leads; "" without one.
+func (a *answer) next() string {
+	link, ok := strings.CutPrefix(a.header.Get("Link"), "<")
+	if !ok {
+		return ""
+	}
+	link, ok = strings.CutSuffix(link, `>; rel="next"`)
+	if !ok {
+		a.t.Fatalf("%s: the Link header is %q", a.what, a.header.Get("Link"))
+	}
+	return link
+}
+
+// positions are the positions of events.
+func positions(events any) []int {
+	var all []int
+	for _, e := range events.(list) {
+		all = append(all, int(e.(object)["position"].(float64)))
+	}
+	return all
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// equal fails the test unless both are the same JSON.
+func equal(t testing.TB, what string, got, want any) {
+	t.Helper()
+	g, err := json.Marshal(got)
+	must(t, err)
+	w, err := json.Marshal(want)
+	must(t, err)
+	if !bytes.Equal(g, w) {
+		t.Fatalf("%s is\n%s\nwant\n%s", what, g, w)
+	}
+}
+
+// without is the object without some members.
+func without(o object, names ...string) object {
+	o = maps.Clone(o)
+	for _, name := range names {
+		delete(o, name)
+	}
+	return o
+}
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// syncBuffer is a log that tests read.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
