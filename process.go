@@ -241,7 +241,7 @@ func (p *Process) wire(o settings) error {
 		return err
 	}
 	p.server = &http.Server{
-		Handler:           handler.Handler(),
+		Handler:           p.metrics.CountInFlight(handler.Handler()),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), // clients that break off: no fault of ours

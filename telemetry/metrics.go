@@ -25,6 +25,7 @@ type Metrics struct {
 	appends, appendedEvents, readEvents, importedEvents prometheus.Counter
 	batchEvents, batchRequests, commitSeconds           prometheus.Histogram
 	requestSeconds                                      *prometheus.HistogramVec
+	inFlight                                            prometheus.Gauge
 
 	projectedEvents, faults *prometheus.CounterVec
 	lag                     *lag
@@ -57,6 +58,9 @@ func NewMetrics(version string) *Metrics {
 		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "manifold_http_request_seconds", Help: "How long a request took until its answer was written.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		}, []string{"method", "route", "status"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "manifold_http_requests_in_flight", Help: "Requests that are being answered.",
+		}),
 		projectedEvents: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "manifold_projected_events_total", Help: "Events folded into a projection's documents.",
 		}, byProjection),
@@ -79,7 +83,7 @@ func NewMetrics(version string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(build, m.appends, m.appendedEvents, m.readEvents, m.importedEvents, m.batchEvents, m.batchRequests,
-		m.commitSeconds, m.requestSeconds, m.projectedEvents, m.faults, m.lag, m.rebuildDone, m.rebuildTotal, m.rebuilds,
+		m.commitSeconds, m.requestSeconds, m.inFlight, m.projectedEvents, m.faults, m.lag, m.rebuildDone, m.rebuildTotal, m.rebuilds,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -87,6 +91,11 @@ func NewMetrics(version string) *Metrics {
 // Handler answers /metrics, in the format that the asker prefers.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+}
+
+// CountInFlight counts the requests that next is answering.
+func (m *Metrics) CountInFlight(next http.Handler) http.Handler {
+	return promhttp.InstrumentHandlerInFlight(m.inFlight, next)
 }
 
 // Appended counts one commit of so many events, out of so many requests.

@@ -1,0 +1,473 @@
+package manifold_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/manifold-es/manifold"
+	"github.com/manifold-es/manifold/client"
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/projection"
+)
+
+func TestMain(m *testing.M) {
+	code := pgtest.Run(m)
+	// Clients of the tests keep idle connections.
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+const operatorKey = "the operator's key of the tests, long enough"
+
+// configuration is that of a process on a test's database, at a free port.
+func configuration(db pgtest.DB) config.Config {
+	c := config.Default()
+	c.Listen = "127.0.0.1:0"
+	c.Database.URL = db.URL(pgtest.RoleMigrator)
+	c.Database.App.URL = db.URL(migrations.RoleApp)
+	c.Database.System.URL = db.URL(migrations.RoleSystem)
+	c.Database.Documents.URL = db.URL(migrations.RoleDocuments)
+	c.Database.Retention.URL = db.URL(migrations.RoleRetention)
+	c.Database.MaxConns = 6
+	c.OperatorKeys = []string{operatorKey}
+	return c
+}
+
+func start(t *testing.T, c config.Config, options ...manifold.Option) *manifold.Process {
+	t.Helper()
+	p, err := manifold.Start(t.Context(), c, slog.New(slog.DiscardHandler), options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, p) })
+	return p
+}
+
+func stop(t *testing.T, p *manifold.Process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+// user is a client of a process with a key.
+type user struct {
+	t *testing.T
+	*client.ClientWithResponses
+}
+
+func as(t *testing.T, p *manifold.Process, key string) user {
+	t.Helper()
+	c, err := client.NewClientWithResponses("http://"+p.Address(), client.WithKey(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return user{t, c}
+}
+
+// newTenant makes a tenant with a key for everything.
+func newTenant(t *testing.T, p *manifold.Process, name string) (key string) {
+	t.Helper()
+	operator := as(t, p, operatorKey)
+	tenant, err := operator.CreateTenantWithResponse(t.Context(), client.NewTenant{Name: name})
+	if err != nil || tenant.JSON201 == nil {
+		t.Fatalf("create the tenant: %v, %s", err, tenant.Body)
+	}
+	var scopes []string
+	for _, scope := range domain.TenantScopes {
+		scopes = append(scopes, string(scope))
+	}
+	made, err := operator.CreateTenantKeyWithResponse(t.Context(), tenant.JSON201.Id, client.NewKey{Name: "all", Scopes: scopes})
+	if err != nil || made.JSON201 == nil {
+		t.Fatalf("create the key: %v, %s", err, made.Body)
+	}
+	return made.JSON201.Key
+}
+
+// add appends one event and returns its position.
+func (u user) add(stream, eventType, data string) int64 {
+	u.t.Helper()
+	r, err := u.AppendToStreamWithResponse(u.t.Context(), stream, nil, client.NewEvents{{Type: eventType, Data: json.RawMessage(data)}})
+	if err != nil || r.JSON201 == nil {
+		u.t.Fatalf("append: %v, %s", err, r.Body)
+	}
+	return r.JSON201.Position
+}
+
+// document returns a document as JSON with its keys sorted, once the projection is at position; "" where it is not there.
+func (u user) document(name, id string, position int64) string {
+	u.t.Helper()
+	wait := 20
+	r, err := u.GetDocumentWithResponse(u.t.Context(), name, id, &client.GetDocumentParams{MinPosition: &position, Timeout: &wait})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	if r.StatusCode() == http.StatusNotFound {
+		return ""
+	}
+	if r.JSON200 == nil {
+		u.t.Fatalf("read %s of %s: %s", id, name, r.Body)
+	}
+	var value map[string]any
+	if err := json.Unmarshal(r.JSON200.Document, &value); err != nil {
+		u.t.Fatal(err)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (u user) put(definition string) *client.PutProjectionResponse {
+	u.t.Helper()
+	var named struct{ Name string }
+	if err := json.Unmarshal([]byte(definition), &named); err != nil {
+		u.t.Fatal(err)
+	}
+	r, err := u.PutProjectionWithBodyWithResponse(u.t.Context(), named.Name, "application/json", strings.NewReader(definition))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return r
+}
+
+// swapped waits until a rebuild has ended, and says whether it was swapped in.
+func (u user) swapped(rebuild client.Rebuild) bool {
+	u.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for rebuild.EndedAt == nil {
+		<-tick.C
+		r, err := u.GetRebuildWithResponse(u.t.Context(), rebuild.Projection, rebuild.Id)
+		if err != nil || r.JSON200 == nil {
+			u.t.Fatalf("look at the rebuild: %v, %s", err, r.Body)
+		}
+		rebuild = *r.JSON200
+	}
+	return rebuild.State == string(domain.RebuildSwapped)
+}
+
+const (
+	counting = `{"name":"counts","on":{"Added":"{\"n\": doc.?n.orValue(0) + event.data.n}"}}`
+	doubling = `{"name":"counts","on":{"Added":"{\"n\": doc.?n.orValue(0) + 2 * event.data.n}"}}`
+)
+
+// One event's whole way: appended, projected, read, rebuilt by another definition, and all of it found again by the next
+// process.
+func TestTheWholePath(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	p := start(t, configuration(db))
+	key := newTenant(t, p, "acme")
+	acme := as(t, p, key)
+	if r := acme.put(counting); r.JSON201 == nil {
+		t.Fatalf("create the projection: %s", r.Body)
+	}
+	acme.add("thing-1", "Added", `{"n":2}`)
+	position := acme.add("thing-1", "Added", `{"n":3}`)
+	if got := acme.document("counts", "thing-1", position); got != `{"n":5}` {
+		t.Errorf("the document is %s", got)
+	}
+
+	r := acme.put(doubling)
+	if r.JSON202 == nil {
+		t.Fatalf("change the projection: %s", r.Body)
+	}
+	if !acme.swapped(*r.JSON202) {
+		t.Fatal("the rebuild was not swapped in")
+	}
+	if got := acme.document("counts", "thing-1", position); got != `{"n":10}` {
+		t.Errorf("by the new definition the document is %s", got)
+	}
+	position = acme.add("thing-1", "Added", `{"n":1}`)
+	if got := acme.document("counts", "thing-1", position); got != `{"n":12}` {
+		t.Errorf("after the rebuild the document is %s", got)
+	}
+	stop(t, p)
+
+	p = start(t, configuration(db))
+	acme = as(t, p, key)
+	if got := acme.document("counts", "thing-1", position); got != `{"n":12}` {
+		t.Errorf("after a restart the document is %s", got)
+	}
+	umbrella := as(t, p, newTenant(t, p, "umbrella"))
+	if r, err := umbrella.GetProjectionWithResponse(t.Context(), "counts"); err != nil || r.StatusCode() != http.StatusNotFound {
+		t.Errorf("another tenant sees the projection: %v, %s", err, r.Body)
+	}
+
+	awaitMetric(t, p, `manifold_projection_lag_events{projection="(own)"} 0`)
+	awaitMetric(t, p, `manifold_http_request_seconds_count{method="POST",route="/v1/tenants",status="201"} 1`)
+}
+
+// Definitions in a folder run for every tenant; a changed one is rebuilt when a process starts with it.
+func TestSharedProjections(t *testing.T) {
+	t.Parallel()
+	db, folder := pgtest.Database(t), t.TempDir()
+	file := filepath.Join(folder, "counts.json")
+	define := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	define(counting)
+	c := configuration(db)
+	c.Projections = []string{folder}
+	p := start(t, c)
+	keys := []string{newTenant(t, p, "acme"), newTenant(t, p, "umbrella")}
+	for i, key := range keys {
+		u := as(t, p, key)
+		position := u.add("thing-1", "Added", fmt.Sprintf(`{"n":%d}`, 10+i))
+		if got, want := u.document("counts", "thing-1", position), fmt.Sprintf(`{"n":%d}`, 10+i); got != want {
+			t.Errorf("tenant %d has %s, not %s", i, got, want)
+		}
+	}
+	stop(t, p)
+
+	define(doubling)
+	p = start(t, c)
+	operator := as(t, p, operatorKey)
+	list, err := operator.ListRebuildsWithResponse(t.Context(), "counts")
+	if err != nil || list.JSON200 == nil || len(list.JSON200.Rebuilds) != 1 {
+		t.Fatalf("the rebuilds after the change: %v, %s", err, list.Body)
+	}
+	if !operator.swapped(list.JSON200.Rebuilds[0]) {
+		t.Fatal("the rebuild was not swapped in")
+	}
+	for i, key := range keys {
+		if got, want := as(t, p, key).document("counts", "thing-1", 1), fmt.Sprintf(`{"n":%d}`, 2*(10+i)); got != want {
+			t.Errorf("rebuilt, tenant %d has %s, not %s", i, got, want)
+		}
+	}
+	stop(t, p)
+
+	p = start(t, c) // nothing to change
+	list, err = as(t, p, operatorKey).ListRebuildsWithResponse(t.Context(), "counts")
+	if err != nil || list.JSON200 == nil || len(list.JSON200.Rebuilds) != 1 {
+		t.Errorf("the same definition was rebuilt: %v, %s", err, list.Body)
+	}
+	stop(t, p)
+
+	define(`{"name":"counts","on":{"Added":"nonsense("}}`)
+	if _, err := manifold.Start(t.Context(), c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "counts") {
+		t.Errorf("a definition that is wrong: %v", err)
+	}
+}
+
+// Web processes answer, worker processes work; two of a kind share it.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	of := func(role config.Role) *manifold.Process {
+		c := configuration(db)
+		c.Role = role
+		return start(t, c)
+	}
+	web, other, worker := of(config.RoleWeb), of(config.RoleWeb), of(config.RoleWorker)
+	key := newTenant(t, web, "acme")
+	acme := as(t, web, key)
+	if r := acme.put(counting); r.JSON201 == nil {
+		t.Fatalf("create the projection: %s", r.Body)
+	}
+	position := acme.add("thing-1", "Added", `{"n":2}`)
+	if got := as(t, other, key).document("counts", "thing-1", position); got != `{"n":2}` {
+		t.Errorf("the document is %s", got)
+	}
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/metrics": 200, "/v1/projections": 404, "/docs": 404} {
+		if status, body := get(t, worker, path); status != want {
+			t.Errorf("the worker answers %s with %d: %s", path, status, body)
+		}
+	}
+}
+
+func get(t *testing.T, p *manifold.Process, path string) (int, string) {
+	t.Helper()
+	r, err := http.Get("http://" + p.Address() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}
+
+type tally struct {
+	N int `json:"n"`
+}
+
+// A program that embeds Manifold brings a fold in Go.
+func TestProjectionInGo(t *testing.T) {
+	t.Parallel()
+	handler := projection.HandlerOf(projection.Rule[tally]{
+		Types: []string{"Added"},
+		Key:   func(e domain.Event) (string, error) { return domain.Category(e.Stream), nil },
+		Fold: func(doc *tally, _ domain.Event) (bool, error) {
+			doc.N++
+			return true, nil
+		},
+	})
+	p := start(t, configuration(pgtest.Database(t)), manifold.WithProjection(domain.Definition{Name: "tally"}, handler))
+	acme := as(t, p, newTenant(t, p, "acme"))
+	acme.add("thing-1", "Added", `1`)
+	acme.add("thing-2", "Removed", `1`)
+	position := acme.add("thing-2", "Added", `1`)
+	if got := acme.document("tally", "thing", position); got != `{"n":2}` {
+		t.Errorf("the document is %s", got)
+	}
+}
+
+func TestRefusedAtStart(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	empty := pgtest.Database(t)
+	if err := migrations.Down(t.Context(), empty.URL(pgtest.RoleMigrator)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*config.Config)
+		want   string
+	}{
+		"port taken": {func(c *config.Config) { c.Listen = taken.Addr().String() }, "another program listens on " + taken.Addr().String()},
+		"no such driver": {func(c *config.Config) {
+			c.Databases = map[string]config.DocumentsDatabase{"x": {Driver: "oracle", URL: "o://x"}}
+		}, `databases.x.driver: there is no driver "oracle"`},
+		"short key":       {func(c *config.Config) { c.OperatorKeys = []string{"short"} }, "operatorKey: "},
+		"no folder":       {func(c *config.Config) { c.Projections = []string{"/there/is/none"} }, "/there/is/none"},
+		"wrong password":  {func(c *config.Config) { c.Database.System.URL = db.Server.URLAs(db.Name, "manifold_system", "wrong") }, "system login"},
+		"no schema":       {func(c *config.Config) { *c = configuration(empty) }, "manifold migrate up"},
+		"not checked yet": {func(c *config.Config) { c.Role = "both" }, "role: "},
+	} {
+		c2 := configuration(db)
+		c.change(&c2)
+		p, err := manifold.Start(t.Context(), c2, slog.New(slog.DiscardHandler))
+		if err == nil {
+			stop(t, p)
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+}
+
+// A database of documents that does not answer is shown, and hinders nothing else.
+func TestDocumentsDatabaseThatIsDown(t *testing.T) {
+	t.Parallel()
+	c := configuration(pgtest.Database(t))
+	c.Databases = map[string]config.DocumentsDatabase{"reports": {Driver: "postgres", URL: "postgres://nobody@127.0.0.1:1/reports"}}
+	p := start(t, c)
+	status, body := get(t, p, "/readyz")
+	if status != http.StatusOK || !strings.Contains(body, "documents: reports") || !strings.Contains(body, `"ok":false`) {
+		t.Errorf("/readyz answers %d: %s", status, body)
+	}
+	acme := as(t, p, newTenant(t, p, "acme"))
+	if r := acme.put(counting); r.JSON201 == nil {
+		t.Fatalf("create a projection: %s", r.Body)
+	}
+	position := acme.add("thing-1", "Added", `{"n":1}`)
+	if got := acme.document("counts", "thing-1", position); got != `{"n":1}` {
+		t.Errorf("the document is %s", got)
+	}
+	elsewhere := strings.Replace(strings.Replace(counting, "{", `{"database":"reports",`, 1), "counts", "elsewhere", 1)
+	if r := acme.put(elsewhere); r.StatusCode() != http.StatusServiceUnavailable && r.JSON201 == nil {
+		t.Errorf("a projection in the database that is down: %d %s", r.StatusCode(), r.Body)
+	}
+}
+
+// A request that does not come to its end in time is cancelled, and one that does is answered.
+func TestStopDrainsThenCancels(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	for name, c := range map[string]struct {
+		deadline time.Duration
+		ctx      func() (context.Context, context.CancelFunc)
+	}{
+		"deadline": {50 * time.Millisecond, func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }},
+		"second signal": {time.Hour, func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			return ctx, cancel
+		}},
+	} {
+		cfg := configuration(db)
+		cfg.ShutdownDeadline = c.deadline
+		p := start(t, cfg)
+		u := as(t, p, newTenant(t, p, name))
+		if r := u.put(counting); r.JSON201 == nil {
+			t.Fatalf("create the projection: %s", r.Body)
+		}
+		// It waits for a position that never comes.
+		answered := make(chan error, 1)
+		go func() {
+			beyond, wait := int64(1_000_000), 30
+			r, err := u.GetDocumentWithResponse(context.Background(), "counts", "x", &client.GetDocumentParams{MinPosition: &beyond, Timeout: &wait})
+			if err == nil && r.StatusCode() < 400 {
+				answered <- errors.New(r.Status())
+				return
+			}
+			answered <- nil
+		}()
+		awaitMetric(t, p, "manifold_http_requests_in_flight 2") // the one that waits, and the one that asks this
+		ctx, cancel := c.ctx()
+		begin := time.Now()
+		if err := p.Stop(ctx); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("%s: stopping took %s", name, took)
+		}
+		if err := <-answered; err != nil {
+			t.Errorf("%s: a request that was cut off was answered: %v", name, err)
+		}
+		if _, err := http.Get("http://" + p.Address() + "/livez"); err == nil {
+			t.Errorf("%s: a stopped process answers", name)
+		}
+	}
+}
+
+// awaitMetric waits until /metrics has a line.
+func awaitMetric(t *testing.T, p *manifold.Process, line string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	body := ""
+	for range 2000 {
+		_, body = get(t, p, "/metrics")
+		if strings.Contains(body, line+"\n") {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatalf("/metrics never has %s; at last it was:\n%s", line, body)
+}
