@@ -54,16 +54,17 @@ type Deletion struct {
 //
 // Errors are wrapped native ones, with these exceptions: ErrStale, ErrNoTable, and *domain.Error with
 // domain.CodeTooLarge for a document beyond domain.MaxDocumentBytes or beyond what the database can keep,
-// domain.CodeInvalidJSON for one whose data is not JSON as domain.CheckJSON wants it, and domain.CodeInvalidRequest for
-// an id to be saved that domain.CheckDocumentID refuses and for a batch that breaks the rules above. A batch with such
-// a document is not saved at all.
+// domain.CodeInvalidJSON for one whose data domain.CheckJSON refuses (nesting that the database takes may pass),
+// domain.CodeInvalidRequest for an id to be saved that domain.CheckDocumentID refuses and for a batch or query that
+// breaks its rules, and domain.CodeUnavailable, with the native error within, for a database that cannot be reached or
+// is going down. A batch that is refused is not saved at all.
 type Driver interface {
 	// CreateTemporaryTable makes the place for a new build beside the live one, empty. It may be repeated: a table that
 	// is there already stays as it is. The common table needs nothing to be made.
 	CreateTemporaryTable(ctx context.Context, build domain.Build) error
 
-	// IndexTable makes the build's secondary indexes, after it was filled. Saves may wait for it. It may be repeated. The
-	// common table is indexed as it is, and build.Indexes changes nothing there.
+	// IndexTable makes the build's secondary indexes, after it was filled. Saves may wait for it. It may be repeated. For
+	// the common table it does nothing: build.Indexes is for shared projections.
 	IndexTable(ctx context.Context, build domain.Build) error
 
 	// SwapTable points the public name of a shared projection (a view, for people who read the database directly, with

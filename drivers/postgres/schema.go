@@ -105,7 +105,9 @@ func (d *Driver) prepareDatabase(ctx context.Context) error {
 	if !d.views {
 		d.log.WarnContext(ctx, "the documents' login cannot hand views to the role "+viewsRole+": public views show the documents of the tenant in the setting manifold.tenant only")
 	}
-	return d.makeTable(ctx, identifier(commonTable), `create index on %[1]s using gin (document jsonb_path_ops)`)
+	// No general index (GIN) on the documents as long as no query asks for what is in them: with one, a save of 10,000
+	// documents takes 2.1 times as long when they are new and 2.4 times when they are there already.
+	return d.makeTable(ctx, identifier(commonTable))
 }
 
 // makeSchema is for a database of documents alone, where no migrations run. The views' role is made where the login may
