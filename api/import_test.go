@@ -103,7 +103,10 @@ func TestImportReportsBadLines(t *testing.T) {
 
 	a.send("POST", "/v1/import", "{}", "Content-Type", "text/plain").wantProblem(415, "unsupported-media-type", "Content-Type")
 	a.send("POST", "/v1/import?nmae=x", "{}", "Content-Type", ndjson).wantProblem(400, domain.CodeInvalidRequest, "query nmae")
-	equal(t, "a broken body", a.importLines("", "no gzip", "Content-Encoding", "gzip")["error"], nil)
+	a.send("POST", "/v1/import", "no gzip", "Content-Type", ndjson, "Content-Encoding", "gzip").wantProblem(400, domain.CodeInvalidRequest, "body")
+	cut := gzipped([]byte(strings.Repeat(text, 5)))
+	report = a.importLines("", string(cut[:len(cut)/2]), "Content-Encoding", "gzip")
+	equal(t, "the end of a body that was cut off", list{report["error"].(object)["code"], report["done"]}, list{"invalid-request", nil})
 }
 
 // What export gives, import takes: into another tenant, the same log.

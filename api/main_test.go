@@ -172,7 +172,7 @@ func (a *actor) send(method, path string, body any, headers ...string) *answer {
 }
 
 // client does not decompress by itself.
-var client = &http.Client{Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
+var client = &http.Client{Timeout: 3 * patience, Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
 
 // open sends a request and returns the answer as a stream.
 func (a *actor) open(method, path string, body any, headers ...string) *http.Response {
