@@ -222,6 +222,22 @@ func TestTheWholePath(t *testing.T) {
 	awaitMetric(t, p, `manifold_http_request_seconds_count{method="POST",route="/v1/tenants",status="201"} 1`)
 }
 
+// An event that is for no document is waited for as every other: its reader cannot know that it is for none, and there
+// may be no further event for long.
+func TestMinPositionOfAnEventForNoDocument(t *testing.T) {
+	t.Parallel()
+	p := start(t, configuration(pgtest.Database(t)))
+	acme := as(t, p, newTenant(t, p, "acme"))
+	if r := acme.put(`{"name":"keyed","key":"event.data.?key.orValue(null)","on":{"*":"{\"n\": doc.?n.orValue(0) + 1}"}}`); r.JSON201 == nil {
+		t.Fatalf("create the projection: %s", r.Body)
+	}
+	acme.add("thing-1", "Added", `{"key":"k"}`)
+	position := acme.add("thing-1", "Added", `{}`)
+	if got := acme.document("keyed", "k", position); got != `{"n":1}` {
+		t.Errorf("the document is %s", got)
+	}
+}
+
 // Definitions in a folder run for every tenant; a changed one is rebuilt when a process starts with it.
 func TestSharedProjections(t *testing.T) {
 	t.Parallel()

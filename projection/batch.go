@@ -81,6 +81,9 @@ func (r *Replay) applySlice(ctx context.Context, s slice) error {
 	chains, next := chainsOf(s.keys)
 	if len(chains) == 0 {
 		r.at.seen = s.upTo
+		if n := len(s.events); n > 0 {
+			r.at.passed = s.events[n-1].Position
+		}
 		r.folded(len(s.events), 0)
 		return nil
 	}

@@ -37,6 +37,7 @@ type position struct {
 	known   bool      // stored is what the database has, as far as this process knows
 	stored  int64     // the checkpoint in the database
 	seen    int64     // up to here every event has taken effect: at or above stored
+	passed  int64     // the last event that was read and is for no document
 	savedAt time.Time // when stored was saved, or found out
 }
 
@@ -44,7 +45,9 @@ func (p *position) saved(to int64) {
 	p.stored, p.seen, p.savedAt = to, max(p.seen, to), time.Now()
 }
 
-// Checkpoints that nothing else asks for are saved this often, so that a restart skips little.
+// Checkpoints that nothing else asks for are saved this often, so that a restart skips little. Where events were read
+// that are for no document, the checkpoint is asked for at the log's end: a reader with a minPosition cannot tell from
+// outside that they are for none.
 const (
 	checkpointPositions = 10_000
 	checkpointInterval  = 30 * time.Second
@@ -121,7 +124,8 @@ func (r *Replay) measure(p *prepared) {
 // settle saves the checkpoint alone, where that spares a restart enough.
 func (r *Replay) settle(ctx context.Context) error {
 	ahead := r.at.seen - r.at.stored
-	if ahead <= 0 || ahead < checkpointPositions && time.Since(r.at.savedAt) < checkpointInterval {
+	asked := r.at.passed > r.at.stored
+	if ahead <= 0 || !asked && ahead < checkpointPositions && time.Since(r.at.savedAt) < checkpointInterval {
 		return nil
 	}
 	err := r.saveBatch(ctx, drivers.Batch{From: r.at.stored, To: r.at.seen})

@@ -1,0 +1,111 @@
+package main_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+func writeFile(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// recorded is what an import cannot keep: when the events were recorded.
+var recorded = regexp.MustCompile(`"recordedAt":"[^"]*"`)
+
+func TestImportAndExport(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	acme, umbrella := newTenant(t, url, "acme"), newTenant(t, url, "umbrella")
+	var lines bytes.Buffer
+	for i := range 5000 {
+		fmt.Fprintf(&lines, `{"stream":"order-%d","type":"ItemAdded","time":"2026-01-02T03:04:05.%06dZ","data":{"n":%d},"metadata":{"user":"ü"}}`+"\n", i%70, i, i)
+	}
+	var zipped, squeezed bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	s, err := zstd.NewWriter(&squeezed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []interface {
+		Write([]byte) (int, error)
+		Close() error
+	}{z, s} {
+		if _, err := w.Write(lines.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The same import in three forms is one import.
+	if out := must(t, acme, "import", writeFile(t, "a.ndjson", lines.Bytes()), "--name", "orders"); !strings.Contains(out, "5000 lines: 5000 appended, 0 there already, 0 bad") {
+		t.Errorf("import: %s", out)
+	}
+	for _, again := range [][]byte{zipped.Bytes(), squeezed.Bytes()} {
+		if out := must(t, acme, "import", writeFile(t, "a", again), "--name", "orders"); !strings.Contains(out, "5000 lines: 0 appended, 5000 there already, 0 bad") {
+			t.Errorf("the same again: %s", out)
+		}
+	}
+
+	// What was exported, in whatever form, imports to the same log.
+	export := filepath.Join(t.TempDir(), "export.zst")
+	must(t, acme, "export", "--output", export, "--compress", "zstd")
+	must(t, umbrella, "import", export)
+	ours, theirs := recorded.ReplaceAllString(must(t, acme, "export"), ""), recorded.ReplaceAllString(must(t, umbrella, "export"), "")
+	if ours != theirs || strings.Count(ours, "\n") != 5000 {
+		t.Errorf("%d lines were exported, and %d of what was imported from them; they differ: %t", strings.Count(ours, "\n"), strings.Count(theirs, "\n"), ours != theirs)
+	}
+	if rest := must(t, acme, "export", "--from", "4999"); strings.Count(rest, "\n") != 2 || !strings.Contains(rest, `"position":5000`) {
+		t.Errorf("from 4999 on it exports %s", rest)
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(export), ".manifold-export-*")); err != nil || len(left) > 0 {
+		t.Errorf("the export leaves %v, %v", left, err)
+	}
+}
+
+func TestImportReportsBadLines(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	text := `{"stream":"order-1","type":"A","data":1}
+not json
+{"stream":"order-1","type":"B","data":2}
+{"stream":"no id","type":"C","data":3}
+
+{"stream":"order-1","type":"D","data":4}
+`
+	acme := newTenant(t, url, "acme")
+	o := run(t, acme, strings.NewReader(text), "import", "-", "--name", "x")
+	if o.code != 1 || !strings.Contains(o.err, "line 2: ") || !strings.Contains(o.err, "line 4: ") || strings.Contains(o.err, "line 5") || !strings.Contains(o.out, "3 appended, 0 there already, 2 bad") {
+		t.Errorf("import: %+v", o)
+	}
+	if log := must(t, acme, "export"); strings.Count(log, "\n") != 3 || !strings.Contains(log, `"D"`) {
+		t.Errorf("the log is\n%s", log)
+	}
+	umbrella := newTenant(t, url, "umbrella")
+	o = run(t, umbrella, strings.NewReader(text), "import", "-", "--name", "x", "--strict")
+	if o.code != 1 || !strings.Contains(o.out+o.err, "line 2") {
+		t.Errorf("a strict import: %+v", o)
+	}
+	if log := must(t, umbrella, "export"); strings.Contains(log, `"B"`) || strings.Contains(log, `"D"`) {
+		t.Errorf("a strict import goes on behind a bad line:\n%s", log)
+	}
+	if o := run(t, acme, nil, "import", "/there/is/none"); o.code != 1 || !strings.Contains(o.err, "/there/is/none") {
+		t.Errorf("a file that is not there: %+v", o)
+	}
+	if o := run(t, []string{acme[0], "MANIFOLD_KEY=wrong"}, strings.NewReader(text), "import", "-", "--name", "x"); o.code != 1 || !strings.Contains(o.err, "unauthenticated") {
+		t.Errorf("with a wrong key: %+v", o)
+	}
+}
