@@ -254,12 +254,13 @@ func (a *attempt) pass(ctx context.Context, heads []domain.Head) error {
 	return group.Wait()
 }
 
-// share divides limits among so many replays that run at the same time.
+// share divides limits among so many replays that run at the same time, but not below what a batch should have.
 func share(limits projection.Limits, among int) projection.Limits {
+	part := func(whole, least int) int { return min(whole, max(least, whole/among)) }
 	return projection.Limits{
-		Events:        max(1000, limits.Events/among),
-		Bytes:         max(1<<20, limits.Bytes/among),
-		DocumentBytes: max(1<<20, limits.DocumentBytes/among),
+		Events:        part(limits.Events, 1000),
+		Bytes:         part(limits.Bytes, 1<<20),
+		DocumentBytes: part(limits.DocumentBytes, 1<<20),
 	}
 }
 

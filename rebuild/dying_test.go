@@ -1,0 +1,148 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/store"
+)
+
+var errDead = errors.New("the process is dead")
+
+// countdown kills a worker: after so many calls to its databases none of them does anything any more, as if the process
+// had been killed right there. Its rebuild is not given back, its hold not released.
+type countdown struct {
+	mu   sync.Mutex
+	left int
+	dead chan struct{}
+}
+
+func (c *countdown) alive() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left--; c.left == 0 {
+		close(c.dead)
+	}
+	if c.left <= 0 {
+		return errDead
+	}
+	return nil
+}
+
+// dying is the store as a worker sees it that is about to be killed.
+type dying struct {
+	*store.Store
+	calls *countdown
+}
+
+func (d dying) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	if err := d.calls.alive(); err != nil {
+		return nil, err
+	}
+	return d.Store.ReadLog(ctx, tenant, q)
+}
+
+func (d dying) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
+	if err := d.calls.alive(); err != nil {
+		return nil, err
+	}
+	return d.Store.Heads(ctx, since)
+}
+
+func (d dying) HoldProjection(ctx context.Context, rebuild domain.Rebuild) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Store.HoldProjection(ctx, rebuild)
+}
+
+func (d dying) ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Store.ReleaseProjection(ctx, rebuild)
+}
+
+func (d dying) SwapProjection(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	if err := d.Store.SwapProjection(ctx, rebuild, dropAt); err != nil {
+		return err
+	}
+	return d.calls.alive() // or it dies with the answer
+}
+
+func (d dying) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (bool, error) {
+	if err := d.calls.alive(); err != nil {
+		return false, err
+	}
+	return d.Store.SaveRebuild(ctx, rebuild)
+}
+
+func (d dying) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (domain.Rebuild, bool, error) {
+	if err := d.calls.alive(); err != nil {
+		return domain.Rebuild{}, false, err
+	}
+	return d.Store.ClaimRebuild(ctx, id, rebuild, worker, staleAfter)
+}
+
+func (d dying) ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Store.ReleaseRebuild(ctx, rebuild)
+}
+
+func (d dying) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Store.EndRebuild(ctx, rebuild, dropAt)
+}
+
+// dyingDriver is a driver as that worker sees it.
+type dyingDriver struct {
+	drivers.Driver
+	calls *countdown
+}
+
+func (d dyingDriver) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Driver.CreateTemporaryTable(ctx, build)
+}
+
+func (d dyingDriver) IndexTable(ctx context.Context, build domain.Build) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Driver.IndexTable(ctx, build)
+}
+
+func (d dyingDriver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	if err := d.calls.alive(); err != nil {
+		return nil, err
+	}
+	return d.Driver.Load(ctx, build, tenant, ids)
+}
+
+func (d dyingDriver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Driver.Save(ctx, build, tenant, batch)
+}
+
+func (d dyingDriver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
+	if err := d.calls.alive(); err != nil {
+		return func(yield func(drivers.Checkpoint, error) bool) { yield(drivers.Checkpoint{}, err) }
+	}
+	return d.Driver.Checkpoints(ctx, build)
+}
