@@ -1,0 +1,306 @@
+package api_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+func loadContract(t testing.TB) *openapi3.T {
+	t.Helper()
+	spec, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
+	must(t, err)
+	return spec
+}
+
+// The contract is well-formed, its examples keep to its own schemas, and each operation has what readers need.
+func TestContractIsValid(t *testing.T) {
+	t.Parallel()
+	spec := loadContract(t)
+	must(t, spec.Validate(t.Context(), openapi3.EnableExamplesValidation(), openapi3.EnableSchemaFormatValidation()))
+	for path, item := range spec.Paths.Map() {
+		for method, op := range item.Operations() {
+			if op.Summary == "" || len(op.Tags) != 1 {
+				t.Errorf("%s %s needs a summary and one tag", method, path)
+			}
+			if body := op.RequestBody; body != nil {
+				for kind, media := range body.Value.Content {
+					if media.Example == nil {
+						t.Errorf("%s %s has no example of its %s body", method, path, kind)
+					}
+				}
+			}
+			for status, response := range op.Responses.Map() {
+				for kind, media := range response.Value.Content {
+					if media.Example == nil {
+						t.Errorf("%s %s has no example of its %s answer of %s", method, path, status, kind)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The closed set of codes is the same in the contract, in the table, and in package domain.
+func TestCodesAreTheContracts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	page := string((&actor{world: w}).get("/docs/errors").want(200).body)
+	for _, code := range loadContract(t).Components.Schemas["Problem"].Value.Properties["code"].Value.Enum {
+		if !strings.Contains(page, fmt.Sprintf(`id="%s"`, code)) {
+			t.Errorf("/docs/errors has no %s", code)
+		}
+		page = strings.ReplaceAll(page, fmt.Sprintf(`id="%s"`, code), "")
+	}
+	if i := strings.Index(page, `article id="`); i >= 0 {
+		t.Errorf("/docs/errors has a code that openapi.yaml has not: %s", page[i:i+40])
+	}
+}
+
+// The generated Definition has the fields of domain's: they are translated by way of JSON.
+func TestDefinitionHasAllFields(t *testing.T) {
+	t.Parallel()
+	names := func(of reflect.Type) map[string]bool {
+		all := map[string]bool{}
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			all[name] = true
+		}
+		return all
+	}
+	equal(t, "the fields", names(reflect.TypeFor[openapi.Definition]()), names(reflect.TypeFor[domain.Definition]()))
+}
+
+// Every documented request works as it is documented, and what comes back keeps to the contract. They are run in an
+// order in which each finds what it needs.
+func TestDocumentedRequestsWork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	spec := loadContract(t)
+	operator := w.operator()
+	documented := documentation{t: t, spec: spec, params: map[string]string{}, done: map[string]bool{}}
+
+	tenant := documented.run(operator, "createTenant", 201)
+	documented.params["tenantId"] = tenant.text("id")
+	created := documented.run(operator, "createTenantKey", 201)
+	documented.params["keyId"] = created.text("id")
+	documented.run(operator, "listTenantKeys", 200)
+	documented.run(operator, "listTenants", 200)
+	documented.run(operator, "getTenant", 200)
+	documented.run(operator, "revokeTenantKey", 204)
+
+	a := &actor{w, w.key(tenant.text("id")), tenant.text("id")}
+	own := documented.run(a, "createKey", 201)
+	documented.params["keyId"] = own.text("id")
+	documented.run(a, "listKeys", 200)
+	documented.run(a, "revokeKey", 204)
+
+	documented.run(a, "appendToStream", 201)
+	documented.run(a, "appendToStream", 200)
+	documented.run(a, "append", 201)
+	documented.run(a, "append", 200)
+	for _, id := range []string{"readStream", "readAll", "readCategory", "listStreams", "getStreamMetadata", "exportEvents"} {
+		documented.run(a, id, 200)
+	}
+	documented.run(a, "importEvents", 200)
+
+	documented.run(a, "putAggregate", 200)
+	documented.run(a, "getAggregate", 200)
+	documented.run(a, "listAggregates", 200)
+	documented.params["version"] = "2"
+	delete(documented.params, "at")
+	documented.skip = map[string]bool{"at": true}
+	state := documented.run(a, "getState", 200)
+	equal(t, "the state", state.at("state"), object{"customer": "c-17", "total": 25})
+	documented.run(a, "takeSnapshot", 201)
+	documented.run(a, "getLatestSnapshot", 200)
+	documented.run(a, "deleteAggregate", 204)
+
+	documented.run(a, "createProjection", 201)
+	documented.run(a, "putProjection", 200)
+	documented.run(a, "getProjection", 200)
+	documented.run(a, "listProjections", 200)
+	document := documented.run(a, "getDocument", 200)
+	equal(t, "the document", document.at("document"), object{"customer": "c-17", "total": 25, "items": list{"A-1"}})
+	documented.run(a, "listDocuments", 200)
+	documented.run(a, "getProjectionState", 200)
+	rebuild := documented.run(a, "startRebuild", 202)
+	documented.params["rebuildId"] = rebuild.text("id")
+	documented.run(a, "getRebuild", 200)
+	documented.run(a, "listRebuilds", 200)
+	documented.run(a, "cancelRebuild", 202, 409) // it may have ended already
+	documented.run(a, "resetProjection", 200, 409)
+	documented.run(a, "deleteProjection", 204)
+
+	documented.run(operator, "changeTenant", 200)
+	documented.run(operator, "deleteTenant", 202)
+	nobody := &actor{world: w}
+	for _, id := range []string{"livez", "readyz", "metrics", "contract", "docs", "docsErrors"} {
+		documented.run(nobody, id, 200)
+	}
+	for _, item := range spec.Paths.Map() {
+		for _, op := range item.Operations() {
+			if !documented.done[op.OperationID] {
+				t.Errorf("%s was not tried", op.OperationID)
+			}
+		}
+	}
+}
+
+// documentation runs the examples of the contract.
+type documentation struct {
+	t      *testing.T
+	spec   *openapi3.T
+	params map[string]string // instead of the examples
+	skip   map[string]bool   // parameters that are left out
+	done   map[string]bool
+}
+
+// run sends an operation's documented request, wants one of the statuses, and holds the answer to the contract.
+func (d *documentation) run(a *actor, id string, status ...int) *answer {
+	d.t.Helper()
+	method, path, item, op := d.find(id)
+	query, headers := url.Values{}, []string{}
+	target := path
+	for _, parameters := range []openapi3.Parameters{item.Parameters, op.Parameters} {
+		for _, ref := range parameters {
+			p := ref.Value
+			value, ok := d.params[p.Name]
+			if !ok {
+				if p.Example == nil || d.skip[p.Name] {
+					continue
+				}
+				if parts, isList := p.Example.([]any); isList {
+					var texts []string
+					for _, part := range parts {
+						texts = append(texts, fmt.Sprint(part))
+					}
+					value = strings.Join(texts, ",")
+				} else {
+					value = fmt.Sprint(p.Example)
+				}
+			}
+			switch p.In {
+			case openapi3.ParameterInPath:
+				target = strings.ReplaceAll(target, "{"+p.Name+"}", url.PathEscape(value))
+			case openapi3.ParameterInQuery:
+				query.Set(p.Name, value)
+			case openapi3.ParameterInHeader:
+				headers = append(headers, p.Name, value)
+			}
+		}
+	}
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	var body any
+	if op.RequestBody != nil {
+		for kind, media := range op.RequestBody.Value.Content {
+			body = media.Example
+			headers = append(headers, "Content-Type", kind)
+		}
+	}
+	got := a.send(method, target, body, headers...).want(status...)
+	d.done[id] = true
+	response := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{
+			Request: &http.Request{Method: method, URL: &url.URL{Path: path}, Header: http.Header{}},
+			Route:   &routers.Route{Spec: d.spec, Path: path, PathItem: item, Method: method, Operation: op},
+		},
+		Status: got.status, Header: got.header, Body: io.NopCloser(bytes.NewReader(got.body)),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	}
+	kind, _, _ := strings.Cut(got.header.Get("Content-Type"), ";")
+	if got.status != 204 && op.Responses.Status(got.status) != nil && op.Responses.Status(got.status).Value.Content.Get(kind) == nil {
+		d.t.Errorf("%s answers with %s, which is not in the contract", id, kind)
+	}
+	if kind == ndjson {
+		schema := d.spec.Components.Schemas[map[string]string{"exportEvents": "ImportLine", "importEvents": "ImportProgress"}[id]].Value
+		for _, line := range got.lines() {
+			if err := schema.VisitJSON(line); err != nil {
+				d.t.Errorf("a line of %s does not keep to the contract: %v", id, err)
+			}
+		}
+	} else if strings.HasSuffix(kind, "json") {
+		if err := openapi3filter.ValidateResponse(d.t.Context(), response); err != nil {
+			d.t.Errorf("the answer of %s does not keep to the contract: %v\n%s", id, err, got.body)
+		}
+		if schema := op.Responses.Status(got.status); schema != nil {
+			d.complete(id, got, schema.Value.Content.Get(kind).Schema.Value)
+		}
+	}
+	return got
+}
+
+// complete fails where an answer has a member that the contract does not name.
+func (d *documentation) complete(id string, got *answer, schema *openapi3.Schema) {
+	d.t.Helper()
+	for name := range got.json() {
+		if schema.Properties[name] == nil {
+			d.t.Errorf("the answer of %s has %s, which is not in the contract", id, name)
+		}
+	}
+}
+
+func (d *documentation) find(id string) (method, path string, item *openapi3.PathItem, op *openapi3.Operation) {
+	d.t.Helper()
+	for path, item := range d.spec.Paths.Map() {
+		for method, op := range item.Operations() {
+			if op.OperationID == id {
+				return method, path, item, op
+			}
+		}
+	}
+	d.t.Fatalf("there is no operation %s", id)
+	return
+}
+
+func TestDocsPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	nobody := &actor{world: w}
+	page := nobody.get("/docs").want(200)
+	equal(t, "the policy", page.header.Get("Content-Security-Policy"), "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	text := string(page.body)
+	for path, item := range loadContract(t).Paths.Map() {
+		for _, op := range item.Operations() {
+			if !strings.Contains(text, fmt.Sprintf(`article id="%s"`, op.OperationID)) || !strings.Contains(text, path) {
+				t.Errorf("the page does not show %s", op.OperationID)
+			}
+		}
+	}
+	// Each link within the page leads somewhere, and nothing comes from elsewhere.
+	for rest := text; ; {
+		_, after, ok := strings.Cut(rest, `href="`)
+		if !ok {
+			break
+		}
+		var link string
+		link, rest, _ = strings.Cut(after, `"`)
+		switch {
+		case strings.HasPrefix(link, "#"):
+			if !strings.Contains(text, `id="`+link[1:]+`"`) {
+				t.Errorf("the link %s leads nowhere", link)
+			}
+		case strings.HasPrefix(link, "/"):
+			nobody.get(link).want(200)
+		default:
+			t.Errorf("the page links to %s", link)
+		}
+	}
+	if !bytes.Equal(nobody.get("/openapi.yaml").want(200).body, openapi.YAML) {
+		t.Error("/openapi.yaml is not the contract")
+	}
+}
