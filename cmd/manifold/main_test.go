@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -259,18 +258,4 @@ func documents(t *testing.T, c *client.ClientWithResponses, name string, positio
 		page, _, _ = strings.Cut(page, "&")
 		params = &client.ListDocumentsParams{Count: &count, Page: &page}
 	}
-}
-
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
-	r, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.StatusCode, string(body)
 }

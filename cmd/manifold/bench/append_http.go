@@ -48,6 +48,7 @@ func appendHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, er
 	}
 	result := Result{Name: f.appendName(), Clients: f.clients, what: "append"}
 	result.take(measured)
+	result.GeneratorCPU = generatorShare(measured)
 	err = s.finish(ctx, &result, "COPY of the same rows", copyLimit, progress)
 	return result, err
 }

@@ -127,6 +127,7 @@ func lag(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error
 	measured.latencies = lags.latencies
 	result := Result{Name: fmt.Sprintf("lag --rate %.0f", f.rate), Clients: f.clients, what: "lag"}
 	result.take(measured)
+	result.GeneratorCPU = generatorShare(measured)
 	err = s.finish(ctx, &result, "", nil, progress)
 	return result, err
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type load struct {
 	events    int64
 	took      time.Duration
 	latencies *hdrhistogram.Histogram
+	processor time.Duration // that this process used meanwhile
 }
 
 func (l load) perSecond() float64 { return round(float64(l.events)/l.took.Seconds(), 0) }
@@ -85,20 +87,20 @@ func drive(ctx context.Context, clients []client, warmUp, duration time.Duration
 		})
 	}
 	pause(ctx, warmUp)
-	begin := time.Now()
+	begin, used := time.Now(), processorTime()
 	close(measuring)
 	if most > 0 {
 		<-ctx.Done()
 	} else {
 		pause(ctx, duration)
 	}
-	counted, took := events.Load(), time.Since(begin)
+	counted, took, used := events.Load(), time.Since(begin), processorTime()-used
 	cancel(errEnough)
 	done.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, errEnough) {
 		return load{}, err
 	}
-	result := load{events: counted, took: took, latencies: newHistogram()}
+	result := load{events: counted, took: took, latencies: newHistogram(), processor: used}
 	for i := range shards {
 		result.latencies.Merge(shards[i].Histogram)
 	}
@@ -152,4 +154,9 @@ func (l *load) add(other load) {
 		l.latencies = newHistogram()
 	}
 	l.latencies.Merge(other.latencies)
+}
+
+// generatorShare is what share of all processors' time this process took.
+func generatorShare(l load) float64 {
+	return round(l.processor.Seconds()/l.took.Seconds()/float64(runtime.NumCPU()), 3)
 }

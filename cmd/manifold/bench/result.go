@@ -20,6 +20,9 @@ type Result struct {
 	Ratio           float64 `json:"ratio"`          // EventsPerSecond / LimitPerSecond
 	RSS             float64 `json:"rssMB"`          // the most memory that the measured process had
 	SyncedCommits   bool    `json:"syncedCommits"`
+	// GeneratorCPU is the processor time that the load generator itself took, as a share of all processors; 0 where it
+	// was not measured. A large one says that the figures are the generator's, not the service's.
+	GeneratorCPU float64 `json:"generatorCPU"`
 
 	limit string // what the limit is
 	what  string // what P50 and P99 are of
@@ -73,6 +76,9 @@ func (r *Result) writeTable(w io.Writer) error {
 	}
 	if r.unknown {
 		return t.Flush()
+	}
+	if r.GeneratorCPU > 0 {
+		row("processors taken by the load generator", "%.0f %%", 100*r.GeneratorCPU)
 	}
 	synced := "the database syncs its commits"
 	if !r.SyncedCommits {

@@ -5,7 +5,18 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
+
+// processorTime returns how much processor time this process has used.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
 
 // peakMemory returns the most resident memory that a process has had, in megabytes of a million bytes; 0 where the
 // system does not tell (it is read from /proc).

@@ -1,0 +1,106 @@
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// Every benchmark runs, on little, and prints one object that makes sense. How fast it is, is not for a test.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	super := pgtest.Database(t).Pool(t, pgtest.RoleSuperuser, 1)
+	t.Cleanup(func() { // when all of them have ended
+		var left int
+		err := super.QueryRow(context.Background(), "select count(*) from pg_database where datname like 'manifold_bench_%'").Scan(&left)
+		if err != nil || left != 0 {
+			t.Errorf("%d databases are left behind, %v", left, err)
+		}
+	})
+	for name, args := range map[string][]string{
+		"direct":    {"append", "--direct", "--clients", "3", "--batch", "2", "--tenants", "2", "--stream-length", "5", "--preload", "100"},
+		"processes": {"append", "--direct", "--clients", "3", "--processes", "2"},
+		"append":    {"append", "--clients", "3", "--batch", "4", "--preload", "100"},
+		"read":      {"read", "--events", "3000", "--documents", "100", "--clients", "2"},
+		"project":   {"project", "--events", "2000", "--documents", "100"},
+		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100"},
+		"lag":       {"lag", "--rate", "200", "--clients", "4", "--warm-up", "100ms"},
+		"state":     {"state", "--events", "250"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"bench"}, args...)
+			args = append(args, "--json", "--database-url", server.URL("postgres"))
+			measuresTime := name != "project" && name != "rebuild"
+			if measuresTime {
+				args = append(args, "--duration", "300ms")
+			}
+			var got map[string]any
+			if out := must(t, nil, args...); json.Unmarshal([]byte(out), &got) != nil || strings.Count(out, "\n") != 1 {
+				t.Fatalf("it prints %s", out)
+			}
+			number := func(key string) float64 {
+				value, ok := got[key].(float64)
+				if !ok {
+					t.Errorf("%s is %v", key, got[key])
+				}
+				return value
+			}
+			for _, key := range []string{"clients", "events", "eventsPerSecond"} {
+				if number(key) <= 0 {
+					t.Errorf("%s is %v", key, got[key])
+				}
+			}
+			if p50, p99 := number("p50ms"), number("p99ms"); measuresTime && (p50 <= 0 || p99 < p50) {
+				t.Errorf("the median is %v, and 99 of 100 are below %v", p50, p99)
+			}
+			limit, ratio := number("limitPerSecond"), number("ratio")
+			if hasLimit := name != "lag" && name != "state"; (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
+				t.Errorf("the limit is %v, the ratio %v", limit, ratio)
+			}
+			if rss := number("rssMB"); rss == 0 && name != "processes" {
+				t.Error("no memory was measured")
+			}
+			if got["syncedCommits"] != false { // the tests' server does not
+				t.Errorf("syncedCommits is %v", got["syncedCommits"])
+			}
+			if !strings.HasPrefix(got["name"].(string), args[1]) {
+				t.Errorf("the name is %v", got["name"])
+			}
+		})
+	}
+}
+
+func TestBenchOfARunningService(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	environ := newTenant(t, url, "acme")
+	out := must(t, environ, "bench", "append", "--url", url, "--clients", "2", "--events", "50", "--warm-up", "0s")
+	if !strings.Contains(out, "events/s") || strings.Contains(out, "durability") {
+		t.Errorf("it prints\n%s", out)
+	}
+	if log := must(t, environ, "export"); strings.Count(log, "\n") < 50 {
+		t.Errorf("the service has %d events", strings.Count(log, "\n"))
+	}
+	for _, refused := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"append", "--url", url, "--direct"}, "--direct works on a database"},
+		{[]string{"append", "--batch", "1001"}, "at most 1000"},
+		{[]string{"append", "--processes", "2"}, "--processes needs --direct"},
+		{[]string{"append", "--clients", "0"}, "at least 1"},
+		{[]string{"append", "--direct", "--database-url", "postgres://nobody@127.0.0.1:1/x"}, "benchmark's database"},
+	} {
+		if o := run(t, environ, nil, append([]string{"bench"}, refused.args...)...); o.code != 1 || !strings.Contains(o.err, refused.want) {
+			t.Errorf("%v: %+v; it should say %s", refused.args, o, refused.want)
+		}
+	}
+	if o := run(t, nil, nil, "bench", "append", "--url", url); o.code != 1 || !strings.Contains(o.err, "--url needs --key") {
+		t.Errorf("without a key: %+v", o)
+	}
+}
