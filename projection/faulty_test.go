@@ -89,3 +89,15 @@ func (r refusing) Save(ctx context.Context, build domain.Build, tenant domain.Te
 	}
 	return r.Driver.Save(ctx, build, tenant, batch)
 }
+
+// beforeReads is a driver that does something before its first page of documents is read.
+type beforeReads struct {
+	drivers.Driver
+	once *sync.Once
+	do   func()
+}
+
+func (r beforeReads) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
+	r.once.Do(r.do)
+	return r.Driver.Query(ctx, build, tenant, query)
+}
