@@ -147,7 +147,7 @@ func TestImportTellsProgressAndIsPatient(t *testing.T) {
 	first := make(chan opened, 1)
 	rest := make(chan opened, 1)
 	go func() {
-		response, err := client.Do(request)
+		response, err := web.Do(request)
 		if err != nil {
 			first <- opened{err: err}
 			rest <- opened{err: err}

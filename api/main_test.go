@@ -113,9 +113,9 @@ func (w *world) serve(config api.Config) {
 	server, err := api.New(config)
 	must(w.t, err)
 	w.handler = server.Handler()
-	web := httptest.NewServer(w.handler)
-	w.t.Cleanup(web.Close)
-	w.url = web.URL
+	served := httptest.NewServer(w.handler)
+	w.t.Cleanup(served.Close)
+	w.url = served.URL
 }
 
 // tenant makes a tenant with a key of all scopes, and returns who acts by it.
@@ -171,14 +171,14 @@ func (a *actor) send(method, path string, body any, headers ...string) *answer {
 	return &answer{t: a.t, what: method + " " + path, status: response.StatusCode, header: response.Header, body: text}
 }
 
-// client does not decompress by itself.
-var client = &http.Client{Timeout: 3 * patience, Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
+// web does not decompress by itself.
+var web = &http.Client{Timeout: 3 * patience, Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
 
 // open sends a request and returns the answer as a stream.
 func (a *actor) open(method, path string, body any, headers ...string) *http.Response {
 	a.t.Helper()
 	request := a.request(method, path, body, headers...)
-	response, err := client.Do(request)
+	response, err := web.Do(request)
 	if err != nil {
 		a.t.Fatalf("%s %s: %v", method, path, err)
 	}
