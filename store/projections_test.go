@@ -313,9 +313,10 @@ func TestSwapIsOneStep(t *testing.T) {
 		})
 		mine.Documents, mine.LiveBefore, mine.EventsDone, mine.EventsTotal = 3, 2, 10, 10
 		dropAt := time.Now().Add(-time.Minute)
-		must(t, s.SwapProjection(t.Context(), mine, dropAt))
+		err := s.SwapProjection(t.Context(), mine, dropAt)
 		close(stop)
 		wg.Wait()
+		must(t, err)
 
 		swapped, err := s.Rebuild(t.Context(), id, rebuild.ID)
 		must(t, err)
@@ -607,6 +608,7 @@ func TestLateChangesAreListed(t *testing.T) {
 	late, _ := fixture(t, s, domain.ProjectionID{Owner: owner, Name: "late"})
 	tx, err := db.Pool(t, "postgres", 1).Begin(t.Context())
 	must(t, err)
+	defer tx.Rollback(t.Context()) // a transaction that is left open would keep its pool from closing
 	_, err = tx.Exec(t.Context(), "update manifold.projections set updated_at = now(), revision = 9 where name = 'late'")
 	must(t, err)
 	fixture(t, s, domain.ProjectionID{Owner: owner, Name: "early"})

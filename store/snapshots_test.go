@@ -217,20 +217,23 @@ func TestTheAppRoleSeesOnlyItsTenant(t *testing.T) {
 		}
 	}
 	// A shared projection is not a tenant's to change, nor is another tenant's row.
-	for _, statement := range []string{
-		"update manifold.projections set build = 99 where tenant_id <> '" + tenants[0].String() + "'",
-		"delete from manifold.snapshots where tenant_id <> '" + tenants[0].String() + "'",
-	} {
+	change := func(statement string) int64 {
 		tx, err := conn.Begin(t.Context())
 		must(t, err)
+		defer tx.Rollback(t.Context())
 		_, err = tx.Exec(t.Context(), "set local manifold.tenant = '"+tenants[0].String()+"'")
 		must(t, err)
 		done, err := tx.Exec(t.Context(), statement)
 		must(t, err)
-		if done.RowsAffected() != 0 {
-			t.Errorf("%s changed %d rows", statement, done.RowsAffected())
+		return done.RowsAffected()
+	}
+	for _, statement := range []string{
+		"update manifold.projections set build = 99 where tenant_id <> '" + tenants[0].String() + "'",
+		"delete from manifold.snapshots where tenant_id <> '" + tenants[0].String() + "'",
+	} {
+		if rows := change(statement); rows != 0 {
+			t.Errorf("%s changed %d rows", statement, rows)
 		}
-		must(t, tx.Rollback(t.Context()))
 	}
 	if _, err := conn.Exec(t.Context(), "select count(*) from manifold.keys"); err == nil {
 		t.Error("the app role may read keys")
