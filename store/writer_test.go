@@ -362,3 +362,24 @@ func TestCloseDrains(t *testing.T) {
 	receive(t, closed, "the end of closing")
 	wholeLog(t, s, tenant)
 }
+
+// The head alone does not say that a log is the one that was known: it may have been put back from a copy.
+func TestSameHeadOfAnotherPast(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	other := openAgain(t, db)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 1))
+	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, table := range []string{"events", "logs"} {
+		_, err := pool.Exec(t.Context(), "delete from manifold."+table+" where tenant_id = $1", [16]byte(tenant))
+		must(t, err)
+	}
+	mustAppend(t, other, tenant, to("order-2", domain.None, 1))
+	_, err := s.Append(t.Context(), tenant, to("order-1", 1, 1))
+	if e := problem(t, err, domain.CodeVersionConflict); *e.CurrentVersion != 0 {
+		t.Errorf("the conflict says %d", *e.CurrentVersion)
+	}
+	mustAppend(t, s, tenant, to("order-2", 1, 1))
+	wholeLog(t, s, tenant)
+}
