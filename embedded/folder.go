@@ -30,13 +30,25 @@ func (f folder) password() string { return filepath.Join(f.dir, "password") }
 func (f folder) log() string      { return filepath.Join(f.dir, "server.log") }
 func (f folder) lockFile() string { return filepath.Join(f.dir, "lock") }
 
-// lock keeps other processes from the folder until the file that it returns is closed, or this process ends.
-func (f folder) lock() (*os.File, error) {
+// lock keeps other processes from the folder until the file that it returns is closed, or this process ends. A process
+// that was killed a moment ago may still hold it for some milliseconds: so it is tried again until patience is over.
+func (f folder) lock(ctx context.Context, patience time.Duration) (*os.File, error) {
 	file, err := os.OpenFile(f.lockFile(), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the folder's lock: %w", err)
 	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || ctx.Err() != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		var buf [32]byte
 		n, _ := file.Read(buf[:]) // without the number the message is still right

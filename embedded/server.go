@@ -120,7 +120,7 @@ func start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Dir: home, Port: cfg.Port, folder: folder{home, account}, binaries: cfg.Binaries,
 		settings: settings, disposable: cfg.Disposable, log: log,
 	}
-	s.lock, err = s.folder.lock()
+	s.lock, err = s.folder.lock(ctx, time.Second)
 	if err != nil {
 		return nil, err
 	}
@@ -376,7 +376,7 @@ func InUse(dir string) bool {
 		if _, err := os.Stat(f.lockFile()); err != nil {
 			continue // no server was ever started there; and asking makes no file
 		}
-		lock, err := f.lock()
+		lock, err := f.lock(context.Background(), 0)
 		if errors.Is(err, ErrAlreadyRunning) {
 			return true
 		}
