@@ -27,8 +27,6 @@ const (
 	importBatchBytes = 2 << 20
 	// importFrameEvery is how often progress is told where there is nothing bad to tell.
 	importFrameEvery = 200 * time.Millisecond
-	// importDrain is how much behind an early end is read and thrown away.
-	importDrain = 64 << 20
 	// importPatience is how long an import waits for a log that has too much waiting, or for a database to come back.
 	importPatience = 20 * time.Second
 )
@@ -92,7 +90,7 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 		return err
 	}
 	// Some clients see a broken connection, and not the answer, where much of their body was not read.
-	_, _ = io.CopyN(io.Discard, body, importDrain)
+	_, _ = io.CopyN(io.Discard, body, drained)
 	return nil
 }
 

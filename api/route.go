@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
 )
 
 // handler answers a request on behalf of a caller.
@@ -28,6 +31,9 @@ const (
 	// hot: the handler itself holds the request to the contract; never compressed.
 	hot
 )
+
+// drained is how much of a body that is not wanted any more is read and thrown away.
+const drained = 32 << 20
 
 // route registers a handler for an operation of the contract, with all that is done around it.
 func (s *Server) route(method, path string, kind routeKind, handle handler) error {
@@ -66,7 +72,15 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 	route := echoPath(path)
 	s.echo.Add(method, route, func(c echo.Context) error {
 		start := time.Now()
-		s.guard(c, run)
+		body := c.Request().Body
+		s.guard(c, func(c echo.Context) error {
+			err := run(c)
+			if e, ok := errors.AsType[*domain.Error](err); ok && e.Code == domain.CodeTooLarge && c.Request().Header.Get("Expect") == "" {
+				// Some clients see a broken connection, and not the answer, where much of their body was not read.
+				_, _ = io.CopyN(io.Discard, body, drained)
+			}
+			return err
+		})
 		duration := time.Since(start)
 		if observe := s.config.Observer.Request; observe != nil {
 			observe(method, route, c.Response().Status, duration)
