@@ -2,6 +2,7 @@ package projection_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,13 @@ func TestParseDefinition(t *testing.T) {
 	}
 }
 
+var manyFields = func() (text string) {
+	for i := range 100 {
+		text += fmt.Sprintf("c%d: 1\n", i)
+	}
+	return text
+}()
+
 func TestParseDefinitionKeepsValues(t *testing.T) {
 	t.Parallel()
 	d, err := projection.ParseDefinition([]byte("name: p\non: {'*': doc}\ninitial:\n  big: 9007199254740993\n  text: \"a\\u2028\\\"b\"\n  yes: true\n  none: null\n  nested: [1.5, {a: -2}]\n  1: one\n"))
@@ -84,8 +92,11 @@ func TestParseDefinitionRefuses(t *testing.T) {
 		"{\"name\": \"p\", \"initial\": {\"a\": \"\\u0000\"}}":        {"U+0000"},
 		"{\"name\": 1, \"key\": 2, \"on\": []}":                       {"3 problems", "name, line 1", "key, line 1", "on, line 1"},
 		"a: " + strings.Repeat("[", 10_000):                           {"line 1", "nested"},
-		strings.Repeat("- ", 10_000):                                  {"line 1", "nested"},
+		strings.Repeat("- ", 5_000):                                  {"line 1", "nested"},
 		"name: " + strings.Repeat("x", projection.MaxDefinitionBytes): {"at most 262144"},
+		strings.Repeat("name: x\n", 9000):                             {"at most 65536"},
+		"name: {" + strings.Repeat("a: 1,", 4000) + "}":               {"line 1", "at most 16384"},
+		"a: 1\nb: 2\n" + manyFields:                                   {"102 problems", "and 82 more"},
 	} {
 		_, err := projection.ParseDefinition([]byte(text))
 		mustName(t, text, err, want)

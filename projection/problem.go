@@ -34,6 +34,9 @@ func (p *problems) adopt(err error) {
 	}
 }
 
+// maxNamed is how many problems are written out in one error.
+const maxNamed = 20
+
 // err returns all problems as one error, nil where there are none. Something that is wrong outweighs something that is
 // unsupported.
 func (p problems) err() error {
@@ -47,9 +50,12 @@ func (p problems) err() error {
 	if slices.ContainsFunc(p, func(one problem) bool { return one.code == domain.CodeInvalidDefinition }) {
 		code = domain.CodeInvalidDefinition
 	}
-	lines := make([]string, len(p))
-	for i, one := range p {
-		lines[i] = domain.Errorf(one.code, one.where, "%s", one.message).Error()
+	lines := make([]string, min(len(p), maxNamed))
+	for i := range lines {
+		lines[i] = domain.Errorf(p[i].code, p[i].where, "%s", p[i].message).Error()
+	}
+	if more := len(p) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return domain.Errorf(code, "", "%d problems: %s", len(p), strings.Join(lines, "; "))
 }

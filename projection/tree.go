@@ -124,7 +124,7 @@ func parseYAMLTree(text []byte) (_ tree, err error) {
 	if !utf8.Valid(text) {
 		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, "", "the definition is not UTF-8 text")
 	}
-	if err := checkYAMLDepth(text); err != nil {
+	if err := checkYAMLSize(text); err != nil {
 		return tree{}, err
 	}
 	// The parser is not this project's, and a client's text must never end the program.
@@ -151,11 +151,23 @@ func parseYAMLTree(text []byte) (_ tree, err error) {
 	return yamlValue(documents[0].Body, 0)
 }
 
-// checkYAMLDepth refuses what would make a recursive parser run deep: more indentation or more brackets than a
-// definition has use for.
-func checkYAMLDepth(text []byte) error {
+// Bounds for YAML alone. Its parser takes time that grows with the square of what stands on one line, and with that of
+// the whole; JSON has no such trouble.
+const (
+	maxYAMLBytes = 64 << 10
+	maxYAMLLine  = 16 << 10
+)
+
+// checkYAMLSize refuses what would make the parser run long or deep, and which no definition has use for.
+func checkYAMLSize(text []byte) error {
+	if len(text) > maxYAMLBytes {
+		return domain.Errorf(domain.CodeTooLarge, "", "the definition has %d bytes; at most %d are allowed in YAML, and %d in JSON", len(text), maxYAMLBytes, MaxDefinitionBytes)
+	}
 	brackets := 0
 	for i, line := range bytes.Split(text, []byte("\n")) {
+		if len(line) > maxYAMLLine {
+			return domain.Errorf(domain.CodeInvalidDefinition, place(i+1), "the line has %d bytes; at most %d are allowed in YAML: break it up", len(line), maxYAMLLine)
+		}
 		dashes := 0
 		for _, c := range line {
 			switch c {
