@@ -92,7 +92,7 @@ func TestParseDefinitionRefuses(t *testing.T) {
 		"{\"name\": \"p\", \"initial\": {\"a\": \"\\u0000\"}}":        {"U+0000"},
 		"{\"name\": 1, \"key\": 2, \"on\": []}":                       {"3 problems", "name, line 1", "key, line 1", "on, line 1"},
 		"a: " + strings.Repeat("[", 10_000):                           {"line 1", "nested"},
-		strings.Repeat("- ", 5_000):                                  {"line 1", "nested"},
+		strings.Repeat("- ", 5_000):                                   {"line 1", "nested"},
 		"name: " + strings.Repeat("x", projection.MaxDefinitionBytes): {"at most 262144"},
 		strings.Repeat("name: x\n", 9000):                             {"at most 65536"},
 		"name: {" + strings.Repeat("a: 1,", 4000) + "}":               {"line 1", "at most 16384"},
