@@ -66,6 +66,7 @@ var imports = map[string][]string{
 var testPackages = map[string][]string{
 	"drivers/drivertest": {"domain", "drivers"},
 	"embedded/pgtest":    {"embedded", "migrations"},
+	"systemtest":         {},
 }
 
 // foreign says which of our packages may import a module of others'. A package stands for those below it, too. What is

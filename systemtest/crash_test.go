@@ -1,0 +1,112 @@
+package systemtest
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// crashes runs a workload, and beside it kills something at random moments. In the first rounds that is when a rebuild
+// has begun, and a few more appends were answered: what dies with a rebuild in its hands is taken over by others only
+// later, so that each of these rounds has a target of its own. In the rounds behind them it is whenever it comes.
+func crashes(t *testing.T, w *workload, r *rand.Rand, more int, kill func(round int)) {
+	t.Helper()
+	w.load(3, r.Uint64())
+	var rebuilds sync.WaitGroup
+	for round := range len(w.targets) + more {
+		if round < len(w.targets) {
+			changed, started := r.IntN(3) > 0, make(chan struct{})
+			rebuilds.Add(1)
+			w.run(func() error {
+				defer rebuilds.Done()
+				return w.targets[round].rebuild(t.Context(), changed, func() { close(started) })
+			})
+			select {
+			case <-started:
+			case <-w.quit.Done(): // it could not be
+			}
+		}
+		if w.await(r.IntN(len(w.tenants)), r.IntN(200)); w.quit.Err() != nil {
+			break
+		}
+		kill(round)
+	}
+	w.await(0, 100)
+	// All rebuilds end while events are appended.
+	w.calmDown()
+	rebuilds.Wait()
+	w.finish()
+	for _, target := range w.targets {
+		t.Logf("%s: %d rebuilds were swapped in; edition %d", target.name, target.rebuilds, target.edition)
+	}
+}
+
+func TestKillService(t *testing.T) {
+	t.Parallel()
+	r := chance(t)
+	s := serve(t, pgtest.Database(t))
+	w := newWorkload(t, services{s})
+	crashes(t, w, r, 3, func(int) {
+		s.kill()
+		s.start()
+	})
+}
+
+func TestKillOneOfTwoServices(t *testing.T) {
+	t.Parallel()
+	r := chance(t)
+	db := pgtest.Database(t)
+	both := services{serve(t, db), serve(t, db)}
+	w := newWorkload(t, both)
+	crashes(t, w, r, 3, func(round int) {
+		one := both[r.IntN(2)]
+		one.kill()
+		if round == 3 { // the other one, too
+			for _, s := range both {
+				if s != one {
+					s.kill()
+					s.start()
+				}
+			}
+		} else {
+			w.await(0, r.IntN(100)) // the other one goes on alone
+		}
+		one.start()
+	})
+}
+
+func TestKillBackends(t *testing.T) {
+	t.Parallel()
+	r := chance(t)
+	db := pgtest.Database(t)
+	s := serve(t, db)
+	w := newWorkload(t, services{s})
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	crashes(t, w, r, 9, func(round int) {
+		// Some rounds all of them, others half of them, others one.
+		share := []float64{1, 0.5, 0.1}[round%3]
+		_, err := super.Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
+			where datname = current_database() and pid <> pg_backend_pid() and usename like 'manifold_%' and random() <= $1`, share)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestKillPostgreSQL(t *testing.T) {
+	t.Parallel()
+	r := chance(t)
+	server := pgtest.Private(t, pgtest.Options{})
+	db := pgtest.Migrated(t, server)
+	s := serve(t, db)
+	w := newWorkload(t, services{s})
+	crashes(t, w, r, 2, func(int) {
+		server.Kill()
+		if err := server.Restart(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

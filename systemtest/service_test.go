@@ -1,0 +1,188 @@
+package systemtest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold"
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+const operatorKey = "the operator's key of the tests, long enough"
+
+// service is a process of the real binary, which can be killed and started again.
+type service struct {
+	t       *testing.T
+	program string
+	environ []string
+
+	mu      sync.Mutex
+	up      chan struct{} // closed while it answers; another one from the kill on
+	address string
+	cmd     *exec.Cmd
+	ended   chan struct{} // closed when the process is gone
+	said    strings.Builder
+}
+
+// serve starts `manifold serve` on a database. When the test ends it must still run, and end in order.
+func serve(t *testing.T, db pgtest.DB) *service {
+	t.Helper()
+	s := &service{t: t, program: program(t), up: make(chan struct{})}
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "MANIFOLD_") {
+			s.environ = append(s.environ, entry)
+		}
+	}
+	s.environ = append(s.environ,
+		"MANIFOLD_LISTEN=127.0.0.1:0", "MANIFOLD_LOG_FORMAT=json", "MANIFOLD_OPERATOR_KEY="+operatorKey,
+		"MANIFOLD_DATABASE_MAX_CONNS=8",
+		"MANIFOLD_DATABASE_URL="+db.URL(pgtest.RoleMigrator),
+		"MANIFOLD_DATABASE_APP_URL="+db.URL(migrations.RoleApp),
+		"MANIFOLD_DATABASE_SYSTEM_URL="+db.URL(migrations.RoleSystem),
+		"MANIFOLD_DATABASE_DOCUMENTS_URL="+db.URL(migrations.RoleDocuments),
+		"MANIFOLD_DATABASE_RETENTION_URL="+db.URL(migrations.RoleRetention),
+	)
+	t.Cleanup(s.end)
+	s.start()
+	return s
+}
+
+// start starts the process and waits until it listens. It is for the test's own goroutine.
+func (s *service) start() {
+	s.t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.Command(s.program, "serve")
+	cmd.Env, cmd.Stdout, cmd.Stderr = s.environ, write, write
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	write.Close()
+	ended := make(chan struct{})
+	s.mu.Lock()
+	s.cmd, s.ended = cmd, ended
+	up := s.up
+	s.mu.Unlock()
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(read)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var entry struct{ Msg, Address string }
+			s.mu.Lock()
+			fmt.Fprintln(&s.said, lines.Text())
+			if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.Msg == "listening" {
+				s.address = entry.Address
+				close(up)
+			}
+			s.mu.Unlock()
+		}
+		read.Close()
+		_ = cmd.Wait() // the code is looked at by end
+	}()
+	select {
+	case <-up:
+	case <-ended:
+		s.t.Fatalf("the service ended instead of listening:\n%s", s.output())
+	case <-time.After(time.Minute):
+		s.t.Fatalf("the service does not listen:\n%s", s.output())
+	}
+}
+
+// kill ends the process with SIGKILL.
+func (s *service) kill() {
+	s.mu.Lock()
+	s.up = make(chan struct{})
+	cmd, ended := s.cmd, s.ended
+	s.mu.Unlock()
+	_ = cmd.Process.Kill() // fails where it is gone already, and then start or end tell
+	<-ended
+}
+
+// end has the process end in order, and prints what it said where the test failed.
+func (s *service) end() {
+	s.mu.Lock()
+	cmd, ended := s.cmd, s.ended
+	s.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	select {
+	case <-ended:
+		s.t.Errorf("the service ended by itself: %s", cmd.ProcessState)
+	default:
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+			if code := cmd.ProcessState.ExitCode(); code != 0 {
+				s.t.Errorf("the service ends with %s", cmd.ProcessState)
+			}
+		case <-time.After(time.Minute):
+			s.t.Error("the service does not end")
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	}
+	if s.t.Failed() {
+		said := s.output()
+		s.t.Logf("at last the service said:\n%s", said[max(0, len(said)-8000):])
+	}
+}
+
+func (s *service) output() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.String()
+}
+
+// state is the process's address, and what is closed while it can be reached there.
+func (s *service) state() (address string, up <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.address, s.up
+}
+
+// configuration is that of a process on a test's database, at a free port.
+func configuration(db pgtest.DB) config.Config {
+	c := config.Default()
+	c.Listen = "127.0.0.1:0"
+	c.Database.URL = db.URL(pgtest.RoleMigrator)
+	c.Database.App.URL = db.URL(migrations.RoleApp)
+	c.Database.System.URL = db.URL(migrations.RoleSystem)
+	c.Database.Documents.URL = db.URL(migrations.RoleDocuments)
+	c.Database.Retention.URL = db.URL(migrations.RoleRetention)
+	c.Database.MaxConns = 8
+	c.OperatorKeys = []string{operatorKey}
+	return c
+}
+
+// inside starts the service in the test's own process, for tests in which nothing is killed.
+func inside(t testing.TB, c config.Config) site {
+	t.Helper()
+	p, err := manifold.Start(t.Context(), c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	return fixed(p.Address())
+}

@@ -1,0 +1,67 @@
+package systemtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// rebuild makes the projection's documents anew, by the next edition of its definition or by the present one, and waits
+// for the end: it must be swapped in, whatever is killed meanwhile. started is called as soon as it runs.
+func (g *target) rebuild(ctx context.Context, changed bool, started func()) error {
+	method, path, body := "POST", "/v1/projections/"+g.name+"/rebuilds", any(nil)
+	if changed {
+		g.edition++
+		method, path, body = "PUT", "/v1/projections/"+g.name, sumsDefinition(g.name, g.edition)
+	}
+	a, err := g.by.call(ctx, 0, method, path, body)
+	if err != nil {
+		return err
+	}
+	var r client.Rebuild
+	switch {
+	case a.status == http.StatusAccepted:
+		if err := json.Unmarshal(a.body, &r); err != nil {
+			return err
+		}
+	case a.status == http.StatusConflict && a.code() == "rebuild-running", a.status == http.StatusOK:
+		// The first attempt's answer was lost: it is the newest.
+		var list client.RebuildList
+		listed, err := g.by.call(ctx, 0, "GET", "/v1/projections/"+g.name+"/rebuilds", nil)
+		if err != nil {
+			return err
+		}
+		if err := listed.decode(http.StatusOK, &list); err != nil || len(list.Rebuilds) == 0 {
+			return fmt.Errorf("no rebuild is listed: %w", err)
+		}
+		r = list.Rebuilds[0]
+	default:
+		return fmt.Errorf("%s %s: %s", method, path, a)
+	}
+	started()
+	patience, cancel := context.WithTimeoutCause(ctx, 90*time.Second, errors.New("it does not end"))
+	defer cancel()
+	for r.EndedAt == nil {
+		a, err := g.by.call(patience, 0, "GET", "/v1/projections/"+g.name+"/rebuilds/"+r.Id, nil)
+		if err == nil {
+			err = a.decode(http.StatusOK, &r)
+		}
+		if err != nil {
+			return fmt.Errorf("the rebuild of %s: %w; at last it was %+v", g.name, err, r)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-patience.Done():
+		}
+	}
+	if r.State != "swapped" {
+		return fmt.Errorf("the rebuild of %s ended so: %+v", g.name, r)
+	}
+	g.rebuilds++
+	return nil
+}

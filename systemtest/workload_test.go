@@ -1,0 +1,205 @@
+package systemtest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+const (
+	keys    = 10 // documents that come with the first events and never go
+	passing = 5  // documents that come and go
+)
+
+// workload is clients of several tenants that append, follow, read and rebuild, whatever happens to the service. All
+// tenants have the same names and ids for everything.
+type workload struct {
+	t        *testing.T
+	operator user
+	tenants  []*party
+	targets  []*target
+
+	quit     context.Context // ended: the clients bring to its end what they are at
+	end      context.CancelFunc
+	calm     context.Context // ended: the clients do less, so that those of other tests have something of the machine
+	calmDown context.CancelFunc
+	all      sync.WaitGroup
+}
+
+// party is one tenant and what its clients did.
+type party struct {
+	user
+	name    string
+	history *history
+	filled  int64 // the log's head when the load began
+
+	mu       sync.Mutex
+	followed []client.Event
+}
+
+// target is a projection that is rebuilt again and again.
+type target struct {
+	by       user // who rebuilds it
+	name     string
+	tenants  []*party // who has documents of it
+	edition  int64    // of the definition that was put last
+	rebuilds int      // that were swapped in
+}
+
+// newWorkload makes tenants, with events, and projections: one of each tenant's own, and a shared one.
+func newWorkload(t *testing.T, at site) *workload {
+	t.Helper()
+	w := &workload{t: t, operator: newUser(t, at, operatorKey)}
+	w.quit, w.end = context.WithCancel(t.Context())
+	w.calm, w.calmDown = context.WithCancel(w.quit)
+	t.Cleanup(func() {
+		w.end()
+		w.all.Wait()
+	})
+	shared := &target{by: w.operator, name: "shared-sums", edition: 1}
+	for _, name := range []string{"acme", "umbrella"} {
+		_, u := newTenant(t, w.operator, name)
+		p := &party{user: u, name: name, history: newHistory()}
+		w.tenants = append(w.tenants, p)
+		w.targets = append(w.targets, &target{by: u, name: "own-sums", tenants: []*party{p}, edition: int64(len(w.tenants))})
+		p.fill(t)
+	}
+	shared.tenants = w.tenants
+	w.targets = append(w.targets, shared)
+	for _, target := range w.targets {
+		target.by.must(t, 201, nil, "PUT", "/v1/projections/"+target.name, sumsDefinition(target.name, target.edition))
+		for _, p := range target.tenants {
+			if _, err := p.documents(t.Context(), target.name, 1000, p.filled); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return w
+}
+
+// run runs a client until it has done its last thing. What it returns fails the test.
+func (w *workload) run(client func() error) {
+	w.all.Go(func() {
+		if err := client(); err != nil {
+			w.t.Error(err)
+			w.end()
+		}
+	})
+}
+
+// await waits for so many more answers to a tenant's appends; the test has failed where they do not come.
+func (w *workload) await(tenant, more int) {
+	if err := w.tenants[tenant].history.await(w.quit, more); err != nil && w.quit.Err() == nil {
+		w.t.Error(err)
+		w.end()
+	}
+}
+
+// load starts the clients: appenders, a follower and readers for each tenant.
+func (w *workload) load(appenders int, seed uint64) {
+	for i, p := range w.tenants {
+		var appending sync.WaitGroup
+		for n := range appenders {
+			appending.Add(1)
+			w.run(func() error {
+				defer appending.Done()
+				a := appender{party: p, n: n, chance: rand.New(rand.NewPCG(seed, uint64(100*i+n)))}
+				return a.run(w.t.Context(), w)
+			})
+		}
+		appended := make(chan struct{})
+		go func() { appending.Wait(); close(appended) }()
+		w.run(func() error { return p.follow(w.t.Context(), appended) })
+		for _, target := range w.targets {
+			if len(target.tenants) > 1 || target.tenants[0] == p {
+				w.run(func() error { return p.watch(w.t.Context(), w.quit, target.name) })
+			}
+		}
+	}
+}
+
+// finish ends the load, and holds logs and documents against what was done.
+func (w *workload) finish() {
+	t := w.t
+	t.Helper()
+	w.end()
+	w.all.Wait()
+	if t.Failed() {
+		return
+	}
+	for _, p := range w.tenants {
+		log, err := p.log(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.history.check(t, log)
+		if len(log) != len(p.followed) {
+			t.Fatalf("%s: the log has %d events, and its follower saw %d", p.name, len(log), len(p.followed))
+		}
+		for i := range log {
+			if log[i].Id != p.followed[i].Id {
+				t.Fatalf("%s: at position %d the follower saw event %s, and now there is %s", p.name, i+1, p.followed[i].Id, log[i].Id)
+			}
+		}
+		for _, target := range w.targets {
+			for _, has := range target.tenants {
+				if has == p {
+					target.check(t, p, log)
+				}
+			}
+		}
+		t.Logf("%s: %d events, %d requests", p.name, len(log), len(p.history.operations))
+	}
+}
+
+// check compares documents with a fold from scratch, and sees to it that the definition is the one put last.
+func (g *target) check(t *testing.T, p *party, log []client.Event) {
+	t.Helper()
+	documents, err := p.documents(t.Context(), g.name, 4, int64(len(log)))
+	if err != nil {
+		t.Errorf("%s, %s: %v", p.name, g.name, err)
+		return
+	}
+	got, err := readSums(documents)
+	if err != nil {
+		t.Errorf("%s, %s: %v", p.name, g.name, err)
+		return
+	}
+	compareSums(t, p.name+", "+g.name, got, foldSums(t, log, g.edition))
+}
+
+// eventID is the same for all tenants.
+func eventID(parts ...any) *string {
+	h := sha256.Sum256(fmt.Append(nil, parts...))
+	id := fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
+	return &id
+}
+
+func newEvent(id *string, eventType, k string, n int64) client.NewEvent {
+	data, err := json.Marshal(datum{k, n})
+	if err != nil {
+		panic(err) // a string and a number
+	}
+	return client.NewEvent{Id: id, Type: eventType, Data: data}
+}
+
+// fill appends the events that are there before the load, so that a rebuild takes a while.
+func (p *party) fill(t *testing.T) {
+	t.Helper()
+	for batch := range 20 {
+		stream := client.StreamAppend{Stream: fmt.Sprintf("account-%d", batch%4)}
+		for i := range 1000 {
+			stream.Events = append(stream.Events, newEvent(eventID("fill", batch, i), "Added", fmt.Sprintf("key-%d", i%keys), int64(i%7)))
+		}
+		if _, err := p.append(t.Context(), 0, client.AppendRequest{Streams: []client.StreamAppend{stream}}); err != nil {
+			t.Fatal(err)
+		}
+		p.filled += 1000
+	}
+}
