@@ -17,6 +17,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -152,14 +153,9 @@ func newDocsPage(c *contract) func() ([]byte, error) {
 		for _, o := range c.operations {
 			operations = append(operations, o)
 		}
-		order := []string{"POST", "PUT", "GET", "PATCH", "DELETE"}
-		sort.Slice(operations, func(i, j int) bool {
-			a, b := operations[i], operations[j]
-			if a.path != b.path {
-				return a.path < b.path
-			}
-			return slices.Index(order, a.route.Method) < slices.Index(order, b.route.Method)
-		})
+		// In the order in which the contract has them.
+		place := func(o *operation) int { return bytes.Index(openapi.YAML, []byte("operationId: "+o.id+"\n")) }
+		slices.SortFunc(operations, func(a, b *operation) int { return place(a) - place(b) })
 		for _, o := range operations {
 			shown, err := describe(o)
 			if err != nil {
@@ -336,12 +332,49 @@ func mediaExample(media *openapi3.MediaType) (string, error) {
 	if text, ok := media.Example.(string); ok || media.Example == nil {
 		return text, nil
 	}
+	return shortJSON(media.Example, "")
+}
+
+// exampleWidth is up to how many characters an object or array stands in one line.
+const exampleWidth = 84
+
+// shortJSON writes JSON for people: what fits into a line stands in one.
+func shortJSON(value any, indent string) (string, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	err := encoder.Encode(media.Example)
-	return strings.TrimSpace(b.String()), err
+	if err := encoder.Encode(value); err != nil {
+		return "", err
+	}
+	line := strings.TrimSpace(b.String())
+	if len(indent)+len(line) <= exampleWidth {
+		return line, nil
+	}
+	inner := indent + "  "
+	var parts []string
+	open, end := "{", "}"
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range sortedKeys(v) {
+			text, err := shortJSON(v[name], inner)
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, inner+strconv.Quote(name)+": "+text)
+		}
+	case []any:
+		open, end = "[", "]"
+		for _, element := range v {
+			text, err := shortJSON(element, inner)
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, inner+text)
+		}
+	default:
+		return line, nil
+	}
+	return open + "\n" + strings.Join(parts, ",\n") + "\n" + indent + end, nil
 }
 
 func exampleText(example any) string {
