@@ -172,7 +172,7 @@ func (p *Process) openDatabases(ctx context.Context, o settings, own string) err
 	return nil
 }
 
-// log is the store's, with the snapshots that appends bring due.
+// appendLog is the store's log, and tells of each append, so that the snapshots that it brings due are taken.
 type appendLog struct {
 	*store.Store
 	states *aggregate.States

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -121,6 +122,25 @@ func TestDevSaysWhatIsInTheWay(t *testing.T) {
 	if after := must(t, environ, "export"); after != before {
 		t.Errorf("after kill -9 the log is\n%s\nand was\n%s", after, before)
 	}
+
+	// Without its database it ends, and says so.
+	number, err := os.ReadFile(filepath.Join(folder, ".manifold", "postgres", "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(number), "\n")
+	postmaster, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(postmaster, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	d.await("PostgreSQL has ended unexpectedly")
+	if code := d.end(); code != 1 {
+		t.Errorf("without its database it ends with %d", code)
+	}
+	d, _, _ = dev(t, folder)
 
 	o = run(t, nil, nil, "dev", "--dir", filepath.Join(folder, ".manifold"), "--listen", "127.0.0.1:0")
 	if o.code == 0 || !strings.Contains(o.err, "another manifold dev is at work in "+filepath.Join(folder, ".manifold")) {

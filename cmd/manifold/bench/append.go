@@ -69,6 +69,9 @@ func appendDirect(ctx context.Context, f *flags, progress io.Writer) (_ Result, 
 	if f.clients < 1 || f.batch < 1 || f.tenants < 1 || f.processes < 1 {
 		return Result{}, errors.New("--clients, --batch, --tenants and --processes must be at least 1")
 	}
+	if f.processes > f.clients {
+		return Result{}, fmt.Errorf("--processes %d needs as many clients, and there are %d", f.processes, f.clients)
+	}
 	db, err := openDatabase(ctx, f.databaseURL, progress)
 	if err != nil {
 		return Result{}, err

@@ -1,0 +1,39 @@
+package manifold_test
+
+import (
+	"encoding/json"
+
+	"github.com/manifold-es/manifold"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// A program with a fold of its own, in Go: it keeps for every tenant how much each customer has spent.
+func ExampleMain() {
+	type customer struct {
+		Orders int   `json:"orders"`
+		Cents  int64 `json:"cents"`
+	}
+	type paid struct {
+		Customer string `json:"customer"`
+		Cents    int64  `json:"cents"`
+	}
+	spend := projection.HandlerOf(projection.Rule[customer]{
+		Types: []string{"PaymentReceived"},
+		Key: func(event domain.Event) (string, error) {
+			var data paid
+			err := json.Unmarshal(event.Data, &data)
+			return data.Customer, err
+		},
+		Fold: func(doc *customer, event domain.Event) (keep bool, err error) {
+			var data paid
+			if err := json.Unmarshal(event.Data, &data); err != nil {
+				return false, err
+			}
+			doc.Orders++
+			doc.Cents += data.Cents
+			return true, nil
+		},
+	})
+	manifold.Main(manifold.WithProjection(domain.Definition{Name: "customer-spend"}, spend))
+}
