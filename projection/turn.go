@@ -88,7 +88,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		}
 		if p.failures == 1 || p.failures%20 == 0 {
 			r.config.Log.Warn("a projection cannot be followed at the moment; trying again", "projection", f.id.Name,
-				"tenant", p.tenant, "build", p.build, "failures", p.failures, "error", err)
+				"tenant", p.tenant.String(), "build", p.build, "failures", p.failures, "error", err)
 		}
 		r.delay(p, backoff(p.failures))
 	}
@@ -237,7 +237,7 @@ func (r *Runner) putFault(ctx context.Context, p *pair, e *EventError) error {
 		r.config.Observer.Fault(fault)
 	}
 	r.config.Log.Warn("a projection stands still before an event that it cannot fold", "projection", fault.Name,
-		"tenant", fault.Tenant, "build", fault.Build, "position", fault.Position, "error", message)
+		"tenant", fault.Tenant.String(), "build", fault.Build, "position", fault.Position, "error", message)
 	return nil
 }
 

@@ -169,8 +169,8 @@ func under(ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, do f
 	return unavailable(err)
 }
 
-// unavailable turns an error that says "the database cannot be reached, or is shutting down" into a *domain.Error and
-// leaves all others, nil included, as they are.
+// unavailable turns an error that says "the database cannot be reached, or is shutting down", or that its connection broke
+// on the way, into a *domain.Error and leaves all others, nil included, as they are.
 func unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -186,6 +186,9 @@ func unavailable(err error) error {
 		case "08", "57", "53": // connection, operator intervention, resources
 			return domain.Errorf(domain.CodeUnavailable, "", "the database cannot serve now: %s", native.Message)
 		}
+	}
+	if disconnected(err) && !errors.Is(err, context.DeadlineExceeded) { // which is a net.Error, too
+		return domain.Errorf(domain.CodeUnavailable, "", "the connection to the database broke: %s", err)
 	}
 	return err
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -181,6 +183,14 @@ func lost(native *pgconn.PgError) bool {
 	return class == "08" || class == "57" && native.Code != "57014" || native.Code == "53300"
 }
 
+// broken reports whether the connection was lost on the way.
+func broken(err error) bool {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed)
+}
+
 // mend sorts native errors by SQLSTATE into those of the contract, which keep the native one within.
 func mend(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -191,7 +201,7 @@ func mend(err error) error {
 	switch {
 	case ok && native.Code == "42P01":
 		return fmt.Errorf("%w: %w", drivers.ErrNoTable, err)
-	case ok && lost(native), refused && !ok:
+	case ok && lost(native), refused && !ok, !ok && broken(err):
 		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the documents' database cannot serve now; try again later"), err)
 	}
 	return err
