@@ -101,3 +101,18 @@ func (r beforeReads) Query(ctx context.Context, build domain.Build, tenant domai
 	r.once.Do(r.do)
 	return r.Driver.Query(ctx, build, tenant, query)
 }
+
+// withoutCheckpoint is a driver whose documents were saved, but not the checkpoint behind them. It notes what is saved.
+type withoutCheckpoint struct {
+	drivers.Driver
+	saved []drivers.Batch
+}
+
+func (w *withoutCheckpoint) Checkpoint(context.Context, domain.Build, domain.TenantID) (int64, error) {
+	return 0, nil
+}
+
+func (w *withoutCheckpoint) Save(_ context.Context, _ domain.Build, _ domain.TenantID, batch drivers.Batch) error {
+	w.saved = append(w.saved, batch)
+	return nil
+}

@@ -232,3 +232,32 @@ func TestReplayOfOtherTypesSavesLittle(t *testing.T) {
 		t.Errorf("%d saves, position %d", saves, replay.Position())
 	}
 }
+
+// In a database without transactions a batch may be saved in part: documents without the checkpoint. Saving it again
+// completes it, and what took effect before does not take effect twice.
+func TestReplaySkipsWhatADocumentHasSeen(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	for i := range 20 {
+		b.append(t, tenant, fmt.Sprintf("x-%d", i%4), "A", `{}`)
+	}
+	fold, err := projection.Compile(domain.Definition{Name: "p", On: map[string]string{"A": "event.key == '3' ? null : {'n': doc.?n.orValue(0) + 1}"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	whole := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+	if err := whole.Run(t.Context(), b.store, 20); err != nil {
+		t.Fatal(err)
+	}
+	partial := &withoutCheckpoint{Driver: b.driver}
+	again := &projection.Replay{Driver: partial, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+	if err := again.Run(t.Context(), b.store, 20); err != nil {
+		t.Fatal(err)
+	}
+	saved := partial.saved
+	if len(saved) != 1 || saved[0].From != 0 || saved[0].To != 20 || len(saved[0].Upserts) != 0 || len(saved[0].Deletes) != 1 || saved[0].Deletes[0].Version != 20 {
+		t.Errorf("saved once more: %+v", saved)
+	}
+}
