@@ -2,10 +2,12 @@ package systemtest
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
 
+	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
@@ -104,9 +106,58 @@ func TestKillPostgreSQL(t *testing.T) {
 	s := serve(t, db)
 	w := newWorkload(t, services{s})
 	crashes(t, w, r, 2, func(int) {
+		w.crashes.Add(1)
 		server.Kill()
 		if err := server.Restart(context.Background()); err != nil {
 			t.Fatal(err)
 		}
+		w.crashes.Add(1)
 	})
+}
+
+// What a crash of the database takes back of the documents comes again by itself, also where nothing is appended any
+// more: who reads the position that was acknowledged gets it.
+func TestSavesThatACrashTookBack(t *testing.T) {
+	t.Parallel()
+	r := chance(t)
+	server := pgtest.Private(t, pgtest.Options{})
+	s := serve(t, pgtest.Migrated(t, server))
+	operator := newUser(t, services{s}, operatorKey)
+	_, u := newTenant(t, operator, "acme")
+	p := party{user: u, history: newHistory()}
+	u.must(t, 201, nil, "PUT", "/v1/projections/sums", sumsDefinition("sums", 1))
+	for round := range 8 {
+		var last int64
+		for i := range 1 + r.IntN(5) {
+			o, err := p.append(t.Context(), 0, client.AppendRequest{Streams: []client.StreamAppend{
+				{Stream: "account-1", Events: []client.NewEvent{newEvent(eventID(round, i), "Added", fmt.Sprint("key-", i), 1)}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = o.answer.Position
+		}
+		if _, err := p.documents(t.Context(), "sums", 100, last); err != nil {
+			t.Fatal(err)
+		}
+		server.Kill()
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		documents, err := p.documents(t.Context(), "sums", 100, last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readSums(documents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := p.log(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		compareSums(t, fmt.Sprintf("after crash %d, at position %d", round+1, last), got, foldSums(t, log, 1))
+		if t.Failed() {
+			return
+		}
+	}
 }

@@ -224,10 +224,13 @@ func (p *party) log(ctx context.Context) ([]client.Event, error) {
 }
 
 // watch reads a projection's documents all the time. Whatever happens, an answer is of one build, whole, and no further
-// back than the one before.
-func (p *party) watch(ctx, quit context.Context, name string) error {
-	var edition, events int64
-	for n := 0; quit.Err() == nil; n++ {
+// back than the one before, unless the database has crashed.
+func (p *party) watch(ctx context.Context, w *workload, name string) error {
+	var edition, events, crashes int64
+	for n := 0; w.quit.Err() == nil; n++ {
+		if now := w.crashes.Load(); now != crashes {
+			crashes, events = now, 0
+		}
 		a, err := p.call(ctx, n, "GET", "/v1/projections/"+name+"/documents?count=1000", nil)
 		if err != nil {
 			return err
@@ -257,7 +260,7 @@ func (p *party) watch(ctx, quit context.Context, name string) error {
 		edition, events = now, seen
 		select {
 		case <-time.After(2 * time.Millisecond):
-		case <-quit.Done():
+		case <-w.quit.Done():
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/manifold-es/manifold/client"
@@ -24,6 +25,10 @@ type workload struct {
 	operator user
 	tenants  []*party
 	targets  []*target
+
+	// How often the database's crash may have taken the documents' last saves back, each with its checkpoint, as the
+	// contract of drivers allows: it grows before and after each crash.
+	crashes atomic.Int64
 
 	quit     context.Context // ended: the clients bring to its end what they are at
 	end      context.CancelFunc
@@ -118,7 +123,7 @@ func (w *workload) load(appenders int, seed uint64) {
 		w.run(func() error { return p.follow(w.t.Context(), appended) })
 		for _, target := range w.targets {
 			if len(target.tenants) > 1 || target.tenants[0] == p {
-				w.run(func() error { return p.watch(w.t.Context(), w.quit, target.name) })
+				w.run(func() error { return p.watch(w.t.Context(), w, target.name) })
 			}
 		}
 	}
