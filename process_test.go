@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/config"
@@ -26,16 +24,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-func TestMain(m *testing.M) {
-	code := pgtest.Run(m)
-	// Clients of the tests keep idle connections.
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const operatorKey = "the operator's key of the tests, long enough"
 

@@ -2,13 +2,9 @@ package store_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -16,14 +12,7 @@ import (
 	"github.com/manifold-es/manifold/store"
 )
 
-func TestMain(m *testing.M) {
-	code := pgtest.Run(m)
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // openStore opens a store on a database of the test's own.
 func openStore(t *testing.T) (*store.Store, pgtest.DB) {

@@ -5,7 +5,8 @@
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// so that the server is stopped and its files are removed at the end. Without that, and when the binary is killed, the
+// so that the server is stopped and its files are removed at the end, and a goroutine that nobody waited for fails the
+// package. Without that, and when the binary is killed, the
 // server ends with the binary, and the next test binary removes the files. All functions may be called from parallel
 // tests.
 package pgtest
@@ -13,10 +14,13 @@ package pgtest
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/manifold-es/manifold/embedded"
 )
@@ -34,16 +38,21 @@ var process struct {
 	template template
 }
 
-// Main runs the package's tests, stops the server if they started it, and exits.
+// Main runs the package's tests, stops the server if they started it, and exits: with failure also where a goroutine is
+// left.
 func Main(m *testing.M) {
 	os.Exit(Run(m))
 }
 
-// Run is Main without the exit, for a TestMain that has more to do: it returns the exit code. No goroutine of pgtest's is
-// left behind, so that a check for leaked ones may follow.
+// Run is Main without the exit, for a TestMain that has more to do: it returns the exit code.
 func Run(m *testing.M) int {
 	code := m.Run()
 	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		code = max(code, 1)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
 		code = max(code, 1)
 	}
