@@ -112,7 +112,9 @@ type StreamAppend struct {
 	Events   []NewEvent // at least one
 }
 
-// Append is one request: all of it is appended, or nothing. A stream stands in it once.
+// Append is one request: all of it is appended, or nothing, and its events stand in the log one behind the other in its
+// order. A stream may come again further down, to keep an order that goes to and fro between streams, with Any expected
+// there: only its first place can say which version the stream must have.
 type Append struct {
 	Streams []StreamAppend
 }
@@ -127,7 +129,7 @@ type AppendedEvent struct {
 // AppendedStream is a stream after an append to it.
 type AppendedStream struct {
 	Stream  string
-	Version int64 // of the last event of this request
+	Version int64 // of the last of Events
 	Events  []AppendedEvent
 }
 

@@ -52,7 +52,8 @@ type found struct {
 //
 //   - domain.CodeVersionConflict: a stream's version is not as expected; CurrentVersion and Stream say where it is
 //   - domain.CodeDuplicateID, CodeEventIDConflict, CodePartialDuplicate: see the codes
-//   - domain.CodeInvalidRequest: no event, a stream twice, or text that the database refuses
+//   - domain.CodeInvalidRequest: no event, a stream that comes again with another expectation than domain.Any, or text
+//     that the database refuses
 //   - domain.CodeTooManyRequests, CodeOverloaded: too much of the tenant, or of all tenants, is waiting
 //   - domain.CodeOutcomeUnknown: the connection was lost and nobody could say in time what became of the request, or ctx
 //     ended while it was being written. It may be repeated with the same ids
@@ -104,10 +105,12 @@ func (s *Store) newRequest(a domain.Append) (*request, error) {
 	if len(a.Streams) > 1 {
 		streams := make(map[string]struct{}, len(a.Streams))
 		for i := range a.Streams {
-			if _, twice := streams[a.Streams[i].Stream]; twice {
-				return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "stream"), "the stream %q is in the request twice; put its events together", a.Streams[i].Stream)
+			stream := &a.Streams[i]
+			if _, again := streams[stream.Stream]; again && stream.Expected != domain.Any {
+				return nil, domain.Errorf(domain.CodeInvalidRequest, place(a, i, -1, "expectedVersion"),
+					"the stream %q comes again in the request, where only any can be expected: its version was checked at its first place", stream.Stream)
 			}
-			streams[a.Streams[i].Stream] = struct{}{}
+			streams[stream.Stream] = struct{}{}
 		}
 	}
 	r.ids = make([]domain.EventID, 0, r.events)

@@ -120,6 +120,50 @@ func TestAppendAnswersWhereEventsAre(t *testing.T) {
 	}
 }
 
+// The order of a log that goes to and fro between streams is kept by one request.
+func TestAStreamMayComeAgain(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 2))
+	a := withIDs(domain.Append{Streams: []domain.StreamAppend{
+		to("order-1", 2, 2).Streams[0],
+		to("order-2", domain.Any, 1).Streams[0],
+		to("order-1", domain.Any, 1).Streams[0],
+		to("order-2", domain.Any, 2).Streams[0],
+		to("order-1", domain.Any, 1).Streams[0],
+	}})
+	stale := withIDs(domain.Append{Streams: []domain.StreamAppend{to("order-1", 1, 1).Streams[0], to("order-1", domain.Any, 1).Streams[0]}})
+	_, err := s.Append(t.Context(), tenant, stale)
+	problem(t, err, domain.CodeVersionConflict)
+	for _, c := range []struct {
+		of        *store.Store
+		duplicate bool
+	}{{s, false}, {s, true}, {openAgain(t, db), true}} {
+		got := mustAppend(t, c.of, tenant, a)
+		if got.Duplicate != c.duplicate || got.Position != 9 {
+			t.Errorf("the answer is %+v", got)
+		}
+		position := int64(2)
+		for i, versions := range [][]int64{{3, 4}, {1}, {5}, {2, 3}, {6}} {
+			if stream := got.Streams[i]; stream.Stream != a.Streams[i].Stream || stream.Version != versions[len(versions)-1] {
+				t.Errorf("stream %d of the answer is %+v", i, stream)
+			}
+			for j, version := range versions {
+				position++
+				if e := got.Streams[i].Events[j]; e.Version != version || e.Position != position || e.ID != a.Streams[i].Events[j].ID {
+					t.Errorf("event %d of stream %d is answered as %+v, want version %d and position %d", j, i, e, version, position)
+				}
+			}
+		}
+	}
+	// What the writer remembers of the streams is what they are.
+	mustAppend(t, s, tenant, domain.Append{Streams: []domain.StreamAppend{to("order-1", 6, 1).Streams[0], to("order-2", 3, 1).Streams[0]}})
+	if events := wholeLog(t, s, tenant); len(events) != 11 {
+		t.Errorf("there are %d events", len(events))
+	}
+}
+
 // The clock of the database stands still or goes back: recorded time does not.
 func TestRecordedTimeNeverRunsBackwards(t *testing.T) {
 	t.Parallel()

@@ -145,7 +145,8 @@ func (b *batch) resolve(log *logState, r *request) (unknown []string) {
 	return unknown
 }
 
-// conflict returns the error of a request whose expectation does not hold, or nil.
+// conflict returns the error of a request whose expectation does not hold, or nil. Where a stream comes again in the
+// request, anything holds.
 func (b *batch) conflict(r *request) error {
 	for i := range r.append.Streams {
 		stream := &r.append.Streams[i]

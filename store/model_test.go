@@ -200,6 +200,14 @@ func appendRandomly(t *testing.T, h *history, random *rand.Rand, client int, sto
 		a.Streams = append(a.Streams, domain.StreamAppend{Stream: fmt.Sprintf("list-%d", name), Expected: expected, Events: events})
 		inputs[i] = listInput{expected: expected, ids: ids.String()}
 	}
+	if random.IntN(3) == 0 {
+		// The first stream comes again: to its list, that is one append.
+		id := domain.NewEventID()
+		inputs[0].ids += id.String()
+		a.Streams = append(a.Streams, domain.StreamAppend{
+			Stream: a.Streams[0].Stream, Expected: domain.Any, Events: []domain.NewEvent{{ID: id, Type: "Added", Data: json.RawMessage(`{}`)}},
+		})
+	}
 	var mu sync.Mutex
 	send := func() {
 		s := stores[rand.IntN(len(stores))]
@@ -208,9 +216,14 @@ func appendRandomly(t *testing.T, h *history, random *rand.Rand, client int, sto
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
-			for i, stream := range appended.Streams {
-				h.add(stream.Stream, client, call, inputs[i], listOutput{version: stream.Version})
+			versions := make(map[string]int64)
+			for _, stream := range appended.Streams {
+				versions[stream.Stream] = stream.Version
 				*acknowledged = append(*acknowledged, stream.Events...)
+			}
+			for i, in := range inputs {
+				stream := a.Streams[i].Stream
+				h.add(stream, client, call, in, listOutput{version: versions[stream]})
 			}
 			return
 		}
@@ -220,8 +233,8 @@ func appendRandomly(t *testing.T, h *history, random *rand.Rand, client int, sto
 			i := slices.IndexFunc(a.Streams, func(s domain.StreamAppend) bool { return s.Stream == problem.Stream })
 			h.add(problem.Stream, client, call, inputs[i], listOutput{conflict: true, version: *problem.CurrentVersion})
 		case domain.CodeOutcomeUnknown:
-			for i, stream := range a.Streams {
-				h.add(stream.Stream, client, call, inputs[i], listOutput{unknown: true})
+			for i, in := range inputs {
+				h.add(a.Streams[i].Stream, client, call, in, listOutput{unknown: true})
 			}
 		default:
 			t.Errorf("append: %v", err)

@@ -33,11 +33,11 @@ func openWith(t *testing.T, db pgtest.DB, change func(*store.Config)) *store.Sto
 func TestInvalidRequests(t *testing.T) {
 	t.Parallel()
 	s, _ := openStore(t)
-	twice := domain.Append{Streams: []domain.StreamAppend{to("order-1", domain.Any, 1).Streams[0], to("order-1", domain.Any, 1).Streams[0]}}
+	twice := domain.Append{Streams: []domain.StreamAppend{to("order-1", domain.Any, 1).Streams[0], to("order-1", 1, 1).Streams[0]}}
 	for where, a := range map[string]domain.Append{
-		"streams":           {},
-		"events":            to("order-1", domain.Any, 0),
-		"streams[1].stream": twice,
+		"streams":                    {},
+		"events":                     to("order-1", domain.Any, 0),
+		"streams[1].expectedVersion": twice,
 	} {
 		_, err := s.Append(t.Context(), domain.NewTenantID(), a)
 		if e := problem(t, err, domain.CodeInvalidRequest); e.Where != where {
