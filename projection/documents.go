@@ -99,38 +99,53 @@ func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name str
 		if again && p.Build == last {
 			return fmt.Errorf("build %d of projection %q is live, but: %w", p.Build, name, drivers.ErrNoTable)
 		}
-		last = p.Build
-		build := p.LiveBuild()
-		driver, err := c.driver(build)
-		if err != nil {
-			return err
-		}
 		if fresh.MinPosition > 0 {
-			err = c.awaitPosition(ctx, tenant, p, driver, fresh)
+			p, err = c.awaitPosition(ctx, tenant, p, fresh)
 		}
+		build := p.LiveBuild()
 		if err == nil {
-			err = read(driver, build)
+			var driver drivers.Driver
+			if driver, err = c.driver(build); err == nil {
+				err = read(driver, build)
+			}
 		}
 		if again || !errors.Is(err, drivers.ErrNoTable) {
 			return err
 		}
+		last = p.Build
 	}
 }
 
-// awaitPosition waits until the live build has seen every event of the projection's source up to fresh.MinPosition.
-func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p domain.Projection, driver drivers.Driver, fresh Freshness) error {
+// awaitPosition waits until the live build has seen every event of the projection's source up to fresh.MinPosition, and
+// returns the projection as it is then: another build may have been swapped in while it waited, behind which the one
+// that was live is followed no more.
+func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p domain.Projection, fresh Freshness) (domain.Projection, error) {
 	wait := fresh.Wait
 	if wait <= 0 {
 		wait = DefaultWait
 	}
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
-	for {
+	missing := int64(0) // the build whose table was not there
+	for first := true; ; first = false {
 		moved, done := c.config.Progress.wait(p.ProjectionID, tenant)
-		reached, err := c.reached(ctx, tenant, p, driver, fresh.MinPosition)
+		var err error
+		if !first {
+			var now domain.Projection
+			if now, err = c.Get(ctx, tenant, p.Name); err == nil {
+				p = now
+			}
+		}
+		reached := false
+		if err == nil {
+			reached, err = c.reached(ctx, tenant, p, fresh.MinPosition)
+		}
+		if errors.Is(err, drivers.ErrNoTable) && p.Build != missing {
+			missing, err = p.Build, nil // replaced and dropped just now
+		}
 		if err != nil || reached {
 			done()
-			return err
+			return p, err
 		}
 		poll := time.NewTimer(backupPoll)
 		select {
@@ -144,12 +159,16 @@ func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p d
 		poll.Stop()
 		done()
 		if err != nil {
-			return err
+			return p, err
 		}
 	}
 }
 
-func (c *Catalog) reached(ctx context.Context, tenant domain.TenantID, p domain.Projection, driver drivers.Driver, position int64) (bool, error) {
+func (c *Catalog) reached(ctx context.Context, tenant domain.TenantID, p domain.Projection, position int64) (bool, error) {
+	driver, err := c.driver(p.LiveBuild())
+	if err != nil {
+		return false, err
+	}
 	checkpoint, err := driver.Checkpoint(ctx, p.LiveBuild(), tenant)
 	if err != nil || checkpoint >= position {
 		return err == nil, err
