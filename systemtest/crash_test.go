@@ -126,7 +126,7 @@ func TestSavesThatACrashTookBack(t *testing.T) {
 	_, u := newTenant(t, operator, "acme")
 	p := party{user: u, history: newHistory()}
 	u.must(t, 201, nil, "PUT", "/v1/projections/sums", sumsDefinition("sums", 1))
-	for round := range 8 {
+	for round := range 3 {
 		var last int64
 		for i := range 1 + r.IntN(5) {
 			o, err := p.append(t.Context(), 0, client.AppendRequest{Streams: []client.StreamAppend{

@@ -258,10 +258,15 @@ func (p *party) watch(ctx context.Context, w *workload, name string) error {
 			return fmt.Errorf("%s, %s: %d documents of edition %d with %d events, after edition %d with %d events", p.name, name, there, now, seen, edition, events)
 		}
 		edition, events = now, seen
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-w.quit.Done():
-		}
+		breathe(w.quit)
 	}
 	return nil
+}
+
+// breathe leaves the machine to the others for a moment: readers that read without it would leave little to appends.
+func breathe(quit context.Context) {
+	select {
+	case <-time.After(5 * time.Millisecond):
+	case <-quit.Done():
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -173,11 +174,15 @@ func configuration(db pgtest.DB) config.Config {
 // inside starts the service in the test's own process, for tests in which nothing is killed.
 func inside(t testing.TB, c config.Config) site {
 	t.Helper()
-	p, err := manifold.Start(t.Context(), c, slog.New(slog.DiscardHandler))
+	said := &transcript{}
+	p, err := manifold.Start(t.Context(), c, slog.New(slog.NewTextHandler(said, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("at last the service said:\n%s", said)
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := p.Stop(ctx); err != nil {
@@ -185,4 +190,27 @@ func inside(t testing.TB, c config.Config) site {
 		}
 	})
 	return fixed(p.Address())
+}
+
+// transcript is the last of what a service says.
+type transcript struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (tr *transcript) Write(line []byte) (int, error) {
+	const most = 8000
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.text = append(tr.text, line...)
+	if len(tr.text) > 2*most {
+		tr.text = slices.Clone(tr.text[len(tr.text)-most:])
+	}
+	return len(line), nil
+}
+
+func (tr *transcript) String() string {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return string(tr.text)
 }

@@ -1,0 +1,137 @@
+package systemtest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/client"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// While events are appended as fast as it goes, projections are rebuilt again and again, by new definitions and by the
+// present ones: readers of single documents, of whole lists and of pages see no gap, no half and no step back, and in the
+// end the documents are those of a fold from scratch.
+func TestRebuildUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, keep := range map[string]time.Duration{"old tables stay": time.Hour, "old tables go at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := configuration(pgtest.Database(t))
+			c.RebuildKeep = keep
+			w := newWorkload(t, inside(t, c))
+			w.load(8, 1)
+			var rebuilds []<-chan struct{}
+			for _, target := range w.targets {
+				for _, p := range target.tenants {
+					w.run(func() error { return p.page(t.Context(), w.quit, target.name) })
+					w.run(func() error { return p.get(t.Context(), w.quit, target.name) })
+				}
+				done := make(chan struct{})
+				rebuilds = append(rebuilds, done)
+				w.run(func() error {
+					defer close(done)
+					for _, changed := range []bool{true, false, true} {
+						if err := target.rebuild(t.Context(), changed, func() {}); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			for _, done := range rebuilds {
+				<-done
+			}
+			w.finish()
+			for _, target := range w.targets {
+				if target.rebuilds != 3 && !t.Failed() {
+					t.Errorf("%s was rebuilt %d times", target.name, target.rebuilds)
+				}
+			}
+		})
+	}
+}
+
+// page reads documents page by page all the time. The pages of one reading are of one build; where that has been replaced
+// the answer says so, and the reading begins again.
+func (p *party) page(ctx, quit context.Context, name string) error {
+	var edition int64
+	for whole := 0; quit.Err() == nil || whole == 0; breathe(quit) {
+		path, ids, now := "/v1/projections/"+name+"/documents?count=3", make(map[string]bool), int64(0)
+		for path != "" {
+			a, err := p.once(ctx, 0, "GET", path, nil)
+			if err != nil {
+				return err
+			}
+			if a.status == http.StatusGone && len(ids) > 0 {
+				break
+			}
+			var page client.DocumentList
+			if err := a.decode(http.StatusOK, &page); err != nil {
+				return fmt.Errorf("%s, %s: %w", p.name, path, err)
+			}
+			documents, err := readSums(page.Documents)
+			if err != nil {
+				return err
+			}
+			for id, s := range documents {
+				if now != 0 && s.Edition != now || s.Edition < edition || ids[id] {
+					return fmt.Errorf("%s, %s: in pages of edition %d, after %d, there is %s of edition %d", p.name, name, now, edition, id, s.Edition)
+				}
+				now, ids[id] = s.Edition, true
+			}
+			path = a.next()
+		}
+		if path != "" {
+			continue
+		}
+		for k := range keys {
+			if !ids[fmt.Sprint("key-", k)] {
+				return fmt.Errorf("%s, %s: the pages lack key-%d", p.name, name, k)
+			}
+		}
+		edition = now
+		whole++
+	}
+	return nil
+}
+
+// get reads single documents all the time, some of them as they must be behind an append of its own.
+func (p *party) get(ctx, quit context.Context, name string) error {
+	seen := make([]sums, keys)
+	for n := 0; quit.Err() == nil; n++ {
+		breathe(quit)
+		k := n % keys
+		path := fmt.Sprintf("/v1/projections/%s/documents/key-%d", name, k)
+		position := int64(0)
+		if n%50 == 0 {
+			o, err := p.append(ctx, 0, client.AppendRequest{Streams: []client.StreamAppend{{
+				Stream: "account-reader", Events: []client.NewEvent{newEvent(eventID("reader", name, n), "Added", fmt.Sprint("key-", k), 1)}}}})
+			if err != nil {
+				return err
+			}
+			position = o.answer.Position
+			path += fmt.Sprintf("?timeout=30&minPosition=%d", position)
+		}
+		a, err := p.once(ctx, 0, "GET", path, nil)
+		if err != nil {
+			return err
+		}
+		var document client.Document
+		if err := a.decode(http.StatusOK, &document); err != nil {
+			return fmt.Errorf("%s, %s: %w", p.name, path, err)
+		}
+		all, err := readSums([]client.Document{document})
+		if err != nil {
+			return err
+		}
+		now, before := all[fmt.Sprint("key-", k)], seen[k]
+		if now.Edition < before.Edition || now.Events < before.Events || now.Position < before.Position || now.Position < position {
+			return fmt.Errorf("%s, %s: %+v came after %+v", p.name, path, now, before)
+		}
+		seen[k] = now
+	}
+	return nil
+}
