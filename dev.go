@@ -127,7 +127,7 @@ func runDev(soft, hard context.Context, dir, listen string, out io.Writer, log *
 func tryListen(address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("%w; --listen chooses another", listenError(address, err))
+		return fmt.Errorf("--listen: %w", listenError(address, err))
 	}
 	return listener.Close()
 }

@@ -158,7 +158,11 @@ Try it:
   # read the whole log
   curl -s '%[1]s/v1/streams/$all' %[5]s -H 'Accept: application/x-ndjson'
 
-The commands of manifold find it with MANIFOLD_URL and MANIFOLD_KEY. Ctrl-C stops it; everything is found again.
+For the other commands of manifold, in another terminal:
+
+  export MANIFOLD_URL=%[1]s MANIFOLD_KEY=%[2]s
+
+Ctrl-C stops it; everything is found again.
 `, url, secrets.Key, secrets.OperatorKey, devStream, header, devProjection)
 }
 

@@ -15,9 +15,11 @@ func listenError(address string, err error) error {
 		return fmt.Errorf("another program listens on %s: stop it, or choose another address (port 0 takes a free one)", address)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("this user may not listen on %s: choose a port above 1023", address)
-	default:
-		return fmt.Errorf("listen on %s: %w", address, err)
 	}
+	if wrong, ok := errors.AsType[*net.AddrError](err); ok {
+		return fmt.Errorf("%q is no address to listen on (%s); write 127.0.0.1:8080, or :8080 for every address", address, wrong.Err)
+	}
+	return fmt.Errorf("listen on %s: %w", address, err)
 }
 
 // limitedListener accepts a connection only when fewer than its limit are open: the others wait in the system's queue.

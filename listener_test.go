@@ -3,6 +3,7 @@ package manifold
 import (
 	"errors"
 	"net"
+	"strings"
 	"testing"
 )
 
@@ -63,4 +64,18 @@ func TestLimitConnections(t *testing.T) {
 	}
 	second.Close()
 	third.Close()
+}
+
+// What is wrong with an address is said in words, with what to write instead.
+func TestListenError(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"8080", "127.0.0.1:99999"} {
+		_, err := net.Listen("tcp", address)
+		if err == nil {
+			t.Fatalf("%s can be listened on", address)
+		}
+		if said := listenError(address, err).Error(); !strings.Contains(said, `"`+address+`" is no address to listen on`) || !strings.Contains(said, "write 127.0.0.1:8080") {
+			t.Errorf("%s: %s", address, said)
+		}
+	}
 }
