@@ -1,17 +1,13 @@
 package api
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -21,19 +17,16 @@ import (
 )
 
 const (
-	// maxImportLine bounds a line: an event of full size and what stands around it.
-	maxImportLine = domain.MaxEventBytes + 64<<10
 	// importBatchBytes bounds what is appended in one go, beside domain.MaxRequestEvents.
-	importBatchBytes = 2 << 20
+	importBatchBytes = 4 << 20
 	// importFrameEvery is how often progress is told where there is nothing bad to tell.
 	importFrameEvery = 200 * time.Millisecond
 	// importPatience is how long an import waits for a log that has too much waiting, or for a database to come back.
 	importPatience = 20 * time.Second
 )
 
-// importEvents appends lines as they come. One goroutine, this one, reads and checks them; another appends and answers:
-// so the log is at work while lines arrive. Lines go to the log in their order; a batch is as many as fit without a
-// stream standing in it in two places, since a request appends stream by stream.
+// importEvents appends lines as they come, and to the log they go in their order. Three goroutines work side by side: one
+// reads the body, this one turns it into batches, and one appends them and answers.
 func (s *Server) importEvents(c echo.Context, caller caller) error {
 	request := c.Request()
 	if err := wantContentType(request, ndjson, "application/jsonl", "application/ndjson"); err != nil {
@@ -56,28 +49,22 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	response.Header().Set("Content-Type", ndjson)
 	response.Header().Set("Cache-Control", "no-store")
 
+	var working sync.WaitGroup
+	defer working.Wait()
 	ctx, cancel := context.WithCancelCause(request.Context())
 	defer cancel(nil)
+	lines := lineReader{from: plain, blocks: make(chan lineBlock, blocksAhead), stopped: ctx.Done()}
+	working.Go(func() { lines.run() })
 	job := &importJob{server: s, tenant: caller.tenant, strict: query.Get("strict") == "true", control: control, response: response}
-	batches := make(chan importBatch, 1)
+	batches := make(chan importBatch) // without a buffer: only an appender that has nothing to do takes one
 	ended := make(chan error, 1)
-	go func() {
+	working.Go(func() {
 		err := guarded(func() error { return job.appendAll(ctx, batches) })
 		cancel(err) // whoever reads lines need not go on
 		ended <- err
-	}()
-	reader := importReader{
-		lines: bufio.NewReaderSize(plain, 64<<10), name: query.Get("name"), strict: job.strict,
-		send: func(batch importBatch) error {
-			select {
-			case batches <- batch:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		},
-	}
-	readErr := reader.run()
+	})
+	reader := importReader{blocks: lines.blocks, batches: batches, name: query.Get("name"), strict: job.strict}
+	readErr := reader.run(ctx)
 	close(batches)
 	err = <-ended
 	if err == nil && !job.stopped {
@@ -89,6 +76,8 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	if err := job.end(err, request, response.Header().Get(headerRequestID)); err != nil {
 		return err
 	}
+	cancel(nil)
+	working.Wait()
 	// Some clients see a broken connection, and not the answer, where much of their body was not read.
 	_, _ = io.CopyN(io.Discard, body, drained)
 	return nil
@@ -103,200 +92,11 @@ type stallingReader struct {
 
 func (r stallingReader) Read(p []byte) (int, error) {
 	_ = r.control.SetReadDeadline(time.Now().Add(r.timeout)) // a test's writer may know no deadlines
-	return r.ReadCloser.Read(p)
-}
-
-// importLine is a good line.
-type importLine struct {
-	number int64
-	stream string
-	event  domain.NewEvent
-}
-
-// importBatch is what is appended in one go, and the bad lines among it.
-type importBatch struct {
-	lines []importLine
-	bad   []openapi.BadLine
-	read  int64 // lines read up to its end
-}
-
-// importReader turns lines into batches.
-type importReader struct {
-	lines  *bufio.Reader
-	name   string
-	strict bool
-	send   func(importBatch) error
-
-	batch   importBatch
-	bytes   int
-	streams map[string]bool
-	ids     map[domain.EventID]bool
-	last    string            // the stream of the batch's last line
-	number  int64             // of the line
-	seen    map[uint64]uint32 // how often a line without id came, by the first bits of its hash
-}
-
-// run reads to the end. What it returns is an error of the body, or of send; bad lines are none.
-func (r *importReader) run() error {
-	r.seen = map[uint64]uint32{}
-	r.clear()
-	for {
-		text, tooLong, err := r.line()
-		if err != nil && err != io.EOF {
-			return errors.Join(r.flush(), err)
-		}
-		end := err == io.EOF
-		if end && len(text) == 0 && !tooLong {
-			return r.flush()
-		}
-		r.number++
-		r.batch.read = r.number
-		bad := ""
-		if tooLong {
-			bad = fmt.Sprintf("the line has more than %d bytes", maxImportLine)
-		} else if text = bytes.TrimSpace(text); len(text) > 0 {
-			if line, err := r.parse(text); err != nil {
-				bad = err.Error()
-			} else if err := r.add(line, len(text)); err != nil {
-				return err
-			}
-		}
-		if bad != "" {
-			r.batch.bad = append(r.batch.bad, openapi.BadLine{Line: r.number, Reason: bad})
-			if r.strict {
-				return r.flush()
-			}
-			if len(r.batch.bad) >= domain.MaxRequestEvents {
-				if err := r.flush(); err != nil {
-					return err
-				}
-			}
-		}
-		if end {
-			return r.flush()
-		}
+	n, err := r.ReadCloser.Read(p)
+	if err == io.EOF {
+		_ = r.control.SetReadDeadline(time.Time{}) // the server still watches the connection, while the last lines are appended
 	}
-}
-
-// line reads one line. A line beyond maxImportLine is passed over. The bytes are the caller's.
-func (r *importReader) line() (text []byte, tooLong bool, err error) {
-	for {
-		part, err := r.lines.ReadSlice('\n')
-		if len(text)+len(part) > maxImportLine {
-			tooLong, text = true, nil
-		}
-		if !tooLong {
-			text = append(text, part...)
-		}
-		if err != bufio.ErrBufferFull {
-			return text, tooLong, err
-		}
-	}
-}
-
-// add puts a line into the batch, and sends the batch before where the line does not fit into it.
-func (r *importReader) add(line importLine, size int) error {
-	again := r.streams[line.stream] && line.stream != r.last
-	if len(r.batch.lines) >= domain.MaxRequestEvents || r.bytes+size > importBatchBytes || again || r.ids[line.event.ID] {
-		read := r.batch.read
-		r.batch.read = r.number - 1
-		if err := r.flush(); err != nil {
-			return err
-		}
-		r.batch.read = read
-	}
-	r.batch.lines = append(r.batch.lines, line)
-	r.bytes += size
-	r.streams[line.stream] = true
-	r.ids[line.event.ID] = true
-	r.last = line.stream
-	return nil
-}
-
-func (r *importReader) flush() error {
-	if r.batch.read == 0 {
-		return nil
-	}
-	batch := r.batch
-	r.clear()
-	return r.send(batch)
-}
-
-func (r *importReader) clear() {
-	r.batch = importBatch{read: r.number}
-	r.bytes, r.last = 0, ""
-	r.streams, r.ids = map[string]bool{}, map[domain.EventID]bool{}
-}
-
-// parse reads a line as schema ImportLine has it.
-func (r *importReader) parse(text []byte) (importLine, error) {
-	line := importLine{number: r.number}
-	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
-	given := map[string]bool{}
-	err := d.scan.Object(func(name string) (err error) {
-		if given[name] {
-			return domain.Errorf(domain.CodeInvalidRequest, name, "it is given twice")
-		}
-		given[name] = true
-		switch name {
-		case "stream":
-			if line.stream, err = d.word(name); err == nil {
-				err = domain.CheckStream(name, line.stream)
-			}
-		case "id":
-			line.event.ID, err = d.eventID()
-		case "type":
-			if line.event.Type, err = d.word(name); err == nil {
-				err = domain.CheckType(name, line.event.Type)
-			}
-		case "time":
-			line.event.OccurredAt, err = d.time()
-		case "data":
-			line.event.Data, err = d.scan.Value()
-		case "metadata":
-			line.event.Metadata, err = d.scan.Value()
-		case "version", "position", "recordedAt": // export's; an event gets its own here
-			_, err = d.scan.Value()
-		default:
-			err = unknownField(name, "stream, id, type, time, data and metadata")
-			name = ""
-		}
-		return d.mend(name, err)
-	})
-	if err == nil {
-		err = d.scan.End()
-	}
-	if err != nil {
-		return line, d.mend("", err)
-	}
-	for _, name := range []string{"stream", "type", "data"} {
-		if !given[name] {
-			return line, domain.Errorf(domain.CodeInvalidRequest, name, "it is needed")
-		}
-	}
-	if size := len(line.event.Data) + len(line.event.Metadata); size > domain.MaxEventBytes {
-		return line, domain.Errorf(domain.CodeTooLarge, "data", "data and metadata have %d bytes; an event has at most %d", size, domain.MaxEventBytes)
-	}
-	if string(line.event.Metadata) == "null" {
-		line.event.Metadata = nil
-	}
-	if line.event.ID.IsZero() {
-		if r.name == "" {
-			return line, domain.Errorf(domain.CodeInvalidRequest, "id", "the line has no id; give it one, or name the import (?name=), so that it can be repeated")
-		}
-		line.event.ID = r.derive(text)
-	}
-	return line, nil
-}
-
-// derive gives a line without id the one that it has each time this import comes: by the import's name, the line's
-// content, and how often the same line came before.
-func (r *importReader) derive(text []byte) domain.EventID {
-	sum := sha256.Sum256(text)
-	key := binary.BigEndian.Uint64(sum[:8])
-	count := r.seen[key]
-	r.seen[key] = count + 1
-	return domain.DeriveEventID("import", r.name, string(sum[:]), strconv.FormatUint(uint64(count), 10))
+	return n, err
 }
 
 // importJob appends batches and tells how far it is.
@@ -408,16 +208,7 @@ func ofTheLines(code domain.Code) bool {
 
 // patiently appends, and tries again for a while where that can help. Repeating is safe: every line has its id.
 func (j *importJob) patiently(ctx context.Context, lines []importLine) (domain.Appended, error) {
-	var request domain.Append
-	for _, line := range lines {
-		if n := len(request.Streams); n > 0 && request.Streams[n-1].Stream == line.stream {
-			request.Streams[n-1].Events = append(request.Streams[n-1].Events, line.event)
-			continue
-		}
-		request.Streams = append(request.Streams, domain.StreamAppend{
-			Stream: line.stream, Expected: domain.Any, Events: []domain.NewEvent{line.event},
-		})
-	}
+	request := appendOf(lines)
 	deadline := time.Now().Add(importPatience)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		appended, err := j.server.config.Log.Append(ctx, j.tenant, request)
@@ -436,6 +227,22 @@ func (j *importJob) patiently(ctx context.Context, lines []importLine) (domain.A
 			return appended, ctx.Err()
 		}
 	}
+}
+
+// appendOf makes one request of lines, in their order: lines of one stream that follow each other go together.
+func appendOf(lines []importLine) domain.Append {
+	events := make([]domain.NewEvent, len(lines))
+	var request domain.Append
+	for i, first := 0, 0; i < len(lines); i++ {
+		events[i] = lines[i].event
+		if i+1 == len(lines) || lines[i+1].stream != lines[i].stream {
+			request.Streams = append(request.Streams, domain.StreamAppend{
+				Stream: lines[i].stream, Expected: domain.Any, Events: events[first : i+1 : i+1],
+			})
+			first = i + 1
+		}
+	}
+	return request
 }
 
 // tell writes a frame.
@@ -459,6 +266,9 @@ func (j *importJob) tell() error {
 // end writes the last frame: done, or the error. The status is out by then, or 200 tells of a result in the frame: a
 // client has one way to find it.
 func (j *importJob) end(err error, request *http.Request, requestID string) error {
+	if cause := context.Cause(request.Context()); isRefusal(cause) && errors.Is(err, context.Canceled) {
+		err = cause // the key was revoked meanwhile, or its tenant suspended
+	}
 	switch {
 	case err == nil || errors.Is(err, errStrict):
 		j.progress.Done = true

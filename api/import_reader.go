@@ -1,0 +1,245 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// importLine is a good line.
+type importLine struct {
+	number int64
+	stream string
+	event  domain.NewEvent
+}
+
+// importBatch is what is appended in one go, and the bad lines among it.
+type importBatch struct {
+	lines []importLine
+	bad   []openapi.BadLine
+	read  int64 // lines read up to its end
+}
+
+// importReader turns lines into batches: full ones while lines come faster than they can be appended, smaller ones where
+// nothing more has come and the appender has nothing to do, so that no line waits for the ones behind it.
+type importReader struct {
+	blocks  <-chan lineBlock
+	batches chan<- importBatch // takes one when the appender is idle
+	name    string
+	strict  bool
+
+	batch  importBatch
+	bytes  int
+	ids    map[domain.EventID]struct{} // of the batch
+	number int64                       // of the line
+	seen   map[uint64]uint32           // how often a line without id came, by the first bits of its hash
+}
+
+// run reads to the end, or to the first bad line of a strict import. What it returns is an error of the body, or what
+// ended ctx; bad lines are none.
+func (r *importReader) run(ctx context.Context) error {
+	r.ids, r.seen = map[domain.EventID]struct{}{}, map[uint64]uint32{}
+	for {
+		block, ok, err := r.next(ctx)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return r.flush(ctx)
+		}
+		if block.err != nil {
+			return errors.Join(r.flush(ctx), block.err)
+		}
+		if block.tooLong {
+			if ended, err := r.line(ctx, nil, true); ended || err != nil {
+				return err
+			}
+		}
+		for text := range bytes.Lines(block.text) {
+			if ended, err := r.line(ctx, text, len(text) > maxImportLine); ended || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// next waits for the next block; false means that there is none.
+func (r *importReader) next(ctx context.Context) (block lineBlock, ok bool, err error) {
+	select {
+	case block, ok = <-r.blocks:
+		return block, ok, nil
+	default:
+	}
+	for {
+		idle := r.batches
+		if len(r.batch.lines)+len(r.batch.bad) == 0 {
+			idle = nil
+		}
+		select {
+		case block, ok = <-r.blocks:
+			return block, ok, nil
+		case idle <- r.batch:
+			r.clear()
+		case <-ctx.Done():
+			return block, false, context.Cause(ctx)
+		}
+	}
+}
+
+// line takes one line. ended says that it is bad and the import strict.
+func (r *importReader) line(ctx context.Context, text []byte, tooLong bool) (ended bool, err error) {
+	r.number++
+	bad := ""
+	if tooLong {
+		bad = fmt.Sprintf("the line has more than %d bytes", maxImportLine)
+	} else if text = bytes.TrimSpace(text); len(text) > 0 {
+		if line, err := r.parse(text); err != nil {
+			bad = err.Error()
+		} else if err := r.add(ctx, line, len(text)); err != nil {
+			return false, err
+		}
+	}
+	r.batch.read = r.number
+	if bad == "" {
+		return false, nil
+	}
+	r.batch.bad = append(r.batch.bad, openapi.BadLine{Line: r.number, Reason: bad})
+	if r.strict || len(r.batch.bad) >= domain.MaxRequestEvents {
+		err = r.flush(ctx)
+	}
+	return r.strict, err
+}
+
+// add puts a line into the batch, and hands the batch over before where the line does not fit into it.
+func (r *importReader) add(ctx context.Context, line importLine, size int) error {
+	_, again := r.ids[line.event.ID]
+	if len(r.batch.lines) >= domain.MaxRequestEvents || r.bytes+size > importBatchBytes && r.bytes > 0 || again {
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+	}
+	r.batch.lines = append(r.batch.lines, line)
+	r.bytes += size
+	r.ids[line.event.ID] = struct{}{}
+	return nil
+}
+
+// flush hands the batch over, once the one before it was appended.
+func (r *importReader) flush(ctx context.Context) error {
+	select {
+	case r.batches <- r.batch:
+		r.clear()
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *importReader) clear() {
+	r.batch = importBatch{read: r.number, lines: make([]importLine, 0, len(r.batch.lines))}
+	r.bytes = 0
+	clear(r.ids)
+}
+
+// importFields notes which fields a line has given.
+type importFields [9]bool
+
+var importFieldNames = [len(importFields{})]string{"stream", "type", "data", "id", "time", "metadata", "version", "position", "recordedAt"}
+
+// give notes a field, and reports whether there is such a field and whether it was given before.
+func (f *importFields) give(name string) (known, again bool) {
+	for i, n := range importFieldNames {
+		if n == name {
+			again, f[i] = f[i], true
+			return true, again
+		}
+	}
+	return false, false
+}
+
+// missing names a field that is needed and was not given; the first three are.
+func (f *importFields) missing() string {
+	for i, name := range importFieldNames[:3] {
+		if !f[i] {
+			return name
+		}
+	}
+	return ""
+}
+
+// parse reads a line as schema ImportLine has it.
+func (r *importReader) parse(text []byte) (importLine, error) {
+	line := importLine{number: r.number}
+	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
+	var given importFields
+	err := d.scan.Object(func(name string) error {
+		known, again := given.give(name)
+		if !known {
+			return d.mend("", unknownField(name, "stream, id, type, time, data and metadata"))
+		}
+		if again {
+			return domain.Errorf(domain.CodeInvalidRequest, name, "it is given twice")
+		}
+		var err error
+		switch name {
+		case "stream":
+			if line.stream, err = d.word(name); err == nil {
+				err = domain.CheckStream(name, line.stream)
+			}
+		case "id":
+			line.event.ID, err = d.eventID()
+		case "type":
+			if line.event.Type, err = d.word(name); err == nil {
+				err = domain.CheckType(name, line.event.Type)
+			}
+		case "time":
+			line.event.OccurredAt, err = d.time()
+		case "data":
+			line.event.Data, err = d.scan.Value()
+		case "metadata":
+			line.event.Metadata, err = d.scan.Value()
+		default: // export's; an event gets its own here
+			_, err = d.scan.Value()
+		}
+		return d.mend(name, err)
+	})
+	if err == nil {
+		err = d.scan.End()
+	}
+	if err != nil {
+		return line, d.mend("", err)
+	}
+	if missing := given.missing(); missing != "" {
+		return line, domain.Errorf(domain.CodeInvalidRequest, missing, "it is needed")
+	}
+	if size := len(line.event.Data) + len(line.event.Metadata); size > domain.MaxEventBytes {
+		return line, domain.Errorf(domain.CodeTooLarge, "data", "data and metadata have %d bytes; an event has at most %d", size, domain.MaxEventBytes)
+	}
+	if string(line.event.Metadata) == "null" {
+		line.event.Metadata = nil
+	}
+	if line.event.ID.IsZero() {
+		if r.name == "" {
+			return line, domain.Errorf(domain.CodeInvalidRequest, "id", "the line has no id; give it one, or name the import (?name=), so that it can be repeated")
+		}
+		line.event.ID = r.derive(text)
+	}
+	return line, nil
+}
+
+// derive gives a line without id the one that it has each time this import comes: by the import's name, the line's
+// content, and how often the same line came before.
+func (r *importReader) derive(text []byte) domain.EventID {
+	sum := sha256.Sum256(text)
+	key := binary.BigEndian.Uint64(sum[:8])
+	count := r.seen[key]
+	r.seen[key] = count + 1
+	return domain.DeriveEventID("import", r.name, string(sum[:]), strconv.FormatUint(uint64(count), 10))
+}

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"fmt"
+	"io"
+	"testing"
+)
+
+// offered gives texts one Read each, and tells when it is asked for the next one.
+type offered struct {
+	texts chan string
+	asked chan struct{}
+}
+
+func (o *offered) Read(b []byte) (int, error) {
+	o.asked <- struct{}{}
+	text, ok := <-o.texts
+	if !ok {
+		return 0, io.EOF
+	}
+	return copy(b, text), nil
+}
+
+// A line does not wait for the ones behind it, and lines that come faster than they are appended go in full batches, also
+// where every line is of another stream than the one before.
+func TestImportReaderTakesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	from := &offered{texts: make(chan string), asked: make(chan struct{})}
+	lines := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: t.Context().Done()}
+	batches := make(chan importBatch)
+	reader := importReader{blocks: lines.blocks, batches: batches, name: "a"}
+	ended := make(chan error, 1)
+	go lines.run()
+	go func() {
+		ended <- reader.run(t.Context())
+		close(batches)
+	}()
+	sent := 0
+	offer := func(n int) {
+		text := ""
+		for range n {
+			text += fmt.Sprintf(`{"stream":"order-%d","type":"Happened","data":%d}`+"\n", sent%2, sent)
+			sent++
+		}
+		from.texts <- text
+		<-from.asked // so what came before was handed on
+	}
+	<-from.asked
+	offer(1)
+	batch := <-batches
+	if len(batch.lines) != 1 || batch.read != 1 {
+		t.Fatalf("the first batch has %d lines, up to line %d", len(batch.lines), batch.read)
+	}
+	// That one is being appended now, and meanwhile more come than go into a batch; then the same again, and the end.
+	for _, want := range []int{1000, 1000, 200} {
+		for range min(12, 22-sent/100) {
+			offer(100)
+		}
+		if want == 200 {
+			close(from.texts)
+		}
+		batch := <-batches
+		if len(batch.lines) != want {
+			t.Errorf("a batch has %d lines, want %d", len(batch.lines), want)
+		}
+		for i, stream := range appendOf(batch.lines).Streams {
+			number := batch.read - int64(want) + int64(i)
+			if len(stream.Events) != 1 || string(stream.Events[0].Data) != fmt.Sprint(number) {
+				t.Fatalf("line %d is appended as %+v", number+1, stream)
+			}
+		}
+	}
+	for batch := range batches {
+		if len(batch.lines) > 0 {
+			t.Errorf("there is one more batch, of %d lines", len(batch.lines))
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,112 @@
+package api
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+)
+
+// readLines reads all lines as an importReader gets them: nil stands for one that is too long.
+func readLines(from io.Reader) (lines [][]byte, err error) {
+	r := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: make(chan struct{})}
+	go r.run()
+	for block := range r.blocks {
+		if block.tooLong {
+			lines = append(lines, nil)
+		}
+		for line := range bytes.Lines(block.text) {
+			if len(line) > maxImportLine {
+				line = nil
+			}
+			lines = append(lines, line)
+		}
+		if block.err != nil {
+			err = block.err
+		}
+	}
+	return lines, err
+}
+
+// piecemeal gives a text in pieces of the sizes given, over and over.
+type piecemeal struct {
+	text  []byte
+	sizes []int
+	turn  int
+}
+
+func (p *piecemeal) Read(b []byte) (int, error) {
+	size := min(p.sizes[p.turn%len(p.sizes)], len(b), len(p.text))
+	p.turn++
+	n := copy(b, p.text[:size])
+	p.text = p.text[n:]
+	if len(p.text) == 0 {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// However a body comes, its lines are the same.
+func TestLineReader(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var text []byte
+		var want [][]byte
+		for i := range rapid.IntRange(0, 30).Draw(t, "lines") {
+			size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 3*lineBlockBytes),
+				rapid.SampledFrom([]int{lineBlockBytes - 1, lineBlockBytes, maxImportLine - 1, maxImportLine, 2 * maxImportLine, 4 * maxImportLine})).Draw(t, "size")
+			line := append(bytes.Repeat([]byte{'a' + byte(i%26)}, size), '\n')
+			text = append(text, line...)
+			if len(line) > maxImportLine {
+				line = nil
+			}
+			want = append(want, line)
+		}
+		if rapid.Bool().Draw(t, "without an end") && len(want) > 0 {
+			text = text[:len(text)-1]
+			last := &want[len(want)-1]
+			switch {
+			case *last != nil:
+				*last = (*last)[:len(*last)-1]
+			case len(text) == maxImportLine || bytes.HasSuffix(text[:len(text)-maxImportLine], []byte{'\n'}):
+				*last = text[len(text)-maxImportLine:]
+			}
+			if *last != nil && len(*last) == 0 {
+				want = want[:len(want)-1]
+			}
+		}
+		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(1000, 300_000), rapid.Just(1<<20)), 1, 10).Draw(t, "sizes")
+		got, err := readLines(&piecemeal{text: text, sizes: sizes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d lines, want %d", len(got), len(want))
+		}
+		for i := range want {
+			if !bytes.Equal(got[i], want[i]) || (got[i] == nil) != (want[i] == nil) {
+				t.Fatalf("line %d has %d bytes, want %d", i+1, len(got[i]), len(want[i]))
+			}
+		}
+	})
+}
+
+func TestLineReaderByByteAndCutOff(t *testing.T) {
+	t.Parallel()
+	got, err := readLines(iotest.OneByteReader(strings.NewReader("a\n\nbc\nd")))
+	if text := string(bytes.Join(got, []byte{'|'})); text != "a\n|\n|bc\n|d" || err != nil {
+		t.Errorf("got %q, %v", text, err)
+	}
+	got, err = readLines(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("a\nb\n"))))
+	if len(got) != 0 || err != iotest.ErrTimeout {
+		t.Errorf("got %q, %v", got, err)
+	}
+	// What is whole came before the error, and is there.
+	got, err = readLines(io.MultiReader(strings.NewReader("a\nb\nc"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	if text := string(bytes.Join(got, []byte{'|'})); text != "a\n|b\n" || err != io.ErrUnexpectedEOF {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
