@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"sync"
@@ -193,13 +194,19 @@ func TestOneBadRequestLeavesTheOthersAlone(t *testing.T) {
 	wholeLog(t, s, tenant)
 }
 
-// holdLog locks the tenant's log as another process would, until release is called.
+// holdLog locks the tenant's log as another process would, until release is called, or the test ends.
 func holdLog(t *testing.T, db pgtest.DB, tenant domain.TenantID) (release func()) {
 	t.Helper()
-	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
-	tx, err := pool.Begin(t.Context())
+	tx, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
 	must(t, err)
+	// The pool cannot be closed before, also where the test fails while it holds the log.
+	release = sync.OnceFunc(func() {
+		if err := tx.Rollback(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("release the log: %v", err)
+		}
+	})
+	t.Cleanup(release)
 	_, err = tx.Exec(t.Context(), "select from manifold.logs where tenant_id = $1 for update", [16]byte(tenant))
 	must(t, err)
-	return func() { must(t, tx.Rollback(t.Context())) }
+	return release
 }

@@ -24,6 +24,7 @@ type proxy struct {
 	server   string
 	cut      func() cut
 	stalled  chan struct{}
+	ended    chan struct{} // closed at the end of the test
 
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
@@ -38,9 +39,10 @@ func newProxy(t *testing.T, target string, cut func() cut) *proxy {
 	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	p := &proxy{listener: listener, server: to.Host, cut: cut, stalled: make(chan struct{}), conns: make(map[net.Conn]bool)}
+	p := &proxy{listener: listener, server: to.Host, cut: cut, stalled: make(chan struct{}), ended: make(chan struct{}), conns: make(map[net.Conn]bool)}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
+		close(p.ended)
 		listener.Close()
 		p.refuse()
 		p.wg.Wait()
@@ -124,7 +126,11 @@ func (p *proxy) up(client, server net.Conn, swallow func()) {
 				case cutStalled:
 					server.Write(chunk[:at])
 					client.Close()
-					<-p.stalled
+					select {
+					case <-p.stalled:
+					case <-p.ended:
+						return
+					}
 					server.Write(chunk[at:])
 					server.Read(make([]byte, 1<<10)) // until it has answered
 					return

@@ -47,7 +47,11 @@ func (db DB) Passwords() map[migrations.Role]string {
 	return maps.Clone(db.passwords)
 }
 
-// Pool opens a pool of a role's connections, at most maxConns, and closes it when the test ends.
+// closeTimeout is how long a pool waits at the end of its test for connections to be given back.
+const closeTimeout = 10 * time.Second
+
+// Pool opens a pool of a role's connections, at most maxConns, and closes it when the test ends. A connection or
+// transaction that the test has left open then fails it, instead of being waited for without end.
 func (db DB) Pool(t testing.TB, role migrations.Role, maxConns int32) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(db.URL(role))
@@ -59,7 +63,18 @@ func (db DB) Pool(t testing.TB, role migrations.Role, maxConns int32) *pgxpool.P
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	t.Cleanup(pool.Close)
+	t.Cleanup(func() {
+		closed := make(chan struct{})
+		go func() {
+			pool.Close()
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(closeTimeout):
+			t.Errorf("pgtest: a connection of %s was not given back", role)
+		}
+	})
 	return pool
 }
 
@@ -115,7 +130,9 @@ func (tm *template) clone(t testing.TB, server *embedded.Server) DB {
 		t.Fatalf("pgtest: make the template: %v", tm.err)
 	}
 	name := fmt.Sprintf("test_%d", tm.last.Add(1))
-	_, err := tm.admin.Exec(context.Background(), fmt.Sprintf("create database %s template %s owner %s", name, templateName, RoleMigrator))
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	_, err := tm.admin.Exec(ctx, fmt.Sprintf("create database %s template %s owner %s", name, templateName, RoleMigrator))
 	if err != nil {
 		t.Fatalf("pgtest: copy the template: %v", err)
 	}
