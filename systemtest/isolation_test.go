@@ -1,0 +1,397 @@
+package systemtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/manifold-es/manifold/client"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// contract is what these tests read of openapi.yaml.
+type contract struct {
+	Paths map[string]map[string]any
+}
+
+// endpoint is an operation of the contract.
+type endpoint struct {
+	method, path string
+	scopes       []string
+}
+
+// endpoints are the contract's operations by their ids.
+func endpoints(t *testing.T) map[string]endpoint {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "openapi.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c contract
+	if err := yaml.Unmarshal(text, &c); err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]endpoint)
+	for path, item := range c.Paths {
+		for _, method := range []string{"get", "put", "post", "patch", "delete"} {
+			operation, ok := item[method].(map[string]any)
+			if !ok {
+				continue
+			}
+			e := endpoint{method: strings.ToUpper(method), path: path}
+			scopes, ok := operation["x-scopes"].([]any)
+			if !ok {
+				t.Fatalf("%s %s has no x-scopes", method, path)
+			}
+			for _, scope := range scopes {
+				e.scopes = append(e.scopes, scope.(string))
+			}
+			all[operation["operationId"].(string)] = e
+		}
+	}
+	if len(all) < 40 {
+		t.Fatalf("the contract has only %d operations", len(all))
+	}
+	return all
+}
+
+// forOperator reports whether the operator alone may.
+func (e endpoint) forOperator() bool { return slices.Equal(e.scopes, []string{"operator"}) }
+
+// side is one of two tenants who have everything under the same names and ids, and what is their own: a mark in every
+// text that they choose, and the ids that the service chose for them.
+type side struct {
+	user
+	mark     string
+	id       string
+	rebuild  string
+	key      string
+	spareKey string
+}
+
+// secrets are what nobody else may be told.
+func (s *side) secrets() []string {
+	all := []string{s.mark, s.id}
+	for _, id := range []string{s.rebuild, s.key, s.spareKey} {
+		if id != "" {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
+// path puts a side's own ids, and the names that both have, into an operation's path.
+func (s *side) path(path string) string {
+	return strings.NewReplacer(
+		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
+		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey,
+	).Replace(path)
+}
+
+// try is how an operation is called in these tests.
+type try struct {
+	query  string
+	body   func(s *side) string
+	accept string
+	status []int // what may be answered to its owner
+	own    bool  // the answer has the side's mark or one of its ids
+}
+
+const sharedEvent = `{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","type":"Placed","data":{"by":%q}}`
+
+func text(format string) func(*side) string {
+	return func(s *side) string {
+		if !strings.Contains(format, "%") {
+			return format
+		}
+		return fmt.Sprintf(format, s.mark)
+	}
+}
+
+// tries has every operation of the contract. They are called in the order of sequence, for one side and then the other.
+var tries = map[string]try{
+	"appendToStream":     {body: text(`[` + sharedEvent + `]`), status: []int{201, 200}},
+	"append":             {body: text(`{"streams":[{"stream":"order-2","expectedVersion":"none","events":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde1","type":"Placed","data":{"by":%q}}]}]}`), status: []int{201}},
+	"importEvents":       {query: "?name=same", body: text(`{"stream":"order-3","type":"Placed","data":{"by":%q}}` + "\n"), status: []int{200}},
+	"readStream":         {status: []int{200}, own: true},
+	"readAll":            {accept: "application/x-ndjson", status: []int{200}, own: true},
+	"readCategory":       {status: []int{200}, own: true},
+	"exportEvents":       {status: []int{200}, own: true},
+	"listStreams":        {status: []int{200}},
+	"getStreamMetadata":  {status: []int{200}},
+	"putAggregate":       {body: text(`{"initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"}}`), status: []int{200}, own: true},
+	"getAggregate":       {status: []int{200}, own: true},
+	"listAggregates":     {status: []int{200}, own: true},
+	"getState":           {status: []int{200}, own: true},
+	"takeSnapshot":       {body: text(`{"state":{"mark":%q},"version":1,"tag":"same"}`), status: []int{201}, own: true},
+	"getLatestSnapshot":  {status: []int{200}, own: true},
+	"createProjection":   {body: text(`{"name":"orders","initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}}`), status: []int{201}, own: true},
+	"putProjection":      {body: text(`{"name":"orders","initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}}`), status: []int{200}, own: true},
+	"getProjection":      {status: []int{200}, own: true},
+	"listProjections":    {status: []int{200}, own: true},
+	"getProjectionState": {status: []int{200}},
+	"listDocuments":      {query: "?minPosition=3&timeout=30", status: []int{200}, own: true},
+	"getDocument":        {query: "?minPosition=3&timeout=30", status: []int{200}, own: true},
+	"startRebuild":       {status: []int{202}, own: true},
+	"getRebuild":         {status: []int{200}, own: true},
+	"listRebuilds":       {status: []int{200}, own: true},
+	"cancelRebuild":      {status: []int{202, 409}},
+	"resetProjection":    {status: []int{200, 409}},
+	"createKey":          {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
+	"listKeys":           {status: []int{200}, own: true},
+	"revokeKey":          {status: []int{204}},
+	"deleteProjection":   {status: []int{204}},
+	"deleteAggregate":    {status: []int{204}},
+
+	"createTenant":    {body: text(`{"name":"third-of-%s"}`), status: []int{201}},
+	"listTenants":     {status: []int{200}},
+	"getTenant":       {status: []int{200}, own: true},
+	"changeTenant":    {body: text(`{"state":"active"}`), status: []int{200}, own: true},
+	"createTenantKey": {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
+	"listTenantKeys":  {status: []int{200}, own: true},
+	"revokeTenantKey": {status: []int{204}},
+	"deleteTenant":    {query: "?confirm=%s", status: []int{202}, own: true},
+
+	"livez":      {status: []int{200}},
+	"readyz":     {status: []int{200}},
+	"metrics":    {status: []int{200}},
+	"contract":   {status: []int{200}},
+	"docs":       {status: []int{200}},
+	"docsErrors": {status: []int{200}},
+}
+
+// sequence is the order in which an operation finds what it needs.
+var sequence = []string{
+	"appendToStream", "append", "importEvents", "readStream", "readAll", "readCategory", "exportEvents", "listStreams", "getStreamMetadata",
+	"putAggregate", "getAggregate", "listAggregates", "getState", "takeSnapshot", "getLatestSnapshot",
+	"createProjection", "putProjection", "getProjection", "listProjections", "getProjectionState", "listDocuments", "getDocument",
+	"startRebuild", "getRebuild", "listRebuilds", "cancelRebuild", "resetProjection",
+	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey",
+	"createTenant", "listTenants", "getTenant", "changeTenant",
+	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
+	"deleteProjection", "deleteAggregate", "deleteTenant",
+}
+
+// TestEveryEndpointIsTried fails where the contract has an operation that the tests of isolation leave out.
+func TestEveryEndpointIsTried(t *testing.T) {
+	t.Parallel()
+	want := slices.Sorted(maps.Keys(endpoints(t)))
+	if got := slices.Sorted(maps.Keys(tries)); !slices.Equal(got, want) {
+		t.Errorf("tries has the operations\n%v\nthe contract\n%v", got, want)
+	}
+	if got := slices.Sorted(slices.Values(sequence)); !slices.Equal(got, want) {
+		t.Errorf("sequence has the operations\n%v\nthe contract\n%v", got, want)
+	}
+}
+
+// call makes an operation's request with a key. The path's ids are those of whose.
+func (s *side) call(t *testing.T, e endpoint, try try, key string, whose *side) answer {
+	t.Helper()
+	u := s.user
+	u.key = key
+	query := try.query
+	if strings.Contains(query, "%s") {
+		query = fmt.Sprintf(query, whose.mark)
+	}
+	var body any
+	if try.body != nil {
+		body = []byte(try.body(s))
+	}
+	header := []string{"Accept", "*/*"}
+	if try.accept != "" {
+		header = []string{"Accept", try.accept}
+	}
+	if e.path == "/v1/import" {
+		header = append(header, "Content-Type", "application/x-ndjson")
+	}
+	a, err := u.call(t.Context(), 0, e.method, whose.path(e.path)+query, body, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// view is everything that a side can read of its own, as long as nobody works on it.
+func (s *side) view(t *testing.T, all map[string]endpoint) string {
+	t.Helper()
+	var seen strings.Builder
+	for _, operation := range sequence {
+		e := all[operation]
+		if e.method != "GET" || len(e.scopes) == 0 || e.forOperator() || strings.Contains(e.path, "{rebuildId}") && s.rebuild == "" {
+			continue
+		}
+		try := tries[operation]
+		try.query = ""
+		a := s.call(t, e, try, s.user.key, s)
+		fmt.Fprintf(&seen, "%s: %d %s\n", operation, a.status, requestID.ReplaceAll(a.body, nil))
+	}
+	return seen.String()
+}
+
+// requestID is what is new in each answer that is a problem.
+var requestID = regexp.MustCompile(`"requestId":"[^"]*",`)
+
+// changed are the lines in which two views differ.
+func changed(before, after string) string {
+	was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
+	only := func(in, other []string, sign string) (lines string) {
+		for _, line := range in {
+			if !slices.Contains(other, line) {
+				lines += "\n" + sign + " " + line
+			}
+		}
+		return lines
+	}
+	return only(was, is, "-") + only(is, was, "+")
+}
+
+// newSides makes two tenants.
+func newSides(t *testing.T, operator user, marks ...string) []*side {
+	t.Helper()
+	var sides []*side
+	for _, mark := range marks {
+		id, u := newTenant(t, operator, mark)
+		sides = append(sides, &side{user: u, mark: mark, id: id})
+	}
+	return sides
+}
+
+// Two tenants have the same names and ids for everything. What one does, through whatever endpoint, is not seen by the
+// other and changes nothing of the other's; with the other's ids it finds nothing.
+func TestTenantsAreApartInEveryEndpoint(t *testing.T) {
+	t.Parallel()
+	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)
+	all := endpoints(t)
+	sides := newSides(t, operator, "acmemark", "umbrellamark")
+	for _, operation := range sequence {
+		e, try := all[operation], tries[operation]
+		if operation == "deleteTenant" {
+			continue // see TestDeletedTenant
+		}
+		for i, s := range sides {
+			other := sides[1-i]
+			key := s.user.key
+			if e.forOperator() {
+				key = operatorKey
+			}
+			before := other.settled(t, all)
+			a := s.call(t, e, try, key, s)
+			if !slices.Contains(try.status, a.status) {
+				t.Fatalf("%s for %s: %s", operation, s.mark, a)
+			}
+			s.keep(t, operation, a)
+			said := fmt.Sprint(a.header) + string(a.body)
+			if own := slices.ContainsFunc(s.secrets(), func(secret string) bool { return strings.Contains(said, secret) }); try.own && !own {
+				t.Errorf("%s for %s does not answer with anything of its own: %s", operation, s.mark, a)
+			}
+			if operation != "listTenants" { // the operator's list of all
+				for _, secret := range other.secrets() {
+					if strings.Contains(said, secret) {
+						t.Errorf("%s tells %s of %s, which is %s's: %s", operation, s.mark, secret, other.mark, a)
+					}
+				}
+			}
+			if operation == "metrics" && strings.Contains(said, s.mark) {
+				t.Errorf("the metrics name a tenant: %s", s.mark)
+			}
+			if after := other.settled(t, all); after != before {
+				t.Errorf("%s for %s changes what %s sees:%s", operation, s.mark, other.mark, changed(before, after))
+			}
+			s.trespass(t, e, operation, try, other, all)
+		}
+	}
+}
+
+// settled is the view once nothing works on the side's projection any more.
+func (s *side) settled(t *testing.T, all map[string]endpoint) string {
+	t.Helper()
+	var list client.RebuildList
+	for {
+		a := s.call(t, all["listRebuilds"], try{}, s.user.key, s)
+		if a.status != http.StatusOK {
+			break // there is no projection
+		}
+		if err := a.decode(200, &list); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(list.Rebuilds, func(r client.Rebuild) bool { return r.EndedAt == nil }) {
+			break
+		}
+		breathe(t.Context())
+	}
+	var head client.ProjectionState
+	for {
+		a := s.call(t, all["getProjectionState"], try{}, s.user.key, s)
+		if a.status != http.StatusOK {
+			break
+		}
+		if err := a.decode(200, &head); err != nil {
+			t.Fatal(err)
+		}
+		if head.State == "caught-up" && head.Checkpoint == head.Head {
+			break
+		}
+		breathe(t.Context())
+	}
+	return s.view(t, all)
+}
+
+// keep notes the ids that the service chose.
+func (s *side) keep(t *testing.T, operation string, a answer) {
+	t.Helper()
+	var made struct{ Id string }
+	switch operation {
+	case "startRebuild", "createKey", "createTenantKey":
+		if err := json.Unmarshal(a.body, &made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch operation {
+	case "startRebuild":
+		s.rebuild = made.Id
+	case "createKey", "createTenantKey":
+		s.spareKey = made.Id
+	}
+}
+
+// trespass calls the operation with what is the other's: its ids in the path, a tenant's key where the operator's is
+// needed, and no key at all.
+func (s *side) trespass(t *testing.T, e endpoint, operation string, try try, other *side, all map[string]endpoint) {
+	t.Helper()
+	if len(e.scopes) == 0 {
+		return
+	}
+	before := other.settled(t, all)
+	if a := s.call(t, e, try, "", s); a.status != http.StatusUnauthorized {
+		t.Errorf("%s without a key: %s", operation, a)
+	}
+	if a := s.call(t, e, try, "mk_0190d3a4-0000-7def-8123-456789abcdef_nonsense", s); a.status != http.StatusUnauthorized {
+		t.Errorf("%s with a key that is none: %s", operation, a)
+	}
+	if e.forOperator() {
+		if a := s.call(t, e, try, s.user.key, other); a.status != http.StatusForbidden {
+			t.Errorf("%s of %s with a key of %s: %s", operation, other.mark, s.mark, a)
+		}
+	} else {
+		for _, id := range []struct{ name, theirs string }{{"{rebuildId}", other.rebuild}, {"{keyId}", other.spareKey}} {
+			if !strings.Contains(e.path, id.name) || id.theirs == "" {
+				continue
+			}
+			if a := s.call(t, e, try, s.user.key, other); a.status != http.StatusNotFound {
+				t.Errorf("%s with an id of %s: %s", operation, other.mark, a)
+			}
+		}
+	}
+	if after := other.settled(t, all); after != before {
+		t.Errorf("%s with what is not its own changes what %s sees from\n%s\nto\n%s", operation, other.mark, before, after)
+	}
+}
