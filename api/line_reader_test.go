@@ -55,7 +55,7 @@ func TestLineReader(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var text []byte
 		var want [][]byte
-		for i := range rapid.IntRange(0, 30).Draw(t, "lines") {
+		for i := range rapid.IntRange(0, 8).Draw(t, "lines") {
 			size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 3*lineBlockBytes),
 				rapid.SampledFrom([]int{lineBlockBytes - 1, lineBlockBytes, maxImportLine - 1, maxImportLine, 2 * maxImportLine, 4 * maxImportLine})).Draw(t, "size")
 			line := append(bytes.Repeat([]byte{'a' + byte(i%26)}, size), '\n')

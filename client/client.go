@@ -9,7 +9,9 @@ import (
 	"net/http"
 )
 
-//go:generate go tool -modfile=../tools/go.mod oapi-codegen -config client.yaml ../openapi.yaml
+//go:generate go run -C ../tools ./propertyorder ../openapi.yaml ../client/ordered.yaml
+//go:generate go tool -modfile=../tools/go.mod oapi-codegen -config client.yaml ordered.yaml
+//go:generate rm ordered.yaml
 
 // WithKey makes a client send the key with each request.
 func WithKey(key string) ClientOption {

@@ -4,8 +4,12 @@ package openapi
 
 import _ "embed"
 
+// The JSON of answers has its properties in the contract's order, which is for people: id first, say.
+//
 //go:generate cp ../../openapi.yaml openapi.yaml
-//go:generate go tool -modfile=../../tools/go.mod oapi-codegen -config server.yaml openapi.yaml
+//go:generate go run -C ../../tools ./propertyorder ../openapi.yaml ../api/openapi/ordered.yaml
+//go:generate go tool -modfile=../../tools/go.mod oapi-codegen -config server.yaml ordered.yaml
+//go:generate rm ordered.yaml
 
 // YAML is the contract as it is served at /openapi.yaml.
 //

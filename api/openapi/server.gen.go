@@ -65,29 +65,29 @@ type Appended struct {
 	// Position The highest position of the request's events.
 	Position int64 `json:"position"`
 	Streams  []struct {
-		Events  []AppendedEvent `json:"events"`
 		Stream  string          `json:"stream"`
 		Version int64           `json:"version"`
+		Events  []AppendedEvent `json:"events"`
 	} `json:"streams"`
 }
 
 // AppendedEvent defines model for AppendedEvent.
 type AppendedEvent struct {
 	Id       UUID  `json:"id"`
-	Position int64 `json:"position"`
 	Version  int64 `json:"version"`
+	Position int64 `json:"position"`
 }
 
 // AppendedStream defines model for AppendedStream.
 type AppendedStream struct {
-	Events []AppendedEvent `json:"events"`
-
-	// Position The highest position of the request's events.
-	Position int64  `json:"position"`
-	Stream   string `json:"stream"`
+	Stream string `json:"stream"`
 
 	// Version Of the request's last event.
 	Version int64 `json:"version"`
+
+	// Position The highest position of the request's events.
+	Position int64           `json:"position"`
+	Events   []AppendedEvent `json:"events"`
 }
 
 // BadLine defines model for BadLine.
@@ -99,53 +99,55 @@ type BadLine struct {
 
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
-	CreatedAt time.Time `json:"createdAt"`
 	Id        UUID      `json:"id"`
+	Name      string    `json:"name"`
+	Scopes    []Scope   `json:"scopes"`
+	CreatedAt time.Time `json:"createdAt"`
 
 	// Key The secret. It is shown this once.
-	Key    string  `json:"key"`
-	Name   string  `json:"name"`
-	Scopes []Scope `json:"scopes"`
+	Key string `json:"key"`
 }
 
 // Definition defines model for Definition.
 type Definition struct {
-	// Assert Expressions `(doc) -> bool` that every document of a rebuild must pass.
-	Assert []string `json:"assert,omitempty"`
+	Name string `json:"name"`
 
 	// Database A database named in the configuration; `default`.
 	Database string `json:"database,omitempty"`
+	Source   *struct {
+		Categories []string `json:"categories,omitempty"`
+	} `json:"source,omitempty"`
+
+	// Key An expression: the event's document id, or null for none; `event.stream`.
+	Key string `json:"key,omitempty"`
+
+	// Initial Any JSON object.
+	Initial JSONObject `json:"initial,omitempty"`
+
+	// On Event type, or `*`, to an expression `(doc, event) -> doc`; null removes the document.
+	On map[string]string `json:"on,omitempty"`
 
 	// Handler A handler written in Go that the program registers by this name; instead of key, initial and on.
 	Handler string `json:"handler,omitempty"`
 
 	// Indexes Paths in the document.
 	Indexes []string `json:"indexes,omitempty"`
+	Mode    string   `json:"mode,omitempty"`
+	OnError string   `json:"onError,omitempty"`
 
-	// Initial Any JSON object.
-	Initial JSONObject `json:"initial,omitempty"`
-
-	// Key An expression: the event's document id, or null for none; `event.stream`.
-	Key  string `json:"key,omitempty"`
-	Mode string `json:"mode,omitempty"`
-	Name string `json:"name"`
-
-	// On Event type, or `*`, to an expression `(doc, event) -> doc`; null removes the document.
-	On      map[string]string `json:"on,omitempty"`
-	OnError string            `json:"onError,omitempty"`
-	Source  *struct {
-		Categories []string `json:"categories,omitempty"`
-	} `json:"source,omitempty"`
+	// Assert Expressions `(doc) -> bool` that every document of a rebuild must pass.
+	Assert []string `json:"assert,omitempty"`
 }
 
 // Document defines model for Document.
 type Document struct {
-	// Document Any JSON object.
-	Document JSONObject `json:"document"`
-	Id       string     `json:"id"`
+	Id string `json:"id"`
 
 	// Position Of the last event applied to it.
 	Position int64 `json:"position"`
+
+	// Document Any JSON object.
+	Document JSONObject `json:"document"`
 }
 
 // DocumentList defines model for DocumentList.
@@ -155,22 +157,23 @@ type DocumentList struct {
 
 // Event defines model for Event.
 type Event struct {
+	Id     UUID   `json:"id"`
+	Stream string `json:"stream"`
+
+	// Version In its stream: 1, 2, 3 ...
+	Version int64 `json:"version"`
+
+	// Position In its tenant's log: 1, 2, 3 ...
+	Position int64  `json:"position"`
+	Type     string `json:"type"`
+
 	// Data Any JSON value.
 	Data JSON `json:"data"`
-	Id   UUID `json:"id"`
 
 	// Metadata Any JSON value.
 	Metadata   JSON       `json:"metadata,omitempty"`
 	OccurredAt *time.Time `json:"occurredAt,omitempty"`
-
-	// Position In its tenant's log: 1, 2, 3 ...
-	Position   int64     `json:"position"`
-	RecordedAt time.Time `json:"recordedAt"`
-	Stream     string    `json:"stream"`
-	Type       string    `json:"type"`
-
-	// Version In its stream: 1, 2, 3 ...
-	Version int64 `json:"version"`
+	RecordedAt time.Time  `json:"recordedAt"`
 }
 
 // EventList defines model for EventList.
@@ -186,52 +189,52 @@ type Expectation = any
 
 // Fault defines model for Fault.
 type Fault struct {
-	At       time.Time `json:"at"`
+	Position int64     `json:"position"`
 	EventId  UUID      `json:"eventId"`
 	Message  string    `json:"message"`
-	Position int64     `json:"position"`
+	At       time.Time `json:"at"`
 }
 
 // ImportLine A line of an import. What export adds (`version`, `position`, `recordedAt`) is taken and not used.
 type ImportLine struct {
+	Stream string    `json:"stream"`
+	Id     *UUID     `json:"id,omitempty"`
+	Type   EventType `json:"type"`
+
+	// Time When it occurred.
+	Time *time.Time `json:"time,omitempty"`
+
 	// Data Any JSON value.
-	Data JSON  `json:"data"`
-	Id   *UUID `json:"id,omitempty"`
+	Data JSON `json:"data"`
 
 	// Metadata Any JSON value.
 	Metadata   JSON       `json:"metadata,omitempty"`
+	Version    *int64     `json:"version,omitempty"`
 	Position   *int64     `json:"position,omitempty"`
 	RecordedAt *time.Time `json:"recordedAt,omitempty"`
-	Stream     string     `json:"stream"`
-
-	// Time When it occurred.
-	Time    *time.Time `json:"time,omitempty"`
-	Type    EventType  `json:"type"`
-	Version *int64     `json:"version,omitempty"`
 }
 
 // ImportProgress defines model for ImportProgress.
 type ImportProgress struct {
+	// Lines Read so far; empty lines too.
+	Lines    int64 `json:"lines"`
 	Appended int64 `json:"appended"`
 
+	// Duplicates Lines that were there already.
+	Duplicates int64 `json:"duplicates"`
+	BadLines   int64 `json:"badLines"`
+
 	// Bad Bad lines since the last frame.
-	Bad      []BadLine `json:"bad,omitempty"`
-	BadLines int64     `json:"badLines"`
+	Bad []BadLine `json:"bad,omitempty"`
+
+	// Position The highest position of a line so far.
+	Position int64 `json:"position,omitempty"`
 
 	// Done The last frame: the import came to its end.
 	Done bool `json:"done,omitempty"`
 
-	// Duplicates Lines that were there already.
-	Duplicates int64 `json:"duplicates"`
-
 	// Error An error by RFC 9457.
 	Error *Problem `json:"error,omitempty"`
-
-	// Lines Read so far; empty lines too.
-	Lines int64 `json:"lines"`
-
-	// Position The highest position of a line so far.
-	Position int64 `json:"position,omitempty"`
 }
 
 // JSON Any JSON value.
@@ -242,11 +245,11 @@ type JSONObject = json.RawMessage
 
 // Key defines model for Key.
 type Key struct {
-	CreatedAt time.Time  `json:"createdAt"`
 	Id        UUID       `json:"id"`
 	Name      string     `json:"name"`
-	RevokedAt *time.Time `json:"revokedAt,omitempty"`
 	Scopes    []Scope    `json:"scopes"`
+	CreatedAt time.Time  `json:"createdAt"`
+	RevokedAt *time.Time `json:"revokedAt,omitempty"`
 }
 
 // KeyList defines model for KeyList.
@@ -256,18 +259,18 @@ type KeyList struct {
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
 type NewEvent struct {
+	// Id Names the event for ever; repeating it appends nothing.
+	Id   *UUID     `json:"id,omitempty"`
+	Type EventType `json:"type"`
+
 	// Data Any JSON value.
 	Data JSON `json:"data"`
-
-	// Id Names the event for ever; repeating it appends nothing.
-	Id *UUID `json:"id,omitempty"`
 
 	// Metadata Any JSON value.
 	Metadata JSON `json:"metadata,omitempty"`
 
 	// OccurredAt The client's word; RFC 3339, kept to the microsecond.
 	OccurredAt *time.Time `json:"occurredAt,omitempty"`
-	Type       EventType  `json:"type"`
 }
 
 // NewEvents defines model for NewEvents.
@@ -290,11 +293,11 @@ type NewSnapshot struct {
 	// State Any JSON value.
 	State JSON `json:"state"`
 
-	// Tag The client's word for what made the state, such as its release.
-	Tag string `json:"tag"`
-
 	// Version Of the last event in the state; the stream must have it.
 	Version int64 `json:"version"`
+
+	// Tag The client's word for what made the state, such as its release.
+	Tag string `json:"tag"`
 }
 
 // NewTenant defines model for NewTenant.
@@ -305,45 +308,45 @@ type NewTenant struct {
 
 // Problem An error by RFC 9457.
 type Problem struct {
-	Code string `json:"code"`
-
-	// CurrentVersion The stream's version.
-	CurrentVersion *int64 `json:"currentVersion,omitempty"`
+	// Type A page about the code.
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Code   string `json:"code"`
 
 	// Detail What was wrong and what to do about it.
 	Detail string `json:"detail,omitempty"`
 
-	// RequestId Names the request in the service's log.
-	RequestId string `json:"requestId,omitempty"`
-	Status    int    `json:"status"`
+	// Where The place in the request, such as `events[3].data`.
+	Where string `json:"where,omitempty"`
+
+	// CurrentVersion The stream's version.
+	CurrentVersion *int64 `json:"currentVersion,omitempty"`
 
 	// Stream The stream meant.
 	Stream string `json:"stream,omitempty"`
-	Title  string `json:"title"`
+
+	// RequestId Names the request in the service's log.
+	RequestId string `json:"requestId,omitempty"`
 
 	// Traceparent As the request gave it.
 	Traceparent string `json:"traceparent,omitempty"`
-
-	// Type A page about the code.
-	Type string `json:"type"`
-
-	// Where The place in the request, such as `events[3].data`.
-	Where string `json:"where,omitempty"`
 }
 
 // Projection defines model for Projection.
 type Projection struct {
-	// Build The live build's number.
-	Build      int64      `json:"build"`
-	CreatedAt  time.Time  `json:"createdAt"`
-	Definition Definition `json:"definition"`
-	Name       string     `json:"name"`
-
-	// Revision Grows with each change.
-	Revision int64 `json:"revision"`
+	Name string `json:"name"`
 
 	// Shared It runs for every tenant; each sees its own documents.
-	Shared    bool      `json:"shared"`
+	Shared     bool       `json:"shared"`
+	Definition Definition `json:"definition"`
+
+	// Build The live build's number.
+	Build int64 `json:"build"`
+
+	// Revision Grows with each change.
+	Revision  int64     `json:"revision"`
+	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
 }
 
@@ -354,14 +357,14 @@ type ProjectionList struct {
 
 // ProjectionState defines model for ProjectionState.
 type ProjectionState struct {
-	Build int64 `json:"build"`
+	Name string `json:"name"`
+
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer.
+	State string `json:"state"`
+	Build int64  `json:"build"`
 
 	// Checkpoint The position up to which the log was seen.
 	Checkpoint int64 `json:"checkpoint"`
-
-	// Error With unavailable.
-	Error string `json:"error,omitempty"`
-	Fault *Fault `json:"fault,omitempty"`
 
 	// Head The log's newest position.
 	Head int64 `json:"head"`
@@ -371,56 +374,57 @@ type ProjectionState struct {
 
 	// LagSeconds The age of the oldest of them.
 	LagSeconds float64 `json:"lagSeconds"`
-	Name       string  `json:"name"`
+	Fault      *Fault  `json:"fault,omitempty"`
 
-	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer.
-	State string `json:"state"`
+	// Error With unavailable.
+	Error string `json:"error,omitempty"`
 }
 
 // Readiness defines model for Readiness.
 type Readiness struct {
-	Checks []ReadinessCheck `json:"checks"`
 	Ready  bool             `json:"ready"`
+	Checks []ReadinessCheck `json:"checks"`
 }
 
 // ReadinessCheck defines model for ReadinessCheck.
 type ReadinessCheck struct {
-	Message string `json:"message,omitempty"`
 	Name    string `json:"name"`
 	Ok      bool   `json:"ok"`
+	Message string `json:"message,omitempty"`
 }
 
 // Rebuild defines model for Rebuild.
 type Rebuild struct {
+	Id         UUID   `json:"id"`
+	Projection string `json:"projection"`
+
 	// Build The new build's number.
-	Build int64 `json:"build"`
+	Build int64  `json:"build"`
+	State string `json:"state"`
 
 	// Cancelling Somebody asked for it to be cancelled.
-	Cancelling bool      `json:"cancelling,omitempty"`
-	CreatedAt  time.Time `json:"createdAt"`
-
-	// Documents Counted when it is validated.
-	Documents int64      `json:"documents"`
-	EndedAt   *time.Time `json:"endedAt,omitempty"`
-
-	// Error Why it failed.
-	Error      string `json:"error,omitempty"`
-	EventsDone int64  `json:"eventsDone"`
+	Cancelling  bool  `json:"cancelling,omitempty"`
+	EventsDone  int64 `json:"eventsDone"`
+	EventsTotal int64 `json:"eventsTotal"`
 
 	// EventsPerSecond Since it was started.
 	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
-	EventsTotal     int64    `json:"eventsTotal"`
-	Id              UUID     `json:"id"`
-
-	// LiveDocuments What the live build had then.
-	LiveDocuments int64  `json:"liveDocuments"`
-	Projection    string `json:"projection"`
 
 	// SecondsLeft At that rate.
-	SecondsLeft *float64   `json:"secondsLeft,omitempty"`
-	StartedAt   *time.Time `json:"startedAt,omitempty"`
-	State       string     `json:"state"`
-	UpdatedAt   time.Time  `json:"updatedAt"`
+	SecondsLeft *float64 `json:"secondsLeft,omitempty"`
+
+	// Documents Counted when it is validated.
+	Documents int64 `json:"documents"`
+
+	// LiveDocuments What the live build had then.
+	LiveDocuments int64 `json:"liveDocuments"`
+
+	// Error Why it failed.
+	Error     string     `json:"error,omitempty"`
+	CreatedAt time.Time  `json:"createdAt"`
+	StartedAt *time.Time `json:"startedAt,omitempty"`
+	UpdatedAt time.Time  `json:"updatedAt"`
+	EndedAt   *time.Time `json:"endedAt,omitempty"`
 }
 
 // RebuildList defines model for RebuildList.
@@ -433,37 +437,39 @@ type Scope = string
 
 // Snapshot defines model for Snapshot.
 type Snapshot struct {
+	Stream  string `json:"stream"`
+	Version int64  `json:"version"`
+	Tag     string `json:"tag"`
+
 	// State Any JSON value.
 	State   JSON      `json:"state"`
-	Stream  string    `json:"stream"`
-	Tag     string    `json:"tag"`
 	TakenAt time.Time `json:"takenAt"`
-	Version int64     `json:"version"`
 }
 
 // State defines model for State.
 type State struct {
-	// EventsRead How many events were read behind the snapshot.
-	EventsRead int `json:"eventsRead"`
-
-	// SnapshotVersion Of the snapshot that it began at; 0 without one.
-	SnapshotVersion int64 `json:"snapshotVersion"`
-
-	// State Any JSON value.
-	State  JSON   `json:"state"`
 	Stream string `json:"stream"`
 
 	// Version Of the last event folded.
 	Version int64 `json:"version"`
+
+	// State Any JSON value.
+	State JSON `json:"state"`
+
+	// SnapshotVersion Of the snapshot that it began at; 0 without one.
+	SnapshotVersion int64 `json:"snapshotVersion"`
+
+	// EventsRead How many events were read behind the snapshot.
+	EventsRead int `json:"eventsRead"`
 }
 
 // StreamAppend defines model for StreamAppend.
 type StreamAppend struct {
-	Events NewEvents `json:"events"`
+	Stream string `json:"stream"`
 
 	// ExpectedVersion `any`, `none`, `exists`, or a version as a number.
 	ExpectedVersion Expectation `json:"expectedVersion,omitempty"`
-	Stream          string      `json:"stream"`
+	Events          NewEvents   `json:"events"`
 }
 
 // StreamList defines model for StreamList.
@@ -473,26 +479,27 @@ type StreamList struct {
 
 // StreamMetadata defines model for StreamMetadata.
 type StreamMetadata struct {
-	// Bytes Of data and metadata as JSON text.
-	Bytes int64 `json:"bytes"`
-
-	// Events How many there are; fewer than the version where retention removed some.
-	Events  int64     `json:"events"`
-	FirstAt time.Time `json:"firstAt"`
-	LastAt  time.Time `json:"lastAt"`
-	Stream  string    `json:"stream"`
+	Stream string `json:"stream"`
 
 	// Version Of the newest event.
 	Version int64 `json:"version"`
+
+	// Events How many there are; fewer than the version where retention removed some.
+	Events int64 `json:"events"`
+
+	// Bytes Of data and metadata as JSON text.
+	Bytes   int64     `json:"bytes"`
+	FirstAt time.Time `json:"firstAt"`
+	LastAt  time.Time `json:"lastAt"`
 }
 
 // Tenant defines model for Tenant.
 type Tenant struct {
-	CreatedAt time.Time  `json:"createdAt"`
-	DeletedAt *time.Time `json:"deletedAt,omitempty"`
 	Id        UUID       `json:"id"`
 	Name      string     `json:"name"`
 	State     string     `json:"state"`
+	CreatedAt time.Time  `json:"createdAt"`
+	DeletedAt *time.Time `json:"deletedAt,omitempty"`
 }
 
 // TenantChange defines model for TenantChange.
