@@ -220,6 +220,9 @@ func (r *request) answerFound() (answered bool, _ domain.Appended, _ error) {
 	return true, r.answerAt(!r.unknown, func(n int) (int64, int64) { return r.found[n].position, r.found[n].version }), nil
 }
 
+// late reports whether the time that the request has is over.
+func (r *request) late(now time.Time) bool { return !now.Before(r.deadline) }
+
 // failure is what a request is told when it is given up for err.
 func (r *request) failure(err error) error {
 	if r.unknown {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -195,7 +196,7 @@ func (b *batch) remove(answered func(r *request) bool) {
 // giveUp answers the requests that err, by which an attempt failed, leaves no hope for; the others stay in the batch.
 func (w *writer) giveUp(b *batch, err error) {
 	now := time.Now()
-	again, hopeless := passing(err), false
+	again := passing(err)
 	var culprit *request
 	if !again && refused(err) && unavailable(err) == err {
 		// PostgreSQL refuses something in it. The others must not suffer: each is tried alone.
@@ -205,14 +206,24 @@ func (w *writer) giveUp(b *batch, err error) {
 			culprit, again = b.requests[0], true
 		}
 	}
-	hopeless = !again
 	b.remove(func(r *request) bool {
-		// To find out what became of a lost attempt is worth waiting for.
-		late := !now.Before(r.deadline)
-		if !late && r != culprit && (!hopeless || r.unknown) {
+		switch {
+		case r == culprit, !again && !r.unknown: // to find out what became of a lost attempt is worth waiting for
+			w.answer(r, domain.Appended{}, r.failure(err))
+		case r.late(now):
+			w.answer(r, domain.Appended{}, r.failure(lateFor(err)))
+		default:
 			return false
 		}
-		w.answer(r, domain.Appended{}, r.failure(err))
 		return true
 	})
+}
+
+// lateFor is why a request that is late was not written, after an attempt that failed with err: what PostgreSQL refuses
+// is another request's.
+func lateFor(err error) error {
+	if refused(err) && unavailable(err) == err {
+		return context.DeadlineExceeded
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,6 +173,23 @@ func (w *writer) fill(b *batch) {
 	w.queue = w.queue[:rest]
 }
 
+// expire answers the requests in the queue that are late, after an attempt that failed with err. Nothing of them was sent.
+// They would be late for each other batch as well, and each of those may take long to fail.
+func (w *writer) expire(err error) {
+	now := time.Now()
+	w.mu.Lock()
+	late := 0
+	for late < len(w.queue) && w.queue[late].late(now) {
+		late++
+	}
+	expired := slices.Clone(w.queue[:late])
+	w.queue = slices.Delete(w.queue, 0, late)
+	w.mu.Unlock()
+	for _, r := range expired {
+		w.answer(r, domain.Appended{}, r.failure(lateFor(err)))
+	}
+}
+
 // run writes batch after batch until the queue is empty. A batch is filled only when there is a connection for it, and
 // in a log that others append to only when its row is locked, so that as much as possible goes together.
 func (w *writer) run() {
@@ -214,6 +232,7 @@ func (w *writer) serve(b *batch) {
 		w.fill(b) // those who wait are concerned as well
 	}
 	w.giveUp(b, err)
+	w.expire(err)
 	b.failures++
 	if len(b.requests) > 0 {
 		backOff(ctx, b.failures)

@@ -303,6 +303,29 @@ func TestAppendEndsAtItsDeadline(t *testing.T) {
 	wholeLog(t, s, tenant)
 }
 
+// Whoever stands in the queue is answered in time as well, however many batches there are before.
+func TestQueueEndsAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = time.Second })
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
+	holdLog(t, db, tenant)
+	const batches = 15
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // one batch after the other takes twice as long
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 2 * batches {
+		wg.Go(func() {
+			_, err := s.Append(ctx, tenant, to(fmt.Sprintf("order-%d", i), domain.Any, 1000))
+			if code := codeOf(err); code != domain.CodeUnavailable && code != domain.CodeOutcomeUnknown || ctx.Err() != nil {
+				t.Errorf("append %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // The first appends of a tenant, in several processes at once.
 func TestFirstAppends(t *testing.T) {
 	t.Parallel()
