@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -74,6 +75,23 @@ func TestVersionsAreBounded(t *testing.T) {
 	}
 	if v.forget(); !v.empty() {
 		t.Error("something is remembered still")
+	}
+}
+
+// A name that comes again is a part of another request's body, which must not be kept for it.
+func TestVersionsKeepNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	var v versions
+	body := []string{strings.Repeat("x", 1<<10) + "order-1", strings.Repeat("y", 1<<10) + "order-1"}
+	for i, text := range body {
+		name := text[1<<10:]
+		v.put(name, int64(i))
+		v.mend(name, int64(i))
+		for kept := range v.young {
+			if unsafe.StringData(kept) == unsafe.StringData(name) {
+				t.Errorf("put %d: the name is the body's own", i+1)
+			}
+		}
 	}
 }
 

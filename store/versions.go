@@ -8,41 +8,46 @@ const versionsKept = 8192
 // versions remembers the versions of the streams that were used last. It holds two generations: what is used moves to
 // the young one, and when that is full it becomes the old one, and the one before it is dropped. That is nearly the order
 // of last use, without a list to keep.
+//
+// The names are copies: those that come in may be parts of requests' bodies. The versions are pointers, since setting an
+// element of a map that is there replaces its key, too, by the one that came in.
 type versions struct {
-	young, old map[string]int64
+	young, old map[string]*int64
 }
 
 func (v *versions) get(stream string) (int64, bool) {
 	if version, ok := v.young[stream]; ok {
-		return version, true
+		return *version, true
 	}
 	version, ok := v.old[stream]
-	if ok {
-		v.put(stream, version)
+	if !ok {
+		return 0, false
 	}
-	return version, ok
+	v.put(stream, *version)
+	return *version, true
 }
 
-// put remembers a version. The name is copied: it may be a part of a request's body.
+// put remembers a version.
 func (v *versions) put(stream string, version int64) {
-	if _, ok := v.young[stream]; !ok {
-		if v.young == nil {
-			v.young = make(map[string]int64)
-		}
-		if len(v.young) >= versionsKept {
-			v.old, v.young = v.young, make(map[string]int64)
-		}
-		stream = strings.Clone(stream)
+	if kept, ok := v.young[stream]; ok {
+		*kept = version
+		return
 	}
-	v.young[stream] = version
+	if v.young == nil {
+		v.young = make(map[string]*int64)
+	}
+	if len(v.young) >= versionsKept {
+		v.old, v.young = v.young, make(map[string]*int64)
+	}
+	v.young[strings.Clone(stream)] = &version
 }
 
 // mend puts right what is remembered of a stream that somebody else appended to; other streams are not taken in.
 func (v *versions) mend(stream string, version int64) {
-	if _, ok := v.young[stream]; ok {
-		v.young[stream] = version
-	} else if _, ok := v.old[stream]; ok {
-		v.old[stream] = version
+	if kept, ok := v.young[stream]; ok {
+		*kept = version
+	} else if kept, ok := v.old[stream]; ok {
+		*kept = version
 	}
 }
 
