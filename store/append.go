@@ -231,12 +231,12 @@ func (r *request) failure(err error) error {
 	if native := sqlState(err); len(native) == 5 && native[:2] == "22" {
 		return domain.Errorf(domain.CodeInvalidRequest, "", "the database cannot keep the request: %s", native)
 	}
+	if passing(err) {
+		return domain.Errorf(domain.CodeUnavailable, "", "the database did not take the request in time; nothing was appended: %s", err)
+	}
 	err = unavailable(err)
 	if _, ok := errors.AsType[*domain.Error](err); ok {
 		return err
-	}
-	if passing(err) {
-		return domain.Errorf(domain.CodeUnavailable, "", "the database did not take the request in time; nothing was appended: %s", err)
 	}
 	return fmt.Errorf("append: %w", err)
 }
@@ -249,11 +249,6 @@ func passing(err error) bool {
 	if disconnected(err) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	switch sqlState(err) {
-	case "55P03", // a lock was not to be had in time
-		"57014",                   // the statement took too long
-		"40001", "40P01", "40003": // serialisation, deadlock
-		return true
-	}
-	return false
+	state := sqlState(err)
+	return busy(state) || state == readOnly || state == "57014" // the statement took too long
 }

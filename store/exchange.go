@@ -178,7 +178,7 @@ func (x *exchange) close() {
 // other error that came behind a commit, nobody knows what became of the transaction.
 func refused(err error) bool {
 	native, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && native.SeverityUnlocalized == "ERROR"
+	return ok && native.SeverityUnlocalized == "ERROR" && native.Code != outcomeUnknown
 }
 
 // disconnected reports whether err says that a connection broke, which a new one may do better.

@@ -187,3 +187,42 @@ func TestTerminatedBackendsAppendOnce(t *testing.T) {
 		t.Errorf("there are %d events, want %d", len(events), made)
 	}
 }
+
+// The primary becomes a standby while connections to it stay open, as behind a proxy: they are given up for new ones, which
+// lead to the new primary.
+func TestStandbysConnectionsAreGivenUp(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	// The setting is that of new sessions: those that are open stay as they are.
+	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
+	set := func(standby string) {
+		t.Helper()
+		_, err := admin.Exec(t.Context(), "alter database "+db.Name+" set default_transaction_read_only = "+standby)
+		must(t, err)
+	}
+	must(t, admin.Ping(t.Context()))
+	set("on")
+	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = time.Second })
+	tenant := domain.NewTenantID()
+	_, err := s.Append(t.Context(), tenant, to("order-1", domain.None, 1))
+	problem(t, err, domain.CodeUnavailable)
+	problem(t, s.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "acme"}), domain.CodeUnavailable)
+	set("off")
+	mustAppend(t, s, tenant, to("order-1", domain.None, 1))
+	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "acme"}))
+}
+
+// Who waits for a row longer than the database lets him is told to come again, not that something is wrong inside.
+func TestLockThatIsNotToBeHadIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := newTenant(t, s)
+	aggregate := domain.Aggregate{Category: "order", On: map[string]string{"*": "state"}}
+	must(t, s.PutAggregate(t.Context(), tenant, aggregate))
+	tx, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
+	must(t, err)
+	defer tx.Rollback(t.Context())
+	_, err = tx.Exec(t.Context(), "select from manifold.aggregates where tenant_id = $1 for update", tenant)
+	must(t, err)
+	problem(t, s.PutAggregate(t.Context(), tenant, aggregate), domain.CodeUnavailable)
+}

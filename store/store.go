@@ -128,6 +128,11 @@ func openPool(ctx context.Context, url string, most int, settings map[string]str
 	// A sender that stalls in the middle of a transaction must not hold a log.
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10000"
 	maps.Copy(config.ConnConfig.RuntimeParams, settings)
+	// A connection to what has become a standby is of no use any more: the next one may lead to the new primary.
+	keep := config.ConnConfig.OnPgError
+	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != readOnly && keep(conn, err)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -169,8 +174,8 @@ func under(ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, do f
 	return unavailable(err)
 }
 
-// unavailable turns an error that says "the database cannot be reached, or is shutting down", or that its connection broke
-// on the way, into a *domain.Error and leaves all others, nil included, as they are.
+// unavailable turns an error that says "the database cannot be reached, is shutting down, or does not get to it", or that
+// its connection broke on the way, into a *domain.Error and leaves all others, nil included, as they are.
 func unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -182,8 +187,10 @@ func unavailable(err error) error {
 		return domain.Errorf(domain.CodeUnavailable, "", "the database cannot be reached: %s", connect.Unwrap())
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch native.Code[:2] {
-		case "08", "57", "53": // connection, operator intervention, resources
+		class := native.Code[:min(2, len(native.Code))]
+		switch {
+		case class == "08", class == "57", class == "53", // connection, operator intervention, resources
+			busy(native.Code), native.Code == readOnly:
 			return domain.Errorf(domain.CodeUnavailable, "", "the database cannot serve now: %s", native.Message)
 		}
 	}
@@ -201,8 +208,22 @@ func sqlState(err error) string {
 	return ""
 }
 
-// uniqueViolation is the SQLSTATE of a row whose key is taken.
-const uniqueViolation = "23505"
+// SQLSTATEs.
+const (
+	uniqueViolation = "23505" // a row's key is taken
+	readOnly        = "25006" // the database is a standby
+	outcomeUnknown  = "40003" // what stands before the database does not know whether it was committed
+)
+
+// busy reports whether a SQLSTATE says that a transaction was rolled back for the sake of others, and may be made again.
+func busy(state string) bool {
+	switch state {
+	case "55P03", // a lock was not to be had in time
+		"40001", "40P01": // serialisation, deadlock
+		return true
+	}
+	return false
+}
 
 // instant turns the zero time into a null.
 func instant(t time.Time) *time.Time {
