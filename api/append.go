@@ -49,6 +49,7 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	}
 	batch := domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: expected, Events: events}}}
 	identify(key, batch)
+	keepTrace(request.Header, batch)
 	appended, err := s.config.Log.Append(request.Context(), caller.tenant, batch)
 	if err != nil {
 		return asked(conditional, err)
@@ -77,6 +78,7 @@ func (s *Server) append(c echo.Context, caller caller) error {
 		return err
 	}
 	identify(key, request)
+	keepTrace(c.Request().Header, request)
 	appended, err := s.config.Log.Append(c.Request().Context(), caller.tenant, request)
 	if err != nil {
 		return err

@@ -202,3 +202,22 @@ func zstded(text []byte) []byte {
 	}
 	return w.EncodeAll(text, nil)
 }
+
+// A request's traceparent is kept with its events, and is no part of what a repeat is compared by.
+func TestAppendKeepsTraceparent(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	const trace, other = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-01"
+	id := domain.NewEventID().String()
+	events := list{object{"id": id, "type": "A", "data": 1}, object{"id": domain.NewEventID().String(), "type": "B", "data": 2, "metadata": object{"user": "u"}}}
+	a.post("/v1/streams/order-1/events", events, "traceparent", trace).want(201)
+	a.post("/v1/streams/order-1/events", events, "traceparent", other).want(200)
+	a.post("/v1/streams/order-1/events", events).want(200)
+	a.post("/v1/append", object{"streams": list{object{"stream": "order-1", "events": list{object{"type": "C", "data": 3}}}}}, "traceparent", trace).want(201)
+	a.post("/v1/streams/order-1/events", list{object{"type": "D", "data": 4}}, "traceparent", "nonsense").want(201)
+	var metadata list
+	for _, event := range a.get("/v1/streams/order-1").want(200).at("events").(list) {
+		metadata = append(metadata, event.(object)["metadata"])
+	}
+	equal(t, "metadata", metadata, list{object{"traceparent": trace}, object{"traceparent": trace, "user": "u"}, object{"traceparent": trace}, nil})
+}

@@ -51,7 +51,7 @@ func (s *Server) docsAssets() error {
 	if err != nil {
 		return err
 	}
-	s.echo.GET("/docs/style.css", func(c echo.Context) error {
+	s.echo.Match([]string{http.MethodGet, http.MethodHead}, "/docs/style.css", func(c echo.Context) error {
 		c.Response().Header().Set("Cache-Control", "max-age=3600")
 		return c.Blob(http.StatusOK, "text/css; charset=utf-8", style)
 	})

@@ -270,6 +270,10 @@ func nextPage(u *url.URL, name, value string) string {
 // streamEvents writes events as lines, at constant memory: while a slice is written, the next is read. A client that
 // goes away or stops reading ends the work.
 func (s *Server) streamEvents(c echo.Context, count int64, next slicer, encode func(*eventEncoder, []byte, *domain.Event) []byte) error {
+	if c.Request().Method == http.MethodHead {
+		c.Response().Header().Set("Content-Type", ndjson)
+		return c.NoContent(http.StatusOK) // the length is not known without reading everything
+	}
 	ctx, cancel := context.WithCancel(c.Request().Context())
 	type read struct {
 		events []domain.Event

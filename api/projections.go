@@ -40,6 +40,9 @@ func (s generated) ListProjections(ctx context.Context, _ openapi.ListProjection
 }
 
 func (s generated) CreateProjection(ctx context.Context, request openapi.CreateProjectionRequestObject) (openapi.CreateProjectionResponseObject, error) {
+	if request.Body.Name == "" {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "name", "it is needed: the projection's name")
+	}
 	definition, err := definitionOf(*request.Body)
 	if err != nil {
 		return nil, err
@@ -73,10 +76,7 @@ func (s generated) GetProjection(ctx context.Context, request openapi.GetProject
 
 func (s generated) PutProjection(ctx context.Context, request openapi.PutProjectionRequestObject) (openapi.PutProjectionResponseObject, error) {
 	owner := callerOf(ctx).tenant
-	if request.Body.Name != request.Name {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "name", "it is %s, but the path says %s", request.Body.Name, request.Name)
-	}
-	definition, err := definitionOf(*request.Body)
+	definition, err := definitionFor("", request.Name, *request.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +134,18 @@ func (s generated) GetProjectionState(ctx context.Context, request openapi.GetPr
 		}
 	}
 	return answer, nil
+}
+
+// definitionFor is the definition in a body, at the place given, of the projection that the path names.
+func definitionFor(place, name string, body openapi.Definition) (domain.Definition, error) {
+	switch body.Name {
+	case "":
+		body.Name = name
+	case name:
+	default:
+		return domain.Definition{}, domain.Errorf(domain.CodeInvalidRequest, place+"name", "it is %s, but the path says %s; leave it out", body.Name, name)
+	}
+	return definitionOf(body)
 }
 
 // definitionOf and definitionAnswer translate by way of JSON, which both sides have in common: a field that one of them

@@ -27,12 +27,9 @@ func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuil
 	}
 	var definition *domain.Definition
 	if request.Body != nil && request.Body.Definition != nil {
-		given, err := definitionOf(*request.Body.Definition)
+		given, err := definitionFor("definition.", request.Name, *request.Body.Definition)
 		if err != nil {
 			return nil, err
-		}
-		if given.Name != request.Name {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "definition.name", "it is %s, but the path says %s", given.Name, request.Name)
 		}
 		definition = &given
 	}

@@ -159,7 +159,8 @@ type CreatedKey struct {
 
 // Definition defines model for Definition.
 type Definition struct {
-	Name string `json:"name"`
+	// Name Needed where a projection is created by `POST`. Where the path names the projection, it need not be given.
+	Name string `json:"name,omitempty"`
 
 	// Database A database named in the configuration; `default`.
 	Database string `json:"database,omitempty"`
@@ -573,6 +574,9 @@ type TenantId = UUID
 // Timeout defines model for timeout.
 type Timeout = int
 
+// Traceparent defines model for traceparent.
+type Traceparent = string
+
 // Types defines model for types.
 type Types = []string
 
@@ -598,6 +602,10 @@ type VersionConflict = Problem
 type AppendParams struct {
 	// IdempotencyKey Gives events without id one that follows from this key and their place in the request.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+
+	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
+	// or missing. What is no traceparent is passed over.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
 // ReadCategoryParams defines parameters for ReadCategory.
@@ -715,6 +723,10 @@ type AppendToStreamParams struct {
 
 	// IdempotencyKey Gives events without id one that follows from this key and their place in the request.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+
+	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
+	// or missing. What is no traceparent is passed over.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
 // GetStateParams defines parameters for GetState.
@@ -1029,7 +1041,8 @@ type ClientInterface interface {
 	// PutProjectionWithBody Create or change a projection
 	//
 	// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
-	// definition, while the present one serves; the definition changes with the documents.
+	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
+	// need not be in the body.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1039,7 +1052,8 @@ type ClientInterface interface {
 	// PutProjection Create or change a projection
 	//
 	// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
-	// definition, while the present one serves; the definition changes with the documents.
+	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
+	// need not be in the body.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1710,7 +1724,8 @@ func (c *Client) GetProjection(ctx context.Context, name Name, reqEditors ...Req
 // PutProjectionWithBody Create or change a projection
 //
 // 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
-// definition, while the present one serves; the definition changes with the documents.
+// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
+// need not be in the body.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1730,7 +1745,8 @@ func (c *Client) PutProjectionWithBody(ctx context.Context, name Name, contentTy
 // PutProjection Create or change a projection
 //
 // 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
-// definition, while the present one serves; the definition changes with the documents.
+// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
+// need not be in the body.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2631,6 +2647,17 @@ func NewAppendRequestWithBody(server string, params *AppendParams, contentType s
 			}
 
 			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.Traceparent != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam1)
 		}
 
 	}
@@ -3996,6 +4023,17 @@ func NewAppendToStreamRequestWithBody(server string, streamId StreamId, params *
 			req.Header.Set("Idempotency-Key", headerParam3)
 		}
 
+		if params.Traceparent != nil {
+			var headerParam4 string
+
+			headerParam4, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam4)
+		}
+
 	}
 
 	return req, nil
@@ -4731,7 +4769,8 @@ type ClientWithResponsesInterface interface {
 	// PutProjectionWithBodyWithResponse Create or change a projection
 	//
 	// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
-	// definition, while the present one serves; the definition changes with the documents.
+	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
+	// need not be in the body.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4741,7 +4780,8 @@ type ClientWithResponsesInterface interface {
 	// PutProjectionWithResponse Create or change a projection
 	//
 	// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
-	// definition, while the present one serves; the definition changes with the documents.
+	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
+	// need not be in the body.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7899,7 +7939,8 @@ func (c *ClientWithResponses) GetProjectionWithResponse(ctx context.Context, nam
 // PutProjectionWithBodyWithResponse Create or change a projection
 //
 // 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
-// definition, while the present one serves; the definition changes with the documents.
+// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
+// need not be in the body.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -7915,7 +7956,8 @@ func (c *ClientWithResponses) PutProjectionWithBodyWithResponse(ctx context.Cont
 // PutProjectionWithResponse Create or change a projection
 //
 // 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
-// definition, while the present one serves; the definition changes with the documents.
+// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
+// need not be in the body.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -110,7 +110,8 @@ type CreatedKey struct {
 
 // Definition defines model for Definition.
 type Definition struct {
-	Name string `json:"name"`
+	// Name Needed where a projection is created by `POST`. Where the path names the projection, it need not be given.
+	Name string `json:"name,omitempty"`
 
 	// Database A database named in the configuration; `default`.
 	Database string `json:"database,omitempty"`
@@ -565,6 +566,9 @@ type TenantId = UUID
 
 // Timeout defines model for timeout.
 type Timeout = int
+
+// Traceparent defines model for traceparent.
+type Traceparent = string
 
 // Types defines model for types.
 type Types = []string
