@@ -13,9 +13,10 @@ import (
 // eraseSlice is how many rows one statement removes: few enough that it takes no longer than a moment.
 const eraseSlice = 5000
 
-// The tables with a tenant's rows, in the order in which they are emptied.
+// The tables with a tenant's rows, in the order in which they are emptied. The log's own row goes first, which waits for
+// an append that is under way, and without which nothing is appended to a tenant that is deleting.
 var (
-	logTables   = [...]string{"events", "snapshots", "stream_floors", "logs"}
+	logTables   = [...]string{"logs", "events", "snapshots", "stream_floors"}
 	otherTables = [...]string{"aggregates", "faults", "rebuilds", "projections", "retired_builds", "build_numbers"}
 )
 
@@ -75,20 +76,24 @@ func (s *Store) checkDeleting(ctx context.Context, tenant domain.TenantID) error
 
 // eraseTable removes a tenant's rows from a table, which is one of the names above, until none is left.
 func (s *Store) eraseTable(ctx context.Context, tenant domain.TenantID, table string) error {
-	statement := fmt.Sprintf(`
+	remove := fmt.Sprintf(`
 		delete from %[1]s t where t.tenant_id = $1
 		  and t.ctid = any (array(select o.ctid from %[1]s o where o.tenant_id = $1 limit $2))`, table)
+	look := fmt.Sprintf("select exists (select from %s t where t.tenant_id = $1)", table)
 	for {
-		var gone int64
+		var more bool
 		err := under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
-			done, err := tx.Exec(ctx, statement, tenant, eraseSlice)
-			gone = done.RowsAffected()
-			return err
+			gone, err := tx.Exec(ctx, remove, tenant, eraseSlice)
+			if more = gone.RowsAffected() > 0; more || err != nil {
+				return err
+			}
+			// It also removes nothing where others have changed or removed the whole slice while it waited for them.
+			return tx.QueryRow(ctx, look, tenant).Scan(&more)
 		})
 		if err != nil {
 			return fmt.Errorf("erase %s: %w", table, err)
 		}
-		if gone == 0 {
+		if !more {
 			return nil
 		}
 	}

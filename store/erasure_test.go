@@ -89,3 +89,58 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		t.Errorf("still deleting: %v, %v", deleting, err)
 	}
 }
+
+// What somebody else has locked when a slice comes to it, another eraser or an append that was under way, does not end the
+// erasure before its time.
+func TestErasingGoesOnBehindOthers(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]string{
+		"another eraser": "delete from manifold.events where tenant_id = $1 and position <= 5000",
+		"an append":      "update manifold.logs set head = head + 1 where tenant_id = $1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, db := openStore(t)
+			tenant := newTenant(t, s)
+			for range 6 {
+				mustAppend(t, s, tenant, to("order-1", domain.Any, 1000))
+			}
+			must(t, s.SetTenantState(t.Context(), tenant, domain.TenantDeleting))
+			super := db.Pool(t, "postgres", 2)
+			tx, err := super.Begin(t.Context())
+			must(t, err)
+			defer tx.Rollback(t.Context())
+			_, err = tx.Exec(t.Context(), other, tenant)
+			must(t, err)
+			done := make(chan error, 1)
+			go func() { done <- s.EraseLog(t.Context(), tenant) }()
+			waitForLock(t, db)
+			must(t, tx.Commit(t.Context()))
+			must(t, receive(t, done, "the erasure"))
+			for _, table := range []string{"events", "logs"} {
+				var left int
+				must(t, super.QueryRow(t.Context(), "select count(*) from manifold."+table+" where tenant_id = $1", tenant).Scan(&left))
+				if left != 0 {
+					t.Errorf("%d rows of %s are left", left, table)
+				}
+			}
+		})
+	}
+}
+
+// A key that is made while its tenant begins to be deleted is made before, and erased, or refused.
+func TestNoKeyComesToADeletingTenant(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := newTenant(t, s)
+	tx, err := db.Pool(t, "postgres", 1).Begin(t.Context())
+	must(t, err)
+	defer tx.Rollback(t.Context())
+	_, err = tx.Exec(t.Context(), "update manifold.tenants set state = 'deleting' where tenant_id = $1", tenant)
+	must(t, err)
+	done := make(chan error, 1)
+	go func() { done <- s.CreateKey(t.Context(), newKey(tenant, "key")) }()
+	waitForLock(t, db)
+	must(t, tx.Commit(t.Context()))
+	wantCode(t, receive(t, done, "the key"), domain.CodeNotFound)
+}
