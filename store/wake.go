@@ -23,6 +23,7 @@ const (
 	headsListed = 130                   // a notice has less than 8,000 bytes
 	headsPoll   = time.Second           // between two looks at the heads that no notice asked for
 	headsAgain  = 30 * time.Second      // how far a poll looks back: no append takes that long
+	headsWait   = 10 * time.Second      // for the answer to a notice or a poll: a connection may be dead without a word
 )
 
 // heads tells who waits for events that a log has moved: this process's at once, other processes by notices. The zero
@@ -77,7 +78,10 @@ func (h *heads) notify(s *Store) {
 	pending := h.pending
 	h.pending = make(map[domain.TenantID]int64)
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	if len(pending) == 0 {
+		return // it went with the last notice
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), headsWait)
 	defer cancel()
 	// Who misses it polls: an append is never the worse for it.
 	if _, err := s.system.Exec(ctx, "select pg_notify($1, $2)", headsChannel, headsPayload(pending)); err != nil {
@@ -179,6 +183,8 @@ func (s *Store) Listen(ctx context.Context, wake func(domain.Head)) error {
 
 // recentHeads reads the heads that moved a little while ago by the database's own clock, or all.
 func (s *Store) recentHeads(ctx context.Context, all bool) ([]domain.Head, error) {
+	ctx, cancel := context.WithTimeout(ctx, headsWait)
+	defer cancel()
 	if all {
 		return s.Heads(ctx, time.Time{})
 	}
