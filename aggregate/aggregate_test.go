@@ -27,6 +27,7 @@ type watched struct {
 	*store.Store
 	events    atomic.Int64
 	snapshots chan domain.Snapshot
+	broken    string // the store cannot keep snapshots of this stream
 }
 
 func (w *watched) ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error) {
@@ -36,6 +37,9 @@ func (w *watched) ReadStream(ctx context.Context, tenant domain.TenantID, stream
 }
 
 func (w *watched) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error {
+	if snapshot.Stream == w.broken {
+		return errors.New("it is broken")
+	}
 	if err := w.Store.PutSnapshot(ctx, tenant, snapshot); err != nil {
 		return err
 	}
@@ -472,6 +476,8 @@ func TestSweepTakesWhatMoved(t *testing.T) {
 	add(t, s, states, tenant, "sum-short", 1, 9)
 	add(t, s, states, tenant, "other-1", 1, 40)
 	add(t, s, states, tenant, "sum-faulty", 1, 20)
+	add(t, s, states, tenant, "sum-broken", 1, 20)
+	s.broken = "sum-broken"
 	_, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
 		Stream: "sum-faulty", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Added", Data: json.RawMessage(`{}`)}},
 	}}})

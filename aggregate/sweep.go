@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -32,7 +33,8 @@ func (s *States) sweepDaily(ctx context.Context) {
 }
 
 // Sweep takes a snapshot of every stream that moved since about the last sweep and whose newest one lies at least ten
-// events back. It returns how many it took. Where several processes sweep, the second finds little left to do.
+// events back. It returns how many it took. What goes wrong with one stream or tenant is logged, and keeps no other from
+// its snapshot; the error is what ended the sweep. Where several processes sweep, the second finds little left to do.
 func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 	// A quarter more than the time between two sweeps: what is found twice has its snapshot by then.
 	since := time.Now().Add(-s.sweep - s.sweep/4)
@@ -41,23 +43,42 @@ func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 		return 0, err
 	}
 	for _, head := range heads {
-		definitions, err := s.store.Aggregates(ctx, head.Tenant)
-		if err != nil {
+		n, err := s.sweepTenant(ctx, head, since)
+		taken += n
+		if endsSweep(ctx, err) {
 			return taken, err
 		}
-		if len(definitions) == 0 {
-			continue
+		if err != nil {
+			s.log.Warn("a tenant's snapshots were not taken", "tenant", head.Tenant.String(), "error", err)
 		}
-		after, err := s.store.PositionAt(ctx, head.Tenant, since)
+	}
+	return taken, nil
+}
+
+// endsSweep reports whether an error would be that of all others as well.
+func endsSweep(ctx context.Context, err error) bool {
+	if err == nil {
+		return false
+	}
+	problem, ok := errors.AsType[*domain.Error](err)
+	return ctx.Err() != nil || ok && problem.Code == domain.CodeUnavailable
+}
+
+// sweepTenant takes the snapshots of a tenant's streams with events that were recorded after since.
+func (s *States) sweepTenant(ctx context.Context, head domain.Head, since time.Time) (taken int, err error) {
+	definitions, err := s.store.Aggregates(ctx, head.Tenant)
+	if err != nil || len(definitions) == 0 {
+		return 0, err
+	}
+	after, err := s.store.PositionAt(ctx, head.Tenant, since)
+	if err != nil {
+		return 0, err
+	}
+	for _, definition := range definitions {
+		n, err := s.sweepCategory(ctx, head.Tenant, definition.Category, after, head.Position)
+		taken += n
 		if err != nil {
 			return taken, err
-		}
-		for _, definition := range definitions {
-			n, err := s.sweepCategory(ctx, head.Tenant, definition.Category, after, head.Position)
-			taken += n
-			if err != nil {
-				return taken, err
-			}
 		}
 	}
 	return taken, nil
@@ -80,14 +101,15 @@ func (s *States) sweepCategory(ctx context.Context, tenant domain.TenantID, cate
 		after = seen
 		for _, stream := range streams {
 			key := streamKey{tenant, stream}
-			if err := s.refresh(ctx, key, f); err != nil {
-				if !isTheClients(err) {
-					return taken, err
-				}
+			err := s.refresh(ctx, key, f)
+			switch {
+			case endsSweep(ctx, err):
+				return taken, err
+			case err != nil:
 				s.complain(ctx, key, err)
-				continue
+			default:
+				taken++
 			}
-			taken++
 		}
 	}
 	return taken, nil
