@@ -50,6 +50,8 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		p.failures = 0
 	}
 	switch {
+	case err == nil && p.build != f.build:
+		r.enqueue(p) // another build went live behind its last reading
 	case err == nil:
 		// A head that a later reading does not show is that of a log which was removed.
 		if newer := r.heads[p.tenant]; newer > p.at.seen && (newer > head || seen >= head) {
@@ -61,6 +63,10 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	case errors.Is(err, errMore), errors.Is(err, errChanged):
 		r.enqueue(p)
 	case errors.Is(err, errGone):
+		if p.build != f.build {
+			r.enqueue(p) // made again under the same name, after this turn had found it gone
+			break
+		}
 		r.drop(f)
 	case errors.Is(err, errHeld):
 		if r.looks != looks {
