@@ -78,6 +78,11 @@ func (s generated) GetState(ctx context.Context, request openapi.GetStateRequest
 	if request.Params.Version != nil && request.Params.At != nil {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "query at", "give version or at, not both")
 	}
+	if at := request.Params.At; at != nil {
+		if err := checkTime("query at", *at); err != nil {
+			return nil, err
+		}
+	}
 	state, err := s.config.Aggregates.Load(ctx, tenant, request.StreamId, aggregate.At{
 		Version: value(request.Params.Version), Time: value(request.Params.At),
 	})

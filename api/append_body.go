@@ -284,17 +284,22 @@ func (d *appendBody) time() (time.Time, error) {
 	return parseTime(text)
 }
 
-// parseTime reads RFC 3339. Year 1 begins with the instant that means "none" here, so times lie behind it.
+// parseTime reads RFC 3339.
 func parseTime(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		return at, domain.Errorf(domain.CodeInvalidRequest, "", "%q is not a time such as 2026-03-01T09:30:00Z", clip(text, 40))
 	}
 	at = at.UTC()
-	if year := at.Year(); year < 2 || year > 9999 {
-		return at, domain.Errorf(domain.CodeInvalidRequest, "", "%q is out of range; times lie in the years 2 to 9999", text)
+	return at, checkTime("", at)
+}
+
+// checkTime keeps times behind year 1, which begins with the instant that means "none" here.
+func checkTime(where string, at time.Time) error {
+	if year := at.UTC().Year(); year < 2 || year > 9999 {
+		return domain.Errorf(domain.CodeInvalidRequest, where, "%q is out of range; times lie in the years 2 to 9999", at.Format(time.RFC3339Nano))
 	}
-	return at, nil
+	return nil
 }
 
 func unknownField(name, known string) error {
