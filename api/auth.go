@@ -2,67 +2,82 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
-	"slices"
 	"strings"
+	"sync"
+	"time"
 
-	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
 // caller is who a request acts for.
 type caller struct {
-	tenant   domain.TenantID // domain.Everyone for the operator
-	operator bool
+	tenant domain.TenantID // domain.Everyone for the operator
 }
 
 // authenticate finds the request's caller, and refuses one whose key has none of the scopes. Where no scope is named,
 // anybody may.
-func (s *Server) authenticate(request *http.Request, scopes []domain.Scope) (caller, error) {
+func (s *Server) authenticate(ctx context.Context, header http.Header, scopes []domain.Scope) (caller, error) {
 	if len(scopes) == 0 {
 		return caller{}, nil
 	}
-	header := request.Header.Get("Authorization")
-	kind, token, ok := strings.Cut(header, " ")
+	kind, token, ok := strings.Cut(header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(kind, "Bearer") || token == "" {
-		return caller{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "a key is needed: Authorization: Bearer <key>")
+		return caller{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "a key is needed: Authorization: Bearer mfk_...")
 	}
-	credential, err := s.config.Keys.Authenticate(request.Context(), strings.TrimSpace(token))
+	credential, err := s.config.Keys.Authenticate(ctx, strings.TrimSpace(token))
 	if err != nil {
 		return caller{}, err
 	}
-	if !mayAny(credential, scopes) {
-		return caller{}, domain.Errorf(domain.CodeForbidden, "Authorization", "the key lacks the scope: %s is needed here", scopeList(scopes))
-	}
-	if credential.Operator {
-		return caller{tenant: domain.Everyone, operator: true}, nil
+	if err := credential.Require(scopes...); err != nil {
+		return caller{}, err
 	}
 	return caller{tenant: credential.Tenant}, nil
 }
 
-// mayAny says whether the credential has one of the scopes. The operator has that of the operator alone: it acts for no
-// tenant.
-func mayAny(credential auth.Credential, scopes []domain.Scope) bool {
-	if credential.Operator {
-		return slices.Contains(scopes, domain.ScopeOperator)
+// whileAllowed is for requests that may last: it looks at the request's key again and again, and when that is refused,
+// since it was revoked or its tenant suspended, it ends the context that it returns, with the refusal as the cause. stop
+// must be called when the request is over.
+func (s *Server) whileAllowed(request *http.Request, scopes []domain.Scope) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(request.Context())
+	if len(scopes) == 0 {
+		return ctx, func() { cancel(nil) }
 	}
-	for _, scope := range scopes {
-		if scope != domain.ScopeOperator && slices.Contains(credential.Scopes, scope) {
-			return true
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		tick := time.NewTicker(s.recheck)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			// That the keys cannot be looked at now is no refusal.
+			if _, err := s.authenticate(ctx, request.Header, scopes); isRefusal(err) {
+				cancel(err)
+				return
+			}
 		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		looking.Wait()
 	}
-	return false
 }
 
-func scopeList(scopes []domain.Scope) string {
-	names := make([]string, len(scopes))
-	for i, scope := range scopes {
-		names[i] = string(scope)
-		if scope == domain.ScopeOperator {
-			names[i] = "the operator's key"
-		}
+// isRefusal says whether an error is that a key may not, or no longer, do what it is used for.
+func isRefusal(err error) bool {
+	e, ok := errors.AsType[*domain.Error](err)
+	if !ok {
+		return false
 	}
-	return strings.Join(names, " or ")
+	switch e.Code {
+	case domain.CodeUnauthenticated, domain.CodeForbidden, domain.CodeTenantSuspended:
+		return true
+	}
+	return false
 }
 
 type callerKey struct{}

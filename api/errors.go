@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,7 +124,9 @@ func (s *Server) problemFor(e *domain.Error, request *http.Request, requestID st
 func (s *Server) fail(c echo.Context, err error) {
 	request, response := c.Request(), c.Response()
 	requestID := response.Header().Get(headerRequestID)
-	if request.Context().Err() != nil && errors.Is(err, context.Canceled) {
+	if cause := context.Cause(request.Context()); isRefusal(cause) && errors.Is(err, context.Canceled) {
+		err = cause // the key was revoked meanwhile, or its tenant suspended
+	} else if cause != nil && errors.Is(err, context.Canceled) {
 		// The client went away, or the service is going down: nobody to answer, or somebody who will not read it.
 		s.log.Debug("a request was given up", "requestId", requestID, "path", request.URL.Path)
 		if response.Committed {
@@ -159,14 +162,16 @@ func (s *Server) writeProblem(w http.ResponseWriter, request *http.Request, requ
 	if kind.retry > 0 {
 		header.Set("Retry-After", strconv.Itoa(kind.retry))
 	}
-	body, err := json.Marshal(s.problemFor(e, request, requestID))
-	if err != nil {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false) // people read it
+	if err := encoder.Encode(s.problemFor(e, request, requestID)); err != nil {
 		s.log.Error("a problem cannot be written", "requestId", requestID, "error", err)
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
 	w.WriteHeader(kind.status)
 	if request.Method != http.MethodHead {
-		_, _ = w.Write(append(body, '\n')) // an error here is a client that went away
+		_, _ = w.Write(body.Bytes()) // an error here is a client that went away
 	}
 }

@@ -35,7 +35,8 @@ const (
 // drained is how much of a body that is not wanted any more is read and thrown away.
 const drained = 32 << 20
 
-// route registers a handler for an operation of the contract, with all that is done around it.
+// route registers a handler for an operation of the contract, with all that is done around it. What answers GET answers
+// HEAD as well, without the body.
 func (s *Server) route(method, path string, kind routeKind, handle handler) error {
 	op := s.contract.operations[method+" "+echoPath(path)]
 	if op == nil {
@@ -43,7 +44,7 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 	}
 	run := func(c echo.Context) error {
 		request := c.Request()
-		caller, err := s.authenticate(request, op.scopes)
+		caller, err := s.authenticate(request.Context(), request.Header, op.scopes)
 		if err != nil {
 			return err
 		}
@@ -66,11 +67,15 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 			ctx, cancel := context.WithTimeout(request.Context(), s.timeout)
 			defer cancel()
 			c.SetRequest(request.WithContext(ctx))
+		} else {
+			ctx, stop := s.whileAllowed(request, op.scopes)
+			defer stop()
+			c.SetRequest(request.WithContext(ctx))
 		}
 		return handle(c, caller)
 	}
 	route := echoPath(path)
-	s.echo.Add(method, route, func(c echo.Context) error {
+	answer := func(c echo.Context) error {
 		start := time.Now()
 		body := c.Request().Body
 		s.guard(c, func(c echo.Context) error {
@@ -83,14 +88,18 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		})
 		duration := time.Since(start)
 		if observe := s.config.Observer.Request; observe != nil {
-			observe(method, route, c.Response().Status, duration)
+			observe(c.Request().Method, route, c.Response().Status, duration)
 		}
 		if ctx := c.Request().Context(); s.log.Enabled(ctx, slog.LevelDebug) {
 			s.log.Debug("a request was answered", "requestId", c.Response().Header().Get(headerRequestID),
-				"method", method, "path", c.Request().URL.Path, "status", c.Response().Status, "bytes", c.Response().Size, "duration", duration)
+				"method", c.Request().Method, "path", c.Request().URL.Path, "status", c.Response().Status, "bytes", c.Response().Size, "duration", duration)
 		}
 		return nil
-	})
+	}
+	s.echo.Add(method, route, answer)
+	if method == http.MethodGet {
+		s.echo.Add(http.MethodHead, route, answer)
+	}
 	return nil
 }
 

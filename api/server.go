@@ -44,6 +44,8 @@ type Config struct {
 	Timeout time.Duration
 	// StallTimeout is how long a client may leave a stream without reading or sending anything; 0: 30 s.
 	StallTimeout time.Duration
+	// Recheck is how often the key of a request that lasts, a stream or an import, is looked at again; 0: 1 s.
+	Recheck time.Duration
 }
 
 // Observer has functions that are called as things happen, from many goroutines, and must not block. Each is optional.
@@ -67,6 +69,7 @@ type Server struct {
 	compressors  compressors
 	timeout      time.Duration
 	stallTimeout time.Duration
+	recheck      time.Duration
 	requestIDs   requestIDs
 	docsPage     func() ([]byte, error)
 	errorPage    []byte
@@ -81,7 +84,7 @@ func New(config Config) (*Server, error) {
 	s := &Server{
 		log: config.Logger, config: config, contract: contract, echo: echo.New(),
 		problems: map[domain.Code]problem{},
-		timeout:  config.Timeout, stallTimeout: config.StallTimeout,
+		timeout:  config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck,
 		requestIDs: newRequestIDs(), docsPage: newDocsPage(contract),
 	}
 	if s.log == nil {
@@ -92,6 +95,9 @@ func New(config Config) (*Server, error) {
 	}
 	if s.stallTimeout == 0 {
 		s.stallTimeout = 30 * time.Second
+	}
+	if s.recheck == 0 {
+		s.recheck = time.Second
 	}
 	for _, p := range problems() {
 		s.problems[p.code] = p

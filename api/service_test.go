@@ -50,6 +50,7 @@ func TestProblems(t *testing.T) {
 		{a, "POST", "/v1/projections", `{"name":"x","on":{"A":"dco"}}`, nil, 422, domain.CodeInvalidDefinition, "on.A"},
 		{a, "POST", "/v1/projections", `{"name":"x","on":{"A":"` + strings.Repeat("x", 9<<20) + `"}}`, nil, 413, domain.CodeTooLarge, "body"},
 		{a, "PUT", "/v1/projections/y", `{"name":"x","on":{"A":"doc"}}`, nil, 400, domain.CodeInvalidRequest, "name"},
+		{a, "POST", "/v1/projections", `{"on":{"A":"doc"}}`, nil, 400, domain.CodeInvalidRequest, "name"},
 		{a, "GET", "/v1/projections/none", nil, nil, 404, domain.CodeNotFound, ""},
 		{a, "GET", "/v1/projections/none/state", nil, nil, 404, domain.CodeNotFound, ""},
 		{a, "GET", "/v1/projections/none/documents", nil, nil, 404, domain.CodeNotFound, ""},
@@ -89,12 +90,12 @@ func TestProblems(t *testing.T) {
 		}
 		got.wantProblem(c.status, c.code, c.where)
 	}
-	equal(t, "Allow", a.send("PUT", "/v1/streams", nil).header.Get("Allow"), "OPTIONS, GET")
+	equal(t, "Allow", a.send("PUT", "/v1/streams", nil).header.Get("Allow"), "OPTIONS, GET, HEAD")
 	equal(t, "WWW-Authenticate", nobody.get("/v1/streams").header.Get("WWW-Authenticate"), `Bearer realm="manifold"`)
 	equal(t, "OPTIONS", a.send("OPTIONS", "/v1/streams", nil).status, 204)
 	equal(t, "CORS", a.send("OPTIONS", "/v1/streams", nil, "Origin", "https://example.org").header.Get("Access-Control-Allow-Origin"), "")
-	head := a.send("HEAD", "/v1/streams", nil).want(405)
-	equal(t, "what HEAD gives", list{head.header.Get("Content-Type"), len(head.body)}, list{"application/problem+json", 0})
+	head := a.send("HEAD", "/v1/append", nil).want(405)
+	equal(t, "what HEAD gives where there is no GET", list{head.header.Get("Content-Type"), len(head.body)}, list{"application/problem+json", 0})
 	traced := nobody.get("/v1/streams", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "X-Request-Id", "mine").wantProblem(401, domain.CodeUnauthenticated, "")
 	equal(t, "what names the request", list{traced["traceparent"], traced["requestId"]}, list{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "mine"})
 }
@@ -361,4 +362,49 @@ func TestClient(t *testing.T) {
 	if problem := again.ApplicationproblemJSON409; problem == nil || problem.Code != "version-conflict" || *problem.CurrentVersion != 1 {
 		t.Fatalf("the conflict is answered %s", again.Body)
 	}
+}
+
+// Where the path names a projection, the body need not.
+func TestProjectionNamedByThePath(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	put := func(expression string) *answer {
+		return a.send("PUT", "/v1/projections/counts", object{"on": object{"*": expression}})
+	}
+	created := put(`{"n": 1}`).want(201)
+	equal(t, "the names", list{created.text("name"), created.text("definition", "name")}, list{"counts", "counts"})
+	put(`{"n": 1}`).want(200)
+	definition := object{"on": object{"*": `{"n": 2}`}}
+	started := a.post("/v1/projections/counts/rebuilds", object{"definition": definition}).want(202)
+	equal(t, "the rebuild's projection", started.text("projection"), "counts")
+	definition["name"] = "other"
+	a.post("/v1/projections/counts/rebuilds", object{"definition": definition}).wantProblem(400, domain.CodeInvalidRequest, "definition.name")
+	// People read it: the name first, not the alphabet.
+	if body := string(created.body); !strings.HasPrefix(body, `{"name":"counts","shared":false,"definition":{"name":"counts","database":"default",`) {
+		t.Errorf("the answer is %s", body)
+	}
+}
+
+// HEAD answers as GET does, without the body.
+func TestHead(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 3)
+	for _, path := range []string{
+		"/v1/streams", "/v1/streams/order-1", "/v1/streams/order-1?count=2", "/v1/streams/$all", "/v1/streams/order-1/metadata", "/v1/export",
+		"/v1/streams/order-2", "/v1/streams?cuont=1", "/docs", "/docs/style.css", "/openapi.yaml", "/livez", "/readyz",
+	} {
+		for _, accept := range []string{"*/*", ndjson} {
+			get, head := a.get(path, "Accept", accept), a.send("HEAD", path, nil, "Accept", accept)
+			if head.status != get.status || len(head.body) != 0 {
+				t.Errorf("%s: HEAD gives %d and %d bytes, GET %d", path, head.status, len(head.body), get.status)
+			}
+			for _, name := range []string{"Content-Type", "Content-Encoding", "ETag", "Link", "Cache-Control"} {
+				if head.header.Get(name) != get.header.Get(name) {
+					t.Errorf("%s: HEAD gives %s %q, GET %q", path, name, head.header.Get(name), get.header.Get(name))
+				}
+			}
+		}
+	}
+	(&actor{a.world, "wrong", ""}).send("HEAD", "/v1/streams", nil).want(401)
 }

@@ -17,18 +17,22 @@ type Credential struct {
 	Operator bool
 }
 
-// Require returns nil where the credential has the scope, and else a *domain.Error with domain.CodeForbidden that names
-// it.
-func (c Credential) Require(scope domain.Scope) error {
-	switch {
-	case slices.Contains(c.Scopes, scope):
-		return nil
-	case c.Operator:
-		return domain.Errorf(domain.CodeForbidden, "", "this needs a tenant's key with the scope %s; an operator's key acts for no tenant", scope)
-	case scope == domain.ScopeOperator:
-		return domain.Errorf(domain.CodeForbidden, "", "this needs an operator's key, which is in the configuration; this key is a tenant's")
+// Require returns nil where the credential has one of the scopes, and else a *domain.Error with domain.CodeForbidden
+// that names them.
+func (c Credential) Require(scopes ...domain.Scope) error {
+	for _, scope := range scopes {
+		if slices.Contains(c.Scopes, scope) {
+			return nil
+		}
 	}
-	return domain.Errorf(domain.CodeForbidden, "", "this needs the scope %s; the key %q has %s only", scope, c.Name, scopeList(c.Scopes))
+	forTenants := slices.DeleteFunc(slices.Clone(scopes), func(scope domain.Scope) bool { return scope == domain.ScopeOperator })
+	switch {
+	case c.Operator:
+		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs a tenant's key with the scope %s; an operator's key acts for no tenant", anyOf(forTenants))
+	case len(forTenants) == 0:
+		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs an operator's key, which is in the configuration; this key is a tenant's")
+	}
+	return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs the scope %s; the key %q has %s only", anyOf(forTenants), c.Name, scopeList(c.Scopes))
 }
 
 // ParseScopes reads the scopes that a tenant's new key is to have: at least one, each of domain.TenantScopes, and none
@@ -53,6 +57,10 @@ func ParseScopes(where string, texts []string) ([]domain.Scope, error) {
 		}
 	}
 	return scopes, nil
+}
+
+func anyOf(scopes []domain.Scope) string {
+	return strings.ReplaceAll(scopeList(scopes), ", ", " or ")
 }
 
 func scopeList(scopes []domain.Scope) string {

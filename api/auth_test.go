@@ -1,0 +1,72 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// What a key may do ends with the key, also where it has begun long before: a stream that is being read, and an import.
+func TestOpenStreamsEndWithTheirKey(t *testing.T) {
+	t.Parallel()
+	endless := &endlessLog{ended: make(chan struct{})}
+	w := newWorld(t, func(c *api.Config) {
+		endless.Log = c.Log
+		c.Log = endless
+		c.Recheck = 20 * time.Millisecond
+	})
+	suspend := func(a *actor) {
+		w.operator().send("PATCH", "/v1/tenants/"+a.tenantID, object{"state": "suspended"}).want(200)
+	}
+	t.Run("read", func(t *testing.T) {
+		t.Parallel()
+		a := w.tenant("reads")
+		response := a.open("GET", "/v1/streams/$all", nil, "Accept", ndjson)
+		defer response.Body.Close()
+		if _, err := io.ReadFull(response.Body, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		suspend(a)
+		if n, err := io.Copy(io.Discard, response.Body); err == nil {
+			t.Errorf("%d bytes later the log has an end that looks like its own", n)
+		}
+		select {
+		case <-endless.ended:
+		case <-time.After(patience):
+			t.Error("the log is still being read")
+		}
+	})
+	t.Run("import", func(t *testing.T) {
+		t.Parallel()
+		a := w.tenant("imports")
+		body, lines := io.Pipe()
+		go func() {
+			for {
+				if _, err := io.WriteString(lines, strings.Repeat(`{"stream":"a-1","type":"T","data":1}`+"\n", 100)); err != nil {
+					return
+				}
+			}
+		}()
+		defer lines.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		request := a.request("POST", "/v1/import?name=a", body, "Content-Type", ndjson).WithContext(ctx)
+		response, err := (&http.Client{}).Do(request)
+		must(t, err)
+		defer response.Body.Close()
+		if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
+			t.Fatal(err)
+		}
+		suspend(a)
+		rest, err := io.ReadAll(response.Body)
+		if ctx.Err() != nil || !strings.Contains(string(rest), string(domain.CodeTenantSuspended)) {
+			t.Errorf("it ends with %.300q, %v", rest[max(0, len(rest)-300):], err)
+		}
+	})
+}
