@@ -89,4 +89,9 @@ create policy shared on manifold.projections for select to manifold_app
 create schema manifold_documents;
 grant all on schema manifold_documents to manifold_documents;
 grant usage, create on schema manifold_documents to manifold_views;
-grant manifold_views to manifold_documents;
+do $$
+begin
+  if not pg_has_role('manifold_documents', 'manifold_views', 'member') then
+    grant manifold_views to manifold_documents;
+  end if;
+end $$;

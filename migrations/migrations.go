@@ -27,8 +27,8 @@ var files embed.FS
 // may not do cannot be done on its connections.
 type Role string
 
-// The roles. The migrator is whoever runs the migrations and owns the schema; it needs CREATEROLE, or the logins must
-// have been made before.
+// The roles. The migrator is whoever runs the migrations and owns the schema; it needs CREATEROLE, or the
+// logins and manifold_views must have been made before, and that been granted to manifold_documents.
 const (
 	RoleApp       Role = "manifold_app"       // under a tenant: reads and appends events, and keeps the tenant's own rows
 	RoleSystem    Role = "manifold_system"    // across tenants: reads heads and lists, writes tenants and keys; never events or documents

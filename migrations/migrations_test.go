@@ -120,3 +120,26 @@ func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
 		})
 	}
 }
+
+// Where an administrator has made the roles, the migrator needs no right to make or grant any.
+func TestMigratorMayHaveNothingToDoWithRoles(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	made := pgtest.Database(t) // its migrations have made the roles
+	super := made.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, statement := range []string{
+		"create role plain_migrator login password 'secret'",
+		"create database plain owner plain_migrator",
+	} {
+		if _, err := super.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	url := made.Server.URLAs("plain", "plain_migrator", "secret")
+	if err := migrations.Up(ctx, url, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Down(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+}
