@@ -3,13 +3,11 @@ package api
 import (
 	"bytes"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,6 +116,7 @@ type (
 		ID, Method, Path, Summary, Description, Curl string
 		Scopes                                       []domain.Scope
 		Parameters                                   []docsParameter
+		Body                                         *docsRequest // nil: none is taken
 		Responses                                    []docsResponse
 	}
 	docsParameter struct {
@@ -130,19 +129,29 @@ type (
 	}
 	docsBody struct{ Type, Schema, Example string }
 
+	docsRequest struct {
+		Type, Each string
+		Required   bool
+		Schema     docsSchema
+	}
+
 	docsSchema struct {
 		Name, Kind, Description string
 		Fields                  []docsField
 	}
 	docsField struct {
 		Name, Kind, Prefix, Schema, Description string
-		Required                                bool
+		Mark                                    string // needed in a request, always in an answer; or nothing
 	}
 )
 
 // newDocsPage renders the page once, when it is first asked for.
 func newDocsPage(c *contract) func() ([]byte, error) {
 	return sync.OnceValues(func() ([]byte, error) {
+		tree, err := newDocsTree(openapi.YAML, c.spec.Components.Schemas)
+		if err != nil {
+			return nil, err
+		}
 		content := docsContent{Title: c.spec.Info.Title, Version: c.spec.Info.Version, Description: c.spec.Info.Description}
 		byTag := map[string]*docsTag{}
 		for _, tag := range c.spec.Tags {
@@ -157,7 +166,7 @@ func newDocsPage(c *contract) func() ([]byte, error) {
 		place := func(o *operation) int { return bytes.Index(openapi.YAML, []byte("operationId: "+o.id+"\n")) }
 		slices.SortFunc(operations, func(a, b *operation) int { return place(a) - place(b) })
 		for _, o := range operations {
-			shown, err := describe(o)
+			shown, err := tree.describe(o)
 			if err != nil {
 				return nil, fmt.Errorf("show operation %s: %w", o.id, err)
 			}
@@ -175,17 +184,18 @@ func newDocsPage(c *contract) func() ([]byte, error) {
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			content.Schemas = append(content.Schemas, describeSchema(name, c.spec.Components.Schemas[name].Value))
+			content.Schemas = append(content.Schemas, tree.schema(name, c.spec.Components.Schemas[name].Value))
 		}
 		return render("page.html", content)
 	})
 }
 
-func describe(o *operation) (docsOperation, error) {
+func (t docsTree) describe(o *operation) (docsOperation, error) {
 	op := o.route.Operation
 	shown := docsOperation{
 		ID: o.id, Method: o.route.Method, Path: o.path, Summary: op.Summary, Description: op.Description, Scopes: o.scopes,
 	}
+	here := []string{"paths", o.path, strings.ToLower(o.route.Method)}
 	path, query, headers := o.path, "", ""
 	for _, parameters := range []openapi3.Parameters{o.route.PathItem.Parameters, op.Parameters} {
 		for _, ref := range parameters {
@@ -212,18 +222,18 @@ func describe(o *operation) (docsOperation, error) {
 		headers += " \\\n  -H \"Authorization: Bearer $KEY\""
 	}
 	if op.RequestBody != nil {
-		for _, kind := range sortedKeys(op.RequestBody.Value.Content) {
-			media := op.RequestBody.Value.Content[kind]
-			body, err := mediaExample(media)
+		for kind, media := range op.RequestBody.Value.Content {
+			body, err := t.example(append(here, "requestBody", "content", kind, "example")...)
 			if err != nil {
 				return shown, err
 			}
+			shown.Body = t.body(op, kind, media)
 			headers += " \\\n  -H 'Content-Type: " + kind + "' \\\n  --data-binary '" + strings.ReplaceAll(strings.TrimSpace(body), "'", `'\''`) + "'"
 		}
 	}
 	curl.WriteString(headers)
 	shown.Curl = curl.String()
-	for _, status := range sortedKeys(op.Responses.Map()) {
+	for _, status := range t.names(append(here, "responses")...) {
 		response := op.Responses.Value(status).Value
 		line := docsResponse{Status: status, Class: status[:1]}
 		if status == "default" {
@@ -232,13 +242,16 @@ func describe(o *operation) (docsOperation, error) {
 		if response.Description != nil {
 			line.Description = strings.TrimSpace(*response.Description)
 		}
-		for _, kind := range sortedKeys(response.Content) {
+		for _, kind := range t.names(append(here, "responses", status, "content")...) {
 			media := response.Content[kind]
-			example, err := mediaExample(media)
+			example, err := t.example(append(here, "responses", status, "content", kind, "example")...)
 			if err != nil {
 				return shown, err
 			}
 			body := docsBody{Type: kind, Schema: schemaName(media.Schema), Example: example}
+			if lines := linesOf(media); lines != "" {
+				body.Schema = lines
+			}
 			if status == "default" {
 				body.Example = ""
 			}
@@ -249,18 +262,49 @@ func describe(o *operation) (docsOperation, error) {
 	return shown, nil
 }
 
-func describeSchema(name string, schema *openapi3.Schema) docsSchema {
+// linesOf names the schema that each line of a body has, by the contract's x-lines.
+func linesOf(media *openapi3.MediaType) string {
+	name, _ := media.Extensions["x-lines"].(string)
+	return name
+}
+
+// body describes what a request has to have in its body, field by field.
+func (t docsTree) body(op *openapi3.Operation, kind string, media *openapi3.MediaType) *docsRequest {
+	shown := &docsRequest{Type: kind, Required: op.RequestBody.Value.Required}
+	name, schema := schemaName(media.Schema), media.Schema.Value
+	switch {
+	case linesOf(media) != "":
+		name = linesOf(media)
+		shown.Each = "each line is a"
+		schema = t.schemas[name].Value
+	case schema.Items != nil:
+		shown.Each = "an array of " + strings.TrimPrefix(constraints(schema), "array; ") + "; each is a"
+		name, schema = schemaName(schema.Items), schema.Items.Value
+	}
+	shown.Schema = t.schema(name, schema)
+	for i := range shown.Schema.Fields {
+		if field := &shown.Schema.Fields[i]; field.Mark != "" {
+			field.Mark = "needed"
+		}
+	}
+	return shown
+}
+
+func (t docsTree) schema(name string, schema *openapi3.Schema) docsSchema {
 	shown := docsSchema{Name: name, Description: schema.Description, Kind: constraints(schema)}
 	if item := schema.Items; item != nil {
 		if of := schemaName(item); of != "" {
 			shown.Kind = "array of " + of
 		}
 	}
-	for _, field := range sortedKeys(schema.Properties) {
+	for _, field := range t.names("components", "schemas", name, "properties") {
 		ref := schema.Properties[field]
 		line := docsField{
-			Name: field, Required: slices.Contains(schema.Required, field),
+			Name: field,
 			Kind: constraints(ref.Value), Schema: schemaName(ref), Description: ref.Value.Description,
+		}
+		if slices.Contains(schema.Required, field) {
+			line.Mark = "always"
 		}
 		if ref.Value.Items != nil && line.Schema == "" {
 			line.Prefix, line.Schema = "array of ", schemaName(ref.Value.Items)
@@ -268,12 +312,11 @@ func describeSchema(name string, schema *openapi3.Schema) docsSchema {
 		if all := ref.Value.AllOf; len(all) == 1 {
 			line.Schema = schemaName(all[0])
 		}
-		if line.Schema != "" && ref.Ref != "" {
-			line.Description = ""
+		if ref.Ref != "" && len(ref.Value.Properties) > 0 {
+			line.Description = "" // it stands with the schema
 		}
 		shown.Fields = append(shown.Fields, line)
 	}
-	sort.SliceStable(shown.Fields, func(i, j int) bool { return shown.Fields[i].Required && !shown.Fields[j].Required })
 	return shown
 }
 
@@ -327,56 +370,6 @@ func schemaName(ref *openapi3.SchemaRef) string {
 	return name
 }
 
-// mediaExample is a body's example as text.
-func mediaExample(media *openapi3.MediaType) (string, error) {
-	if text, ok := media.Example.(string); ok || media.Example == nil {
-		return text, nil
-	}
-	return shortJSON(media.Example, "")
-}
-
-// exampleWidth is up to how many characters an object or array stands in one line.
-const exampleWidth = 84
-
-// shortJSON writes JSON for people: what fits into a line stands in one.
-func shortJSON(value any, indent string) (string, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return "", err
-	}
-	line := strings.TrimSpace(b.String())
-	if len(indent)+len(line) <= exampleWidth {
-		return line, nil
-	}
-	inner := indent + "  "
-	var parts []string
-	open, end := "{", "}"
-	switch v := value.(type) {
-	case map[string]any:
-		for _, name := range sortedKeys(v) {
-			text, err := shortJSON(v[name], inner)
-			if err != nil {
-				return "", err
-			}
-			parts = append(parts, inner+strconv.Quote(name)+": "+text)
-		}
-	case []any:
-		open, end = "[", "]"
-		for _, element := range v {
-			text, err := shortJSON(element, inner)
-			if err != nil {
-				return "", err
-			}
-			parts = append(parts, inner+text)
-		}
-	default:
-		return line, nil
-	}
-	return open + "\n" + strings.Join(parts, ",\n") + "\n" + indent + end, nil
-}
-
 func exampleText(example any) string {
 	switch e := example.(type) {
 	case nil:
@@ -386,13 +379,4 @@ func exampleText(example any) string {
 	default:
 		return fmt.Sprint(e)
 	}
-}
-
-func sortedKeys[T any](m map[string]T) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -129,6 +129,7 @@ type Appended struct {
 
 // AppendedEvent defines model for AppendedEvent.
 type AppendedEvent struct {
+	// Id 36 characters, with hyphens.
 	Id       UUID  `json:"id"`
 	Version  int64 `json:"version"`
 	Position int64 `json:"position"`
@@ -148,6 +149,7 @@ type AppendedStream struct {
 
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
+	// Id 36 characters, with hyphens.
 	Id        UUID      `json:"id"`
 	Name      string    `json:"name"`
 	Scopes    []Scope   `json:"scopes"`
@@ -207,6 +209,7 @@ type DocumentList struct {
 
 // Event defines model for Event.
 type Event struct {
+	// Id 36 characters, with hyphens.
 	Id     UUID   `json:"id"`
 	Stream string `json:"stream"`
 
@@ -231,7 +234,7 @@ type EventList struct {
 	Events []Event `json:"events"`
 }
 
-// EventType defines model for EventType.
+// EventType What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
 type EventType = string
 
 // Expectation `any`, `none`, `exists`, or a version as a number.
@@ -239,10 +242,12 @@ type Expectation = any
 
 // Fault defines model for Fault.
 type Fault struct {
-	Position int64     `json:"position"`
-	EventId  UUID      `json:"eventId"`
-	Message  string    `json:"message"`
-	At       time.Time `json:"at"`
+	Position int64 `json:"position"`
+
+	// EventId 36 characters, with hyphens.
+	EventId UUID      `json:"eventId"`
+	Message string    `json:"message"`
+	At      time.Time `json:"at"`
 }
 
 // JSON Any JSON value.
@@ -253,6 +258,7 @@ type JSONObject = json.RawMessage
 
 // Key defines model for Key.
 type Key struct {
+	// Id 36 characters, with hyphens.
 	Id        UUID       `json:"id"`
 	Name      string     `json:"name"`
 	Scopes    []Scope    `json:"scopes"`
@@ -268,7 +274,9 @@ type KeyList struct {
 // NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
 type NewEvent struct {
 	// Id Names the event for ever; repeating it appends nothing.
-	Id   *UUID     `json:"id,omitempty"`
+	Id *UUID `json:"id,omitempty"`
+
+	// Type What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
 	Type EventType `json:"type"`
 
 	// Data Any JSON value.
@@ -403,6 +411,7 @@ type ReadinessCheck struct {
 
 // Rebuild defines model for Rebuild.
 type Rebuild struct {
+	// Id 36 characters, with hyphens.
 	Id         UUID   `json:"id"`
 	Projection string `json:"projection"`
 
@@ -503,6 +512,7 @@ type StreamMetadata struct {
 
 // Tenant defines model for Tenant.
 type Tenant struct {
+	// Id 36 characters, with hyphens.
 	Id        UUID       `json:"id"`
 	Name      string     `json:"name"`
 	State     string     `json:"state"`
@@ -520,7 +530,7 @@ type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
 }
 
-// UUID defines model for UUID.
+// UUID 36 characters, with hyphens.
 type UUID = string
 
 // Category defines model for category.
@@ -550,7 +560,7 @@ type IfMatch = string
 // IfNoneMatch defines model for ifNoneMatch.
 type IfNoneMatch = string
 
-// KeyId defines model for keyId.
+// KeyId 36 characters, with hyphens.
 type KeyId = UUID
 
 // MinPosition defines model for minPosition.
@@ -562,13 +572,13 @@ type Name = string
 // Page defines model for page.
 type Page = string
 
-// RebuildId defines model for rebuildId.
+// RebuildId 36 characters, with hyphens.
 type RebuildId = UUID
 
 // StreamId defines model for streamId.
 type StreamId = string
 
-// TenantId defines model for tenantId.
+// TenantId 36 characters, with hyphens.
 type TenantId = UUID
 
 // Timeout defines model for timeout.
