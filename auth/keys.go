@@ -149,6 +149,9 @@ func (k *Keys) find(ctx context.Context, name keyName) (entry, error) {
 	}
 	flight := fmt.Sprintf("%s %s %d", name.tenant, name.id, generation)
 	answer := k.flights.DoChan(flight, func() (any, error) {
+		if found, ok, _ := k.recall(name); ok {
+			return found, nil // another flight has just landed
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookUpTimeout)
 		defer cancel()
 		return k.lookUp(ctx, name, generation)
