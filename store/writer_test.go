@@ -293,7 +293,7 @@ func TestClientThatGivesUp(t *testing.T) {
 func TestAppendEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = 300 * time.Millisecond })
+	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = time.Second })
 	tenant := domain.NewTenantID()
 	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
 	release := holdLog(t, db, tenant)
