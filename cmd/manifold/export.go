@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -20,14 +21,23 @@ func exportCommand() *cobra.Command {
 	var file, compress string
 	var from int64
 	command := &cobra.Command{
-		Use:   "export",
+		Use:   "export [FILE|-]",
 		Short: "Write a tenant's whole log, as import takes it",
-		Long: `Write a tenant's whole log in the order of positions, one JSON object a line, as import takes it. A file appears under its
-name only when it is complete.`,
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
+		Long: `Write a tenant's whole log in the order of positions, one JSON object a line, as import takes it: to standard output, or to
+a file, which appears under its name only when it is complete. A file named .gz or .zst is compressed.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
 			if err := to.check(); err != nil {
 				return err
+			}
+			if len(args) == 1 {
+				if file != "" {
+					return errors.New("the file is named twice: as FILE and by --output")
+				}
+				file = args[0]
+			}
+			if !command.Flags().Changed("compress") {
+				compress = compressionOf(file)
 			}
 			if file == "" || file == "-" {
 				return runExport(command, to, command.OutOrStdout(), from, compress)
@@ -49,7 +59,7 @@ name only when it is complete.`,
 	}
 	to.bind(command, "MANIFOLD_KEY")
 	command.Flags().StringVarP(&file, "output", "o", "", "the file to write (default: standard output)")
-	command.Flags().StringVar(&compress, "compress", "", "gzip or zstd")
+	command.Flags().StringVar(&compress, "compress", "", "gzip, zstd or none (default: by the file's name)")
 	command.Flags().Int64Var(&from, "from", 1, "the first position to write")
 	return command
 }
@@ -81,17 +91,29 @@ func runExport(command *cobra.Command, to *connection, out io.Writer, from int64
 	return into.Close()
 }
 
+// compressionOf is how a file of this name is compressed: gzip, zstd, or none.
+func compressionOf(file string) string {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".gz":
+		return "gzip"
+	case ".zst", ".zstd":
+		return "zstd"
+	default:
+		return "none"
+	}
+}
+
 // compressor compresses what is written to it; closing it does not close out.
 func compressor(out io.Writer, how string) (io.WriteCloser, error) {
 	switch how {
-	case "":
+	case "none":
 		return plain{out}, nil
 	case "gzip":
 		return gzip.NewWriter(out), nil
 	case "zstd":
 		return zstd.NewWriter(out)
 	default:
-		return nil, fmt.Errorf("--compress %s: write gzip or zstd", how)
+		return nil, fmt.Errorf("--compress %s: write gzip, zstd or none", how)
 	}
 }
 

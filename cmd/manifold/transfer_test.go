@@ -71,6 +71,27 @@ func TestImportAndExport(t *testing.T) {
 	if rest := must(t, acme, "export", "--from", "4999"); strings.Count(rest, "\n") != 2 || !strings.Contains(rest, `"position":5000`) {
 		t.Errorf("from 4999 on it exports %s", rest)
 	}
+	// A file's name says how it is compressed, unless it is said otherwise.
+	for name, begin := range map[string]string{"a.gz": "\x1f\x8b", "a.zst": "\x28\xb5\x2f\xfd", "a.ndjson": "{"} {
+		file := filepath.Join(filepath.Dir(export), name)
+		must(t, acme, "export", file)
+		content, err := os.ReadFile(file)
+		if err != nil || !strings.HasPrefix(string(content), begin) {
+			t.Errorf("%s begins with %.10q, %v", name, content, err)
+		}
+		if out := must(t, acme, "import", file); !strings.Contains(out, "0 appended, 5000 there already, 0 bad") {
+			t.Errorf("%s, imported again: %s", name, out)
+		}
+	}
+	must(t, acme, "export", filepath.Join(filepath.Dir(export), "b.gz"), "--compress", "none")
+	if content, err := os.ReadFile(filepath.Join(filepath.Dir(export), "b.gz")); err != nil || !strings.HasPrefix(string(content), "{") {
+		t.Errorf("without compression it begins with %.10q, %v", content, err)
+	}
+	for _, wrong := range [][]string{{"export", "a", "--output", "b"}, {"export", "--compress", "lzma"}} {
+		if o := run(t, acme, nil, wrong...); o.code != 1 || o.err == "" {
+			t.Errorf("%v gives %+v", wrong, o)
+		}
+	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(export), ".manifold-export-*")); err != nil || len(left) > 0 {
 		t.Errorf("the export leaves %v, %v", left, err)
 	}
