@@ -50,7 +50,15 @@ func migrateUp(file *string) *cobra.Command {
 			if err := migrations.Up(command.Context(), url, passwords(c.Database)); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "the schema is at version %d\n", migrations.Latest())
+			version, _, err := migrations.Version(command.Context(), url)
+			if err != nil {
+				return err
+			}
+			newer := ""
+			if version > migrations.Latest() {
+				newer = fmt.Sprintf(", which is newer than this program's %d: nothing to do", migrations.Latest())
+			}
+			_, err = fmt.Fprintf(command.OutOrStdout(), "the schema is at version %d%s\n", version, newer)
 			return err
 		},
 	}
@@ -112,7 +120,7 @@ func migrateVersion(file *string) *cobra.Command {
 			}
 			state := ""
 			if dirty {
-				state = ", and a migration failed half-way: mend it by hand, then set dirty to false in manifold_schema"
+				state = ", and a migration was cut off half-way: manifold migrate up says what to do"
 			}
 			_, err = fmt.Fprintf(command.OutOrStdout(), "the schema is at version %d; this program needs %d%s\n", version, migrations.Latest(), state)
 			return err

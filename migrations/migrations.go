@@ -41,9 +41,9 @@ var Roles = [...]Role{RoleApp, RoleSystem, RoleDocuments, RoleRetention}
 
 // Up brings the database at url (a pgx connection string of the migrator) to the newest version and then sets the
 // password of each role in passwords; roles that are not in it keep theirs. Several processes may call it at once: one
-// migrates, the others wait.
+// migrates, the others wait. A migration that PostgreSQL refuses leaves nothing behind, and may be tried again.
 func Up(ctx context.Context, url string, passwords map[Role]string) error {
-	if err := run(ctx, url, func(m *migrate.Migrate) error { return m.Up() }); err != nil {
+	if err := run(ctx, url, up); err != nil {
 		return err
 	}
 	return setPasswords(ctx, url, passwords)
@@ -52,10 +52,15 @@ func Up(ctx context.Context, url string, passwords map[Role]string) error {
 // Down takes back every migration: all tables, and everything in them, are gone. The roles stay, since other databases
 // of the server may use them.
 func Down(ctx context.Context, url string) error {
-	return run(ctx, url, func(m *migrate.Migrate) error { return m.Down() })
+	return run(ctx, url, func(m *migrate.Migrate) error {
+		if version, _, err := m.Version(); err == nil && version > Latest() {
+			return fmt.Errorf("the schema is at version %d, and this program knows up to %d: take it down with the release that made it", version, Latest())
+		}
+		return m.Down()
+	})
 }
 
-// Version returns the schema's version, 0 where nothing was migrated; dirty means that a migration failed half-way and
+// Version returns the schema's version, 0 where nothing was migrated; dirty means that a migration was cut off half-way and
 // somebody has to look.
 func Version(ctx context.Context, url string) (version uint, dirty bool, err error) {
 	err = run(ctx, url, func(m *migrate.Migrate) error {
@@ -101,7 +106,7 @@ func run(ctx context.Context, url string, do func(*migrate.Migrate) error) (err 
 	}
 	driver, err := migratepgx.WithInstance(db, &migratepgx.Config{MigrationsTable: "manifold_schema"})
 	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
+		return fmt.Errorf("migrate: %w", plain(err))
 	}
 	m, err := migrate.NewWithInstance("iofs", source, "pgx5", driver)
 	if err != nil {
@@ -111,7 +116,7 @@ func run(ctx context.Context, url string, do func(*migrate.Migrate) error) (err 
 	stop := context.AfterFunc(ctx, func() { m.GracefulStop <- true })
 	defer stop()
 	if err := do(m); err != nil && !errors.Is(err, migrate.ErrNoChange) {
-		return fmt.Errorf("migrate: %w", err)
+		return fmt.Errorf("migrate: %w", plain(err))
 	}
 	return ctx.Err()
 }
@@ -131,7 +136,7 @@ func setPasswords(ctx context.Context, url string, passwords map[Role]string) er
 		// strings are the default everywhere, so that doubling quotes is all that quoting needs.
 		statement := fmt.Sprintf("alter role %s login password '%s'", role, strings.ReplaceAll(password, "'", "''"))
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("set the password of role %s: %w", role, err)
+			return fmt.Errorf("set the password of role %s, which the configuration has: %w", role, plain(err))
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("check the schema: %w", unavailable(err))
 	case dirty:
-		return fmt.Errorf("a migration to version %d of the schema failed half-way: mend the database, then run `manifold migrate up`", version)
+		return fmt.Errorf("a migration to version %d of the schema was cut off half-way: `manifold migrate up` says what to do", version)
 	case version < int64(migrations.Latest()):
 		return fmt.Errorf("the schema is at version %d, and this program needs %d: run `manifold migrate up`", version, migrations.Latest())
 	}
