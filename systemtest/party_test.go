@@ -53,7 +53,7 @@ func (a *appender) run(ctx context.Context, w *workload) error {
 	for w.quit.Err() == nil {
 		if w.calm.Err() != nil {
 			select {
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(50 * time.Millisecond):
 			case <-w.quit.Done():
 			}
 		}
@@ -211,7 +211,7 @@ func (p *party) follow(ctx context.Context, appended <-chan struct{}) error {
 			quitting = true
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -228,12 +228,13 @@ func (p *party) log(ctx context.Context) ([]client.Event, error) {
 func (p *party) watch(ctx context.Context, w *workload, name string) error {
 	var edition, events, crashes int64
 	for n := 0; w.quit.Err() == nil; n++ {
-		if now := w.crashes.Load(); now != crashes {
-			crashes, events = now, 0
-		}
+		begun := w.crashes.Load()
 		a, err := p.call(ctx, n, "GET", "/v1/projections/"+name+"/documents?count=1000", nil)
 		if err != nil {
 			return err
+		}
+		if now := w.crashes.Load(); now != crashes || now != begun || now%2 == 1 {
+			crashes, events = now, 0
 		}
 		var page client.DocumentList
 		if err := a.decode(http.StatusOK, &page); err != nil {
@@ -257,8 +258,13 @@ func (p *party) watch(ctx context.Context, w *workload, name string) error {
 		if there != keys || now < edition || seen < events || seen < p.filled {
 			return fmt.Errorf("%s, %s: %d documents of edition %d with %d events, after edition %d with %d events", p.name, name, there, now, seen, edition, events)
 		}
-		edition, events = now, seen
+		if edition = now; begun == crashes && begun%2 == 0 {
+			events = seen
+		}
 		breathe(w.quit)
+		if w.calm.Err() != nil {
+			breathe(w.quit)
+		}
 	}
 	return nil
 }
@@ -266,7 +272,7 @@ func (p *party) watch(ctx context.Context, w *workload, name string) error {
 // breathe leaves the machine to the others for a moment: readers that read without it would leave little to appends.
 func breathe(quit context.Context) {
 	select {
-	case <-time.After(5 * time.Millisecond):
+	case <-time.After(10 * time.Millisecond):
 	case <-quit.Done():
 	}
 }

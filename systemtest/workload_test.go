@@ -27,7 +27,7 @@ type workload struct {
 	targets  []*target
 
 	// How often the database's crash may have taken the documents' last saves back, each with its checkpoint, as the
-	// contract of drivers allows: it grows before and after each crash.
+	// contract of drivers allows: it grows before and after each crash, and is odd meanwhile.
 	crashes atomic.Int64
 
 	quit     context.Context // ended: the clients bring to its end what they are at
@@ -197,7 +197,7 @@ func newEvent(id *string, eventType, k string, n int64) client.NewEvent {
 // fill appends the events that are there before the load, so that a rebuild takes a while.
 func (p *party) fill(t *testing.T) {
 	t.Helper()
-	for batch := range 20 {
+	for batch := range 10 {
 		stream := client.StreamAppend{Stream: fmt.Sprintf("account-%d", batch%4)}
 		for i := range 1000 {
 			stream.Events = append(stream.Events, newEvent(eventID("fill", batch, i), "Added", fmt.Sprintf("key-%d", i%keys), int64(i%7)))
