@@ -65,8 +65,8 @@ type Database struct {
 	MaxConns  int    `yaml:"maxConns" env:"MAX_CONNS"`       // of the app login; the others have a part of it
 }
 
-// Login is one login of the database. Where URL is given, it holds everything, user and password too. Without a password the server's other ways hold (pg_hba's trust, certificates in
-// the URL, ~/.pgpass).
+// Login is one login of the database. Where URL is given, it holds everything, user and password too. Without a password
+// the server's other ways hold (pg_hba's trust, certificates in the URL, ~/.pgpass).
 type Login struct {
 	URL          string `yaml:"url" env:"URL"` // where this login alone connects elsewhere, as through a pooler
 	User         string `yaml:"user" env:"USER"`

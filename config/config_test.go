@@ -105,6 +105,15 @@ rebuildKeep: 0s
 	}
 }
 
+// An empty variable is one that is not set: the setting's default holds.
+func TestEmptyVariables(t *testing.T) {
+	t.Parallel()
+	c, err := config.Load("", []string{url, "MANIFOLD_DATABASE_MAX_CONNS=", "MANIFOLD_LOG_LEVEL=", "MANIFOLD_LISTEN="})
+	if err != nil || c.Database.MaxConns != 16 || c.Listen != ":8080" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	empty := write(t, "empty", "\n")
@@ -118,8 +127,15 @@ func TestRefusals(t *testing.T) {
 		"unknown database": {"databases: {r: {driver: postgres, uri: x}}\n", nil, "there is no setting databases.r.uri; the nearest is databases.r.url"},
 		"two unknown":      {"a: 1\nrolle: web\n", nil, "line 2: there is no setting rolle; the nearest is role"},
 		"unknown variable": {"", []string{"MANIFOLD_LOGLEVEL=x"}, "there is no setting MANIFOLD_LOGLEVEL; the nearest is MANIFOLD_LOG_LEVEL"},
-		"variable's value": {"", []string{"MANIFOLD_LIMITS_QUEUE_BYTES=many"}, "is not a size"},
-		"databases":        {"", []string{"MANIFOLD_DATABASES={r: {drivr: postgres}}"}, "drivr"},
+		"variable's value": {"", []string{"MANIFOLD_LIMITS_QUEUE_BYTES=many"}, `MANIFOLD_LIMITS_QUEUE_BYTES: "many" is not a size`},
+		"variable's time":  {"", []string{"MANIFOLD_SHUTDOWN_DEADLINE=soon"}, `MANIFOLD_SHUTDOWN_DEADLINE: "soon" is no time to wait`},
+		"variable's level": {"", []string{"MANIFOLD_LOG_LEVEL=loud"}, `MANIFOLD_LOG_LEVEL: "loud" is not a level`},
+		"variable's count": {"", []string{"MANIFOLD_DATABASE_MAX_CONNS=many"}, `MANIFOLD_DATABASE_MAX_CONNS: "many" is not a whole number`},
+		"size":             {"limits:\n  queueBytes: 3 bananas\n", nil, `line 2: limits.queueBytes: "3 bananas" is not a size`},
+		"time":             {"shutdownDeadline: fast\n", nil, `line 1: shutdownDeadline: "fast" is no time to wait`},
+		"time's unit":      {"shutdownDeadline: 30\n", nil, `line 1: shutdownDeadline: "30" is no time to wait`},
+		"count":            {"database: {maxConns: many}\n", nil, `line 1: database.maxConns: "many" is not a whole number`},
+		"databases":        {"", []string{"MANIFOLD_DATABASES={r: {drivr: postgres}}"}, `MANIFOLD_DATABASES: [1:6] unknown field "drivr"`},
 		"role":             {"role: master", nil, `role: "master" is not a role`},
 		"listen":           {"listen: '8080'", nil, "listen: "},
 		"kind":             {"role: {a: b}", nil, "role"},
@@ -136,7 +152,7 @@ func TestRefusals(t *testing.T) {
 		"login's url":      {"database: {app: {url: 'mysql://a/b'}}", nil, `database.app.url: its scheme is "mysql"`},
 		"url and password": {"database: {app: {url: 'postgres://a/b', password: c}}", nil, "database.app.url: a password is given beside it"},
 		"format":           {"log: {format: xml}", nil, `log.format: "xml" is not a format`},
-		"level":            {"log: {level: loud}", nil, "loud"},
+		"level":            {"log: {level: loud}", nil, `line 1: log.level: "loud" is not a level; write DEBUG, INFO, WARN or ERROR`},
 		"connections":      {"limits: {connections: 0}", nil, "limits.connections: 0 is not enough"},
 	} {
 		environ := c.env

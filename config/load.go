@@ -3,11 +3,15 @@ package config
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/goccy/go-yaml"
@@ -49,7 +53,7 @@ func (c *Config) readYAML(text []byte) error {
 	empty := true
 	for _, document := range file.Docs {
 		empty = empty && (document.Body == nil || document.Body.Type() == ast.NullType || document.Body.Type() == ast.CommentType)
-		wrong = append(wrong, unknownSettings(document.Body, reflect.TypeFor[Config](), "")...)
+		wrong = append(wrong, wrongSettings(document.Body, reflect.TypeFor[Config](), "")...)
 	}
 	if len(file.Docs) > 1 {
 		wrong = append(wrong, errors.New("it holds several YAML documents; keep one"))
@@ -66,9 +70,9 @@ func (c *Config) readYAML(text []byte) error {
 	return nil
 }
 
-// unknownSettings compares a YAML mapping with the type that it is for, and says of every name that is not known where
-// it stands and what may have been meant.
-func unknownSettings(node ast.Node, shape reflect.Type, path string) []error {
+// wrongSettings compares a YAML mapping with the type that it is for. It says of every name that is not known where it
+// stands and what may have been meant, and of every value that cannot be read what it must be.
+func wrongSettings(node ast.Node, shape reflect.Type, path string) []error {
 	mapping, ok := node.(ast.MapNode)
 	if !ok {
 		return nil // a value of the wrong kind: decoding says so
@@ -79,7 +83,7 @@ func unknownSettings(node ast.Node, shape reflect.Type, path string) []error {
 		value := entries.Value()
 		switch shape.Kind() {
 		case reflect.Map:
-			wrong = append(wrong, unknownSettings(value, shape.Elem(), path+name+".")...)
+			wrong = append(wrong, wrongSettings(value, shape.Elem(), path+name+".")...)
 		case reflect.Struct:
 			known := fields(shape)
 			field, ok := known[name]
@@ -89,11 +93,47 @@ func unknownSettings(node ast.Node, shape reflect.Type, path string) []error {
 				continue
 			}
 			if field.Kind() == reflect.Struct || field.Kind() == reflect.Map {
-				wrong = append(wrong, unknownSettings(value, field, path+name+".")...)
+				wrong = append(wrong, wrongSettings(value, field, path+name+".")...)
+			} else if err := checkValue(value, field); err != nil {
+				wrong = append(wrong, fmt.Errorf("line %d: %s%s: %w", value.GetToken().Position.Line, path, name, err))
 			}
 		}
 	}
 	return wrong
+}
+
+// checkValue checks a scalar of YAML. Of what is no scalar the decoder says that it is of the wrong kind.
+func checkValue(node ast.Node, shape reflect.Type) error {
+	switch n := node.(type) {
+	case *ast.StringNode:
+		return checkText(n.Value, shape)
+	case *ast.IntegerNode, *ast.FloatNode:
+		if shape.Kind() != reflect.Int { // which the decoder reads in each of YAML's ways to write a number
+			return checkText(n.GetToken().Value, shape)
+		}
+	}
+	return nil
+}
+
+// checkText says what must stand in the place of a value that cannot be read.
+func checkText(text string, shape reflect.Type) error {
+	switch shape {
+	case reflect.TypeFor[time.Duration]():
+		if _, err := time.ParseDuration(text); err != nil {
+			return fmt.Errorf("%q is no time to wait; write a number with its unit, such as 30s, 5m or 1h", text)
+		}
+	case reflect.TypeFor[slog.Level]():
+		if new(slog.Level).UnmarshalText([]byte(text)) != nil {
+			return fmt.Errorf("%q is not a level; write DEBUG, INFO, WARN or ERROR", text)
+		}
+	case reflect.TypeFor[Size]():
+		return new(Size).UnmarshalText([]byte(text))
+	case reflect.TypeFor[int]():
+		if _, err := strconv.Atoi(text); err != nil {
+			return fmt.Errorf("%q is not a whole number", text)
+		}
+	}
+	return nil
 }
 
 func fields(shape reflect.Type) map[string]reflect.Type {
@@ -154,8 +194,7 @@ func (c *Config) readEnviron(environ []string) error {
 		}
 	}
 	options := env.Options{
-		Environment: given,
-		Prefix:      Prefix,
+		Prefix: Prefix,
 		FuncMap: map[reflect.Type]env.ParserFunc{
 			reflect.TypeFor[map[string]DocumentsDatabase](): func(text string) (any, error) {
 				databases := make(map[string]DocumentsDatabase)
@@ -166,38 +205,53 @@ func (c *Config) readEnviron(environ []string) error {
 			},
 		},
 	}
-	known := make(map[string]bool)
-	for _, name := range Variables() {
-		known[name] = true
-	}
+	known := variables()
 	var wrong []error
-	for name := range given {
-		if !known[name] && !slices.Contains(ClientVariables[:], name) && !kubernetes.MatchString(name) {
-			wrong = append(wrong, fmt.Errorf("there is no setting %s; %s", name, nearest("", name, known)))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		shape, ok := known[name]
+		if !ok {
+			if !slices.Contains(ClientVariables[:], name) && !kubernetes.MatchString(name) {
+				wrong = append(wrong, fmt.Errorf("there is no setting %s; %s", name, nearest("", name, known)))
+			}
+			continue
+		}
+		if given[name] == "" {
+			continue // as orchestrators give what is not set
+		}
+		// One by one, since the parser's errors do not name the variable.
+		options.Environment = map[string]string{name: given[name]}
+		err := checkText(given[name], shape)
+		if err == nil {
+			err = env.ParseWithOptions(c, options)
+		}
+		if parse, ok := errors.AsType[env.ParseError](err); ok {
+			err = parse.Err
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %w", name, err))
 		}
 	}
-	if len(wrong) > 0 {
-		slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		return errors.Join(wrong...)
-	}
-	return env.ParseWithOptions(c, options)
+	return errors.Join(wrong...)
 }
 
-// Variables returns the environment variable of every setting, in the order of the settings.
-func Variables() []string {
-	var names []string
+// Variables returns the environment variable of every setting, in the order of their names.
+func Variables() []string { return slices.Sorted(maps.Keys(variables())) }
+
+// variables are the environment variables of the settings, with what is read from them.
+func variables() map[string]reflect.Type {
+	all := make(map[string]reflect.Type)
 	var walk func(shape reflect.Type, prefix string)
 	walk = func(shape reflect.Type, prefix string) {
 		for field := range shape.Fields() {
 			if inner, ok := field.Tag.Lookup("envPrefix"); ok {
 				walk(field.Type, prefix+inner)
 			} else if name := field.Tag.Get("env"); name != "-" {
-				names = append(names, prefix+name)
+				all[prefix+name] = field.Type
 			}
 		}
 	}
 	walk(reflect.TypeFor[Config](), Prefix)
-	return names
+	return all
 }
 
 // Settings returns the path of every setting in the file, such as database.app.user, in their order. A documents
