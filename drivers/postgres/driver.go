@@ -22,6 +22,7 @@ import (
 	"iter"
 	"log/slog"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/domain"
@@ -71,6 +72,11 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	}
 	for name, value := range settings {
 		parsed.ConnConfig.RuntimeParams[name] = value
+	}
+	// A connection to what has become a standby is of no use any more: the next one may lead to the new primary.
+	keep := parsed.ConnConfig.OnPgError
+	parsed.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != readOnly && keep(conn, err)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, parsed)
 	if err != nil {

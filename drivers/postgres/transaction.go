@@ -176,11 +176,14 @@ func transient(err error) bool {
 	return true
 }
 
+// readOnly is the SQLSTATE by which a standby refuses to write.
+const readOnly = "25006"
+
 // lost reports whether the server says that it cannot serve: connection exceptions, operator intervention (but not a
-// cancelled statement), and too many connections.
+// cancelled statement), too many connections, and a standby.
 func lost(native *pgconn.PgError) bool {
-	class := native.Code[:2]
-	return class == "08" || class == "57" && native.Code != "57014" || native.Code == "53300"
+	class := native.Code[:min(2, len(native.Code))]
+	return class == "08" || class == "57" && native.Code != "57014" || native.Code == "53300" || native.Code == readOnly
 }
 
 // broken reports whether the connection was lost on the way.
