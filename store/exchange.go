@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -172,26 +170,6 @@ func (x *exchange) close() {
 		x.abandon()
 	}
 	x.pooled.Release()
-}
-
-// refused reports whether err is PostgreSQL's own word that a statement failed, and its transaction with it. After any
-// other error that came behind a commit, nobody knows what became of the transaction.
-func refused(err error) bool {
-	native, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && native.SeverityUnlocalized == "ERROR" && native.Code != outcomeUnknown
-}
-
-// disconnected reports whether err says that a connection broke, which a new one may do better.
-func disconnected(err error) bool {
-	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// A FATAL error ends the session; the state says why, such as 57P01 when an administrator ended it.
-		return native.SeverityUnlocalized != "ERROR"
-	}
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return true
-	}
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, pgconn.ErrConnClosed)
 }
 
 // query is one statement of a transaction that only reads.

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -49,13 +47,10 @@ func text(value string) *string {
 	return &value
 }
 
-// decodeStrictly reads a definition that is kept as jsonb. A field that this release does not know is an error: to
-// leave it out would be to run another definition than the one that was kept.
-func decodeStrictly(raw []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return fmt.Errorf("a definition that is kept cannot be read: %w", err)
+// instant turns the zero time into a null.
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
 	}
-	return nil
+	return &t
 }
