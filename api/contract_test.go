@@ -281,6 +281,19 @@ func TestDocsPage(t *testing.T) {
 			}
 		}
 	}
+	// In the contract's order: operations, a body's fields, answers, and what examples have.
+	at := 0
+	for _, next := range []string{
+		`<article id="appendToStream">`, "each is a <a href=\"#schema-NewEvent\">", "<code>id</code>", "<code>type</code> <em>needed</em>", "<code>data</code> <em>needed</em>",
+		"&#34;id&#34;", "&#34;type&#34;", "&#34;data&#34;", ">201</b> Appended.", "&#34;stream&#34;: &#34;order-1001&#34;", "&#34;version&#34;", ">200</b>", `<article id="append">`,
+		`<article id="importEvents">`, "each line is a <a href=\"#schema-ImportLine\">", "<code>stream</code> <em>needed</em>", `<a href="#schema-ImportProgress">`,
+	} {
+		place := strings.Index(text[at:], next)
+		if place < 0 {
+			t.Fatalf("behind %.200q there is no %s", text[at:], next)
+		}
+		at += place + len(next)
+	}
 	// Each link within the page leads somewhere, and nothing comes from elsewhere.
 	for rest := text; ; {
 		_, after, ok := strings.Cut(rest, `href="`)

@@ -108,8 +108,9 @@ type importJob struct {
 	response *echo.Response
 
 	progress openapi.ImportProgress
-	told     time.Time
-	stopped  bool // strict, and a bad line came
+	told     time.Time // when the last frame was written
+	untold   bool      // there is progress since then
+	stopped  bool      // strict, and a bad line came
 }
 
 // appendAll works until batches are closed, the first error, or in strict mode the first bad line.
@@ -118,8 +119,17 @@ func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) e
 	for {
 		var batch importBatch
 		var ok bool
+		var due <-chan time.Time // the frame for what was appended since the last one
+		if j.untold {
+			due = time.After(time.Until(j.told.Add(importFrameEvery)))
+		}
 		select {
 		case batch, ok = <-batches:
+		case <-due:
+			if err := j.tell(); err != nil {
+				return err
+			}
+			continue
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -134,7 +144,7 @@ func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) e
 			return err
 		}
 		j.bad(batch.bad...)
-		j.progress.Lines = batch.read
+		j.progress.Lines, j.untold = batch.read, true
 		if j.stopped {
 			return errStrict
 		}
@@ -252,7 +262,7 @@ func (j *importJob) tell() error {
 		return fmt.Errorf("write a frame of an import: %w", err)
 	}
 	j.progress.Bad = nil
-	j.told = time.Now()
+	j.told, j.untold = time.Now(), false
 	_ = j.control.SetWriteDeadline(time.Now().Add(j.server.stallTimeout))
 	if _, err := j.response.Write(append(frame, '\n')); err != nil {
 		return fmt.Errorf("%w: %w", context.Canceled, err)

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -176,6 +177,41 @@ func TestImportTellsProgressAndIsPatient(t *testing.T) {
 	}
 	if hesitant.refusals != 0 {
 		t.Errorf("the log was asked again too few times: %d refusals are left", hesitant.refusals)
+	}
+}
+
+// A sender may keep its request open: each line is appended and told of while nothing more comes.
+func TestImportOfLinesOneByOne(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	body, lines := io.Pipe()
+	request := a.request("POST", "/v1/import?name=a", body, "Content-Type", ndjson)
+	frames := make(chan string)
+	go func() {
+		defer close(frames)
+		response, err := web.Do(request)
+		if err != nil {
+			frames <- err.Error()
+			return
+		}
+		defer response.Body.Close()
+		for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
+			frames <- scanner.Text()
+		}
+	}()
+	for n := 1; n <= 3; n++ {
+		_, err := io.WriteString(lines, `{"stream":"a-1","type":"T","data":1}`+"\n\n")
+		must(t, err)
+		if frame := <-frames; !strings.Contains(frame, fmt.Sprintf(`"appended":%d,`, n)) || strings.Contains(frame, `"done"`) {
+			t.Errorf("frame %d is %s", n, frame)
+		}
+	}
+	must(t, lines.Close())
+	if frame := <-frames; !strings.Contains(frame, `"appended":3`) || !strings.Contains(frame, `"done":true`) {
+		t.Errorf("the last frame is %s", frame)
+	}
+	if frame, more := <-frames; more {
+		t.Errorf("behind the last frame comes %s", frame)
 	}
 }
 
