@@ -44,7 +44,6 @@ type party struct {
 	history *history
 	filled  int64 // the log's head when the load began
 
-	mu       sync.Mutex
 	followed []client.Event
 }
 
