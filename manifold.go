@@ -53,7 +53,35 @@ func command(options []Option, hard context.Context) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(devCommand(options, hard), serveCommand(options, hard), migrateCommand(), versionCommand())
 	root.AddCommand(newSettings(options).commands...)
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())
+	})
+	tellUse(root)
 	return root
+}
+
+// tellUse makes the refusal of a command's arguments say how it is used. A command that is only there for those below
+// it shows its help, and refuses what is none of them.
+func tellUse(command *cobra.Command) {
+	use := "its use is: " + command.UseLine()
+	if command.HasSubCommands() {
+		use = "see " + command.CommandPath() + " --help"
+		if command.HasParent() && !command.Runnable() {
+			command.Args = cobra.NoArgs
+			command.RunE = func(command *cobra.Command, _ []string) error { return command.Help() }
+		}
+	}
+	if check := command.Args; check != nil {
+		command.Args = func(command *cobra.Command, args []string) error {
+			if err := check(command, args); err != nil {
+				return fmt.Errorf("%w; %s", err, use)
+			}
+			return nil
+		}
+	}
+	for _, inner := range command.Commands() {
+		tellUse(inner)
+	}
 }
 
 // interrupted is the cause of what a signal ends.

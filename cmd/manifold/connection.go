@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +58,27 @@ func (c *connection) open() (*client.ClientWithResponses, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return client.NewClientWithResponses(c.url, client.WithKey(c.key))
+	return client.NewClientWithResponses(c.url, c.options()...)
+}
+
+func (c *connection) options() []client.ClientOption {
+	return []client.ClientOption{client.WithKey(c.key), client.WithHTTPClient(reaching{c.url})}
+}
+
+// reaching sends requests, and says what to do where nobody is there to take them.
+type reaching struct{ url string }
+
+// Do is client.HttpRequestDoer's.
+func (r reaching) Do(request *http.Request) (*http.Response, error) {
+	response, err := http.DefaultClient.Do(request)
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok || errors.Is(err, syscall.ECONNREFUSED) {
+		why := "nothing listens there"
+		if ok {
+			why = unknown.Error()
+		}
+		return nil, fmt.Errorf("no service answers at %s (%s): is it running? --url or MANIFOLD_URL says where it is", r.url, why)
+	}
+	return response, err
 }
 
 // refusal turns an answer that is not as wanted into an error, for people.

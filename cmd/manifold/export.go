@@ -69,7 +69,7 @@ func runExport(command *cobra.Command, to *connection, out io.Writer, from int64
 	if err != nil {
 		return err
 	}
-	service, err := client.NewClient(to.url, client.WithKey(to.key))
+	service, err := client.NewClient(to.url, to.options()...)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ type importProgress struct {
 
 func runImport(command *cobra.Command, to *connection, in io.Reader, size int64, name string, strict bool) error {
 	buffered := bufio.NewReaderSize(in, 256<<10)
-	service, err := client.NewClient(to.url, client.WithKey(to.key))
+	service, err := client.NewClient(to.url, to.options()...)
 	if err != nil {
 		return err
 	}

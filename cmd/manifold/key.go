@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,7 +24,13 @@ func keyCommand() *cobra.Command {
 tenant, with a key that has the scope tenant:admin.`,
 		Args: cobra.NoArgs,
 	}
-	to.bind(command, operatorKey, "MANIFOLD_KEY")
+	to.bind(command, "MANIFOLD_KEY", operatorKey)
+	command.PersistentPreRun = func(command *cobra.Command, _ []string) {
+		// Who names a tenant means to be its operator, where the environment has both keys.
+		if operator := os.Getenv(operatorKey); tenant != "" && operator != "" && !command.Flags().Changed("key") {
+			to.key = operator
+		}
+	}
 	command.PersistentFlags().StringVar(&tenant, "tenant", "", "name or id of the tenant")
 	command.AddCommand(keyCreate(to, &tenant), keyList(to, &tenant), keyRevoke(to, &tenant))
 	return command

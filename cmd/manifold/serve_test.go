@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,11 @@ func TestTenantsAndKeys(t *testing.T) {
 			id = fields[0]
 		}
 	}
+	// With both keys in the environment, each call takes the one that it means.
+	both := append(slices.Clone(operator), acme[1])
+	if own, named := must(t, both, "key", "list"), must(t, both, "key", "list", "--tenant", "acme"); own != named || !strings.Contains(own, id) {
+		t.Errorf("with both keys one's own are\n%s\nand those of acme\n%s", own, named)
+	}
 	must(t, acme, "key", "revoke", id)
 	if o := run(t, reader, nil, "export"); o.code == 0 || !strings.Contains(o.err, "unauthenticated") {
 		t.Errorf("a revoked key works: %+v", o)
@@ -53,6 +59,11 @@ func TestTenantsAndKeys(t *testing.T) {
 		args []string
 		want string
 	}{
+		{[]string{"tenant", "creat", "acme"}, `unknown command "creat" for "manifold tenant"; see manifold tenant --help`},
+		{[]string{"tenant", "create"}, "its use is: manifold tenant create NAME"},
+		{[]string{"tenant", "list", "--al"}, "unknown flag: --al; see manifold tenant list --help"},
+		{[]string{"tenant", "list", "--url", "http://127.0.0.1:1"}, "no service answers at http://127.0.0.1:1 (nothing listens there)"},
+		{[]string{"export", "--key", "k", "--url", "http://127.0.0.1:1"}, "no service answers at http://127.0.0.1:1 (nothing listens there)"},
 		{[]string{"tenant", "delete", "acme"}, "--confirm"},
 		{[]string{"tenant", "delete", "acme", "--confirm", "umbrella"}, "invalid-request"},
 		{[]string{"tenant", "suspend", "umbrella"}, `there is no tenant "umbrella"`},
