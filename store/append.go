@@ -232,7 +232,7 @@ func (r *request) failure(err error) error {
 		return domain.Errorf(domain.CodeInvalidRequest, "", "the database cannot keep the request: %s", native)
 	}
 	if passing(err) {
-		return domain.Errorf(domain.CodeUnavailable, "", "the database did not take the request in time; nothing was appended: %s", err)
+		return cannotServe("the database did not take the request in time; nothing was appended", err)
 	}
 	err = unavailable(err)
 	if _, ok := errors.AsType[*domain.Error](err); ok {

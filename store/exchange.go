@@ -201,7 +201,7 @@ func (s *Store) read(ctx context.Context, tenant domain.TenantID, reset func(), 
 			return unavailable(err)
 		}
 		if attempt == readRetries {
-			return domain.Errorf(domain.CodeUnavailable, "", "the connection to the database broke again and again: %s", err)
+			return cannotServe("the connection to the database broke again and again; try again later", err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -138,7 +139,9 @@ func TestUnknownOutcomeIsSaidAndCanBeRepeated(t *testing.T) {
 
 	// Nothing is connected any more, so nothing is sent: that is certain.
 	_, err = s.Append(t.Context(), tenant, to("order-1", domain.Any, 1))
-	problem(t, err, domain.CodeUnavailable)
+	if e := problem(t, err, domain.CodeUnavailable); strings.Contains(e.Message, "127.0.0.1") || !strings.Contains(err.Error(), "127.0.0.1") {
+		t.Errorf("the message is %q, the error %q: the database's address is for the log, not for clients", e.Message, err)
+	}
 
 	other := openAgain(t, db)
 	got := mustAppend(t, other, tenant, a)

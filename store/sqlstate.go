@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // unavailable turns an error that says "the database cannot be reached, is shutting down, or does not get to it", or that
-// its connection broke on the way, into a *domain.Error and leaves all others, nil included, as they are.
+// its connection broke on the way, into one with domain.CodeUnavailable and leaves all others, nil included, as they are.
 func unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -20,21 +21,27 @@ func unavailable(err error) error {
 	if _, ok := errors.AsType[*domain.Error](err); ok {
 		return err
 	}
-	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return domain.Errorf(domain.CodeUnavailable, "", "the database cannot be reached: %s", connect.Unwrap())
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return cannotServe("the database cannot be reached; try again later", err)
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
 		class := native.Code[:min(2, len(native.Code))]
 		switch {
 		case class == "08", class == "57", class == "53", // connection, operator intervention, resources
 			busy(native.Code), native.Code == readOnly:
-			return domain.Errorf(domain.CodeUnavailable, "", "the database cannot serve now: %s", native.Message)
+			return cannotServe("the database cannot serve now; try again later", err)
 		}
 	}
 	if disconnected(err) && !errors.Is(err, context.DeadlineExceeded) { // which is a net.Error, too
-		return domain.Errorf(domain.CodeUnavailable, "", "the connection to the database broke: %s", err)
+		return cannotServe("the connection to the database broke; try again later", err)
 	}
 	return err
+}
+
+// cannotServe makes a *domain.Error with domain.CodeUnavailable and keeps the cause within: it is for logs, since it may
+// name the database's address and login, which are nothing for clients.
+func cannotServe(message string, cause error) error {
+	return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "%s", message), cause)
 }
 
 // sqlState returns the SQLSTATE of an error that PostgreSQL answered with, and "" for every other error.
