@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -153,7 +154,7 @@ func (p *Process) openDatabases(ctx context.Context, o settings, own string) err
 		database := configured[name]
 		open, ok := o.drivers[database.Driver]
 		if !ok {
-			return fmt.Errorf("databases.%s.driver: there is no driver %q; there is %v", name, database.Driver, slices.Sorted(maps.Keys(o.drivers)))
+			return fmt.Errorf("databases.%s.driver: there is no driver %q; there is %s", name, database.Driver, strings.Join(slices.Sorted(maps.Keys(o.drivers)), ", "))
 		}
 		url, err := database.Address()
 		if err != nil {
@@ -292,7 +293,7 @@ func (p *Process) checks(ctx context.Context) []api.Check {
 func (p *Process) serve() error {
 	listener, err := net.Listen("tcp", p.config.Listen)
 	if err != nil {
-		return listenError(p.config.Listen, err)
+		return fmt.Errorf("listen: %w", listenError(p.config.Listen, err))
 	}
 	p.listener = limitConnections(listener, p.config.Limits.Connections)
 	p.serving.Go(func() {

@@ -369,7 +369,7 @@ func TestRefusedAtStart(t *testing.T) {
 		}, `databases.x.driver: there is no driver "oracle"`},
 		"short key":       {func(c *config.Config) { c.OperatorKeys = []string{"short"} }, "operatorKey: "},
 		"no folder":       {func(c *config.Config) { c.Projections = []string{"/there/is/none"} }, "/there/is/none"},
-		"wrong password":  {func(c *config.Config) { c.Database.System.URL = db.Server.URLAs(db.Name, "manifold_system", "wrong") }, "system login"},
+		"wrong password":  {func(c *config.Config) { c.Database.System.URL = db.Server.URLAs(db.Name, "manifold_system", "wrong") }, "gives it the configuration's password"},
 		"no schema":       {func(c *config.Config) { *c = configuration(empty) }, "manifold migrate up"},
 		"not checked yet": {func(c *config.Config) { c.Role = "both" }, "role: "},
 	} {

@@ -97,12 +97,23 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		pool, err := openPool(ctx, login.url, login.most, login.set)
 		if err != nil {
 			s.Close()
-			return nil, fmt.Errorf("open the store with the %s login: %w", login.name, err)
+			return nil, fmt.Errorf("open the store with the %s login: %w%s", login.name, err, remedy(err))
 		}
 		*login.pool = pool
 	}
 	s.announcing.Go(func() { s.heads.run(s.appending, s) })
 	return s, nil
+}
+
+// remedy says what to do where a login cannot connect; it is empty where nothing is known.
+func remedy(err error) string {
+	switch sqlState(err) {
+	case "28P01", "28000": // the password is wrong, or there is no such login
+		return "; `manifold migrate up` makes the login, and gives it the configuration's password"
+	case "3D000":
+		return "; create the database, and run `manifold migrate up`"
+	}
+	return ""
 }
 
 // appSettings are those of the app login's connections. Its statements are made for an index each; a plan that reads the
