@@ -15,6 +15,10 @@ import (
 // retryDriver is how long to wait before a database that does not answer is asked again.
 const retryDriver = 5 * time.Second
 
+// openTimeout is how long an attempt to open a database may take: one may also answer nothing at all, and the start waits
+// for the first attempt.
+const openTimeout = 10 * time.Second
+
 // errNotOpened is why a database cannot be used before the first attempt to open it has come to its end.
 var errNotOpened = errors.New("it is being opened")
 
@@ -47,7 +51,9 @@ func (l *lateDriver) try(ctx context.Context) error {
 	if _, err := l.driver(); err == nil {
 		return nil
 	}
-	driver, err := l.open(ctx)
+	attempt, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	driver, err := l.open(attempt)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {

@@ -85,3 +85,21 @@ func TestLateDriverThatNeverComes(t *testing.T) {
 		late.Close()
 	})
 }
+
+// A database that takes the connection and answers nothing holds up nobody for long, and it is told.
+func TestLateDriverThatAnswersNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		late := &lateDriver{name: "reports", log: slog.New(slog.NewTextHandler(&said, nil)), open: func(ctx context.Context) (drivers.Driver, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		begin := time.Now()
+		if err := late.try(ctx); err == nil || time.Since(begin) != openTimeout || !strings.Contains(said.String(), "database=reports") {
+			t.Errorf("after %s it is %v; it said %s", time.Since(begin), err, said.String())
+		}
+	})
+}
