@@ -6,9 +6,8 @@
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
 // so that the server is stopped and its files are removed at the end, and a goroutine that nobody waited for fails the
-// package. Without that, and when the binary is killed, the
-// server ends with the binary, and the next test binary removes the files. All functions may be called from parallel
-// tests.
+// package. Without that, and when the binary is killed, the server ends with the binary, and the next test binary removes
+// the files. All functions may be called from parallel tests.
 package pgtest
 
 import (
