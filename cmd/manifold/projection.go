@@ -19,7 +19,7 @@ func projectionCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "projection",
 		Short: "Apply, list, show and remove projections",
-		Long:  "Apply, list, show and remove a tenant's projections; with the operator's key, the shared ones.",
+		Long:  "Apply, list, show and remove a tenant's projections; with the operator's key, apply, list and remove the shared ones.",
 		Args:  cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
