@@ -12,9 +12,9 @@ import (
 var errStopped = errors.New("the process was stopped")
 
 // Stop ends the process in order, and returns when nothing of it runs any more: it stops taking connections (and /readyz
-// says so on those that are open), lets the requests under way finish until the configured deadline, cancels the rest, and then ends the background's
-// work, which goes on elsewhere, or at the next start, from its checkpoints. When ctx ends first there is no more
-// waiting. What was acknowledged is kept in any case. It may be called more than once.
+// says so on those that are open), lets the requests under way finish until the configured deadline, cancels the rest, and
+// then ends the background's work, which goes on elsewhere, or at the next start, from its checkpoints. When ctx ends
+// first there is no more waiting. What was acknowledged is kept in any case. It may be called more than once.
 func (p *Process) Stop(ctx context.Context) error {
 	p.stopOnce.Do(func() { p.stopErr = p.stop(ctx) })
 	return p.stopErr
