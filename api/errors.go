@@ -132,11 +132,16 @@ func (s *Server) fail(c echo.Context, err error) {
 		if response.Committed {
 			panic(http.ErrAbortHandler)
 		}
-		err = domain.Errorf(domain.CodeUnavailable, "", "the request was given up before its end")
+		s.writeProblem(response, request, requestID, domain.Errorf(domain.CodeUnavailable, "", "the request was given up before its end"))
+		return
 	}
 	e, fault := clientError(err)
-	if fault {
+	switch {
+	case fault:
 		s.log.Error("a request failed", "requestId", requestID, "method", request.Method, "route", c.Path(), "error", err)
+	case e.Code == domain.CodeUnavailable || e.Code == domain.CodeOutcomeUnknown:
+		// Clients are told that a database does not serve; why is for the operator alone.
+		s.log.Warn("a database did not serve a request", "requestId", requestID, "route", c.Path(), "error", err)
 	}
 	if response.Committed {
 		if !fault {
