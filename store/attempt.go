@@ -60,6 +60,19 @@ var (
 		where l.tenant_id = $1::uuid and l.head = $2::bigint and l.last_batch is not distinct from $5::uuid
 		returning l.last_at`}
 
+	// The same under the condition that streams which nobody has read have the versions that the batch takes for granted.
+	moveHeadIf = statement{"manifold_move_head_if", `
+		update logs as l
+		set head = $2::bigint + $3::bigint, last_batch = $4::uuid, last_at = greatest(l.last_at, now())
+		where l.tenant_id = $1::uuid and l.head = $2::bigint and l.last_batch is not distinct from $5::uuid
+			and not exists (
+				select from unnest($6::text[], $7::bigint[]) as s(stream_id, version)
+				where s.version <> greatest(
+					(select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = s.stream_id
+						order by e.stream_version desc limit 1),
+					(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = s.stream_id), 0))
+		returning l.last_at`}
+
 	// Where the head was not moved there is no such batch, and nothing to insert.
 	insertEvents = statement{"manifold_insert_events", `
 		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at)
@@ -106,16 +119,40 @@ var (
 
 // attempt is one try to write a writer's batch: on one connection, in one transaction. Where everything that the plan
 // needs is known already, that is one round trip.
+//
+// While others wait, the next batch is sent behind it before its commit is answered: PostgreSQL then goes from one to the
+// other without a pause, and syncs one while the service prepares the other. That is safe since a batch changes nothing
+// unless the one before it has moved the head.
 type attempt struct {
 	w     *writer
 	log   *logState
 	batch *batch
+	next  *batch // empty, for what is sent behind the batch
 
 	x         *exchange
-	begun     bool // the transaction is open
-	locked    bool // and holds the log's row: nobody else appends until it ends
-	uncertain bool // the connection was lost behind the commit: nobody knows what became of batch.written
+	since     time.Time // when the connection was taken
+	begun     bool      // the transaction is open
+	locked    bool      // and holds the log's row: nobody else appends until it ends
+	uncertain bool      // the connection was lost behind the commit: nobody knows what became of what was written
 }
+
+// flight is a batch that was sent to be written, and what was answered.
+type flight struct {
+	*batch
+	id       batchID
+	began    time.Time
+	waiting  []answer
+	moved    bool
+	at       time.Time
+	inserted int64
+	first    int64   // the head that it was sent for
+	ahead    bool    // the log is known as it is behind this batch, though that may not be committed
+	next     *flight // sent behind it
+}
+
+// pipelined is from how many events on a batch has another one sent behind it. With fewer it is better that all who wait
+// go in one batch: what each transaction costs would outweigh the pauses.
+const pipelined = 100
 
 // make fills the batch, plans, writes, and answers. It returns nil where there is progress, or reason to try again at
 // once; requests without an answer are still in the batch then.
@@ -125,6 +162,7 @@ func (a *attempt) make(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	a.since = time.Now()
 	defer a.x.close()
 	if !a.log.known || a.log.contended {
 		if err := a.lock(); err != nil {
@@ -156,7 +194,8 @@ func (a *attempt) make(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	a.answer()
+	a.remember(b)
+	a.answer(b, a.log.head)
 	return nil
 }
 
@@ -299,58 +338,138 @@ func (a *attempt) unmoved() (same bool, err error) {
 	return same, a.x.run()
 }
 
-// write moves the head and inserts the plan's events behind it.
+// write moves the head and inserts the plan's events behind it; then it does so for what was sent behind that.
 func (a *attempt) write() error {
-	b, log := a.batch, a.log
-	began := time.Now()
+	f, err := a.send(a.batch)
+	for err == nil {
+		err = a.land(f, a.x.receive(f.waiting))
+		if err != nil || f.next == nil {
+			return err
+		}
+		a.batch, a.next = a.next, a.batch
+		f = f.next
+	}
+	a.uncertain = true
+	return err
+}
+
+// send sends the plan of a batch off, in a transaction that ends with it.
+func (a *attempt) send(b *batch) (*flight, error) {
 	a.begin()
-	var (
-		tenant   = tenantParam(a.w.tenant)
-		id       = batchID{domain.NewEventID(), true}
-		moved    bool
-		at       time.Time
-		inserted int64
-	)
-	a.x.send(&moveHead, [][]byte{tenant, int8Param(log.head), int8Param(int64(b.rows)), id.param(), log.last.param()}, func(values [][]byte) error {
-		moved, at = true, timeValue(values[0])
+	a.begun = false
+	f := &flight{batch: b, first: a.log.head, id: batchID{domain.NewEventID(), true}, began: time.Now()}
+	tenant, head := tenantParam(a.w.tenant), a.log.head
+	move, params := &moveHead, [][]byte{tenant, int8Param(head), int8Param(int64(b.rows)), f.id.param(), a.log.last.param()}
+	if len(b.guesses) > 0 {
+		streams, versions := guessParams(b.guesses)
+		move, params = &moveHeadIf, append(params, streams, versions)
+	}
+	a.x.send(move, params, func(values [][]byte) error {
+		f.moved, f.at = true, timeValue(values[0])
 		return nil
 	})
 	buffers := buffersPool.Get().(*buffers)
-	insert, params := &insertEvents, [][]byte(nil)
+	defer buffersPool.Put(buffers)
+	insert := &insertEvents
 	if b.rows == 1 {
-		insert, params = &insertEvent, buffers.insertOne(tenant, id.param(), log.head, b)
+		insert, params = &insertEvent, buffers.insertOne(tenant, f.id.param(), head, b)
 	} else {
-		params = buffers.insert(tenant, id.param(), log.head, b)
+		params = buffers.insert(tenant, f.id.param(), head, b)
 	}
-	a.x.sendTagged(insert, params, nil, func(tag pgconn.CommandTag) { inserted = tag.RowsAffected() })
+	a.x.sendTagged(insert, params, nil, func(tag pgconn.CommandTag) { f.inserted = tag.RowsAffected() })
+	if b.rows >= pipelined && !a.locked && !a.log.contended && a.next != nil {
+		a.x.reached(func() { a.follow(f) })
+	}
 	a.x.commit()
-	err := a.x.run()
-	buffersPool.Put(buffers)
+	var err error
+	f.waiting, err = a.x.sendOff()
+	return f, err
+}
+
+// follow sends another batch behind one that was inserted and is being committed. Where that is not simple, it is left to
+// the next attempt.
+func (a *attempt) follow(f *flight) {
+	if !f.whole() || f.single || len(f.written)+len(f.settled) < len(f.requests) || !a.mayGoOn() {
+		return
+	}
+	next := a.next
+	next.begin()
+	a.w.fill(next)
+	if len(next.requests) == 0 {
+		return
+	}
+	a.advance(f)
+	if streams, lookUps := next.plan(a.log); len(streams)+len(lookUps) > 0 || next.rows == 0 {
+		next.reset()
+		return
+	}
+	// Where it cannot be sent, the connection is broken, and the commit before it fails as well.
+	f.next, _ = a.send(next)
+}
+
+// mayGoOn reports whether the connection may be kept for another batch: nobody waits for one, and so much time is left of
+// the attempt's that it cannot end before PostgreSQL has answered.
+func (a *attempt) mayGoOn() bool {
+	s := a.w.store
+	return time.Since(a.since) < s.appendTimeout/10 && s.spare()
+}
+
+// whole reports whether the batch was inserted as planned.
+func (f *flight) whole() bool { return f.moved && f.inserted == int64(f.rows) }
+
+// advance takes the log to be as it is behind the batch.
+func (a *attempt) advance(f *flight) {
+	if f.ahead {
+		return
+	}
+	f.ahead = true
+	a.log.head += int64(f.rows)
+	a.log.last = f.id
+	a.remember(f.batch)
+}
+
+// remember keeps the versions that a plan has come to.
+func (a *attempt) remember(b *batch) {
+	for stream, version := range b.versions {
+		a.log.versions.put(stream, version)
+	}
+}
+
+// land takes what became of a batch that was sent: err is how its transaction ended.
+func (a *attempt) land(f *flight, err error) error {
+	b, log := f.batch, a.log
 	switch {
-	case err != nil && !refused(err):
+	case err != nil && (f.next != nil || !refused(err)):
 		a.uncertain = true
+		a.x.abandon()
+		return err
+	case err != nil && f.ahead:
+		log.forgetAll()
 		return err
 	case sqlState(err) == uniqueViolation:
 		return a.duplicated(err)
 	case err != nil:
 		return err
-	case !moved:
+	case !f.moved:
 		a.lost()
+		if len(b.guesses) > 0 {
+			b.careful = true
+			log.calm = calmAfter - 1 // it may have been a guess only
+		}
 		return nil
-	case inserted != int64(b.rows):
+	case !f.whole():
 		log.forgetAll()
-		return fmt.Errorf("%d of %d events of batch %x were inserted", inserted, b.rows, id.id)
+		return fmt.Errorf("%d of %d events of batch %x were inserted", f.inserted, b.rows, f.id.id)
 	}
-	log.head += int64(b.rows)
-	log.last = id
-	b.puzzles = 0
+	a.advance(f)
+	b.puzzles, b.careful = 0, false
+	head := domain.Head{Tenant: a.w.tenant, Position: f.first + int64(b.rows), LastAt: f.at}
 	rows, requests := b.rows, len(b.written)
-	head := domain.Head{Tenant: a.w.tenant, Position: log.head, LastAt: at}
-	a.answer()
+	a.answer(b, f.first)
 	s := a.w.store
 	s.heads.moved(head)
 	if s.observer.Appended != nil {
-		s.observer.Appended(rows, requests, time.Since(began))
+		s.observer.Appended(rows, requests, time.Since(f.began))
 	}
 	return nil
 }
@@ -377,13 +496,8 @@ func (a *attempt) duplicated(err error) error {
 	return nil
 }
 
-// answer answers what was written behind the head's old place, and what the plan settled without writing.
-func (a *attempt) answer() {
-	b := a.batch
-	for stream, version := range b.versions {
-		a.log.versions.put(stream, version)
-	}
-	position := a.log.head - int64(b.rows)
+// answer answers what was written behind a position, and what the plan settled without writing.
+func (a *attempt) answer(b *batch, position int64) {
 	first := 0
 	for _, r := range b.written {
 		stream, left := 0, len(r.append.Streams[0].Events)

@@ -22,11 +22,13 @@ type batch struct {
 	bytes    int64
 	failures int  // attempts in a row that failed for the database's reasons
 	puzzles  int  // attempts in a row that broke a unique constraint which no duplicate explains
+	careful  bool // a guess was wrong, or may have been: read every version
 	single   bool // one request at a time, until the batch is empty: one of them is refused by the database
 
 	// The plan.
 	read     map[string]int64 // versions read in this attempt; asked where they are still to be read
 	versions map[string]int64 // of the streams behind the requests planned so far
+	guesses  []streamVersion  // versions that were not read, and without which the plan is nothing
 	ids      map[domain.EventID]struct{}
 	written  []*request // to be written, in order
 	firsts   []int64    // for each stream of each of these, the version of its first event
@@ -68,6 +70,8 @@ func (b *batch) reset() {
 	clear(b.ids)
 	clear(b.written)
 	clear(b.settled)
+	clear(b.guesses)
+	b.guesses = b.guesses[:0]
 	b.written, b.firsts, b.rows, b.settled, b.confirm = b.written[:0], b.firsts[:0], 0, b.settled[:0], false
 }
 
@@ -110,6 +114,13 @@ func (b *batch) plan(log *logState) (streams []string, lookUps []*request) {
 		}
 		b.accept(r)
 	}
+	if b.rows == 0 {
+		// Nothing is sent that a guess could be held against.
+		for _, guess := range b.guesses {
+			b.read[guess.stream] = asked
+			streams = append(streams, guess.stream)
+		}
+	}
 	return streams, lookUps
 }
 
@@ -124,16 +135,22 @@ func (b *batch) shares(r *request) bool {
 }
 
 // resolve sees to it that the versions of the request's streams are in b.versions, and returns the streams that are
-// still to be read, each once.
+// still to be read, each once. Where a version is expected it need not be read: that the stream has it becomes a condition
+// of the write, which saves a round trip for each new stream.
 func (b *batch) resolve(log *logState, r *request) (unknown []string) {
 	for i := range r.append.Streams {
-		stream := r.append.Streams[i].Stream
+		stream, expected := r.append.Streams[i].Stream, r.append.Streams[i].Expected
 		if _, ok := b.versions[stream]; ok {
 			continue
 		}
 		version, ok := b.read[stream]
 		if !ok {
-			if version, ok = log.versions.get(stream); !ok {
+			if version, ok = log.versions.get(stream); !ok && expected >= 0 && !b.careful {
+				b.guesses = append(b.guesses, streamVersion{stream, int64(expected)})
+				b.versions[stream] = int64(expected)
+				continue
+			}
+			if !ok {
 				b.read[stream] = asked
 				unknown = append(unknown, stream)
 				continue
@@ -189,8 +206,18 @@ func (b *batch) remove(answered func(r *request) bool) {
 		return true
 	})
 	if len(b.requests) == 0 {
-		b.single = false
+		b.single, b.careful = false, false
 	}
+}
+
+// take moves the requests of another batch behind those of this one.
+func (b *batch) take(other *batch) {
+	for _, r := range other.requests {
+		b.add(r)
+	}
+	clear(other.requests)
+	other.requests, other.events, other.bytes = other.requests[:0], 0, 0
+	other.reset()
 }
 
 // giveUp answers the requests that err, by which an attempt failed, leaves no hope for; the others stay in the batch.

@@ -90,6 +90,16 @@ func textsParam(texts []string) []byte {
 	return b
 }
 
+// guessParams are the names and the versions of streams, as two arrays.
+func guessParams(guesses []streamVersion) (streams, versions []byte) {
+	streams = appendArrayHeader(nil, pgtype.TextOID, len(guesses))
+	versions = appendArrayHeader(nil, pgtype.Int8OID, len(guesses))
+	for _, guess := range guesses {
+		streams, versions = appendTextElement(streams, guess.stream), appendInt8Element(versions, guess.version)
+	}
+	return streams, versions
+}
+
 func int8Value(b []byte) int64 {
 	if len(b) != 8 {
 		return 0 // a null

@@ -46,6 +46,7 @@ type answer struct {
 	prepared *statement                  // the answer is to a Parse of this one
 	row      func(values [][]byte) error // called for each row; values are valid until it returns
 	done     func(tag pgconn.CommandTag) // called behind the last row
+	reached  func()                      // nothing of its own: called when all before it are there
 }
 
 // exchange takes a connection of pool. Its end, and that of ctx, is the exchange's.
@@ -89,16 +90,39 @@ func (x *exchange) sendTagged(st *statement, params [][]byte, row func(values []
 	x.waiting = append(x.waiting, answer{row: row, done: done})
 }
 
+// reached has then called as soon as everything sent so far is answered, while PostgreSQL works on what is sent behind it.
+// What then puts into the pipeline must be followed by sendOff.
+func (x *exchange) reached(then func()) {
+	x.pipeline.SendFlushRequest()
+	x.waiting = append(x.waiting, answer{reached: then})
+}
+
 // run sends what was put into the pipeline and reads the answers. After an error of PostgreSQL the transaction is lost,
 // and what stood behind the statement was not done; any other error leaves unknown what was done.
 func (x *exchange) run() error {
-	waiting := x.waiting
-	x.waiting = x.waiting[:0]
-	if err := x.pipeline.Sync(); err != nil {
+	waiting, err := x.sendOff()
+	if err != nil {
 		return err
 	}
+	return x.receive(waiting)
+}
+
+// sendOff sends what was put into the pipeline, up to a synchronisation point, and returns the answers to wait for.
+// Several may be under way; they are received in the order in which they were sent.
+func (x *exchange) sendOff() ([]answer, error) {
+	waiting := x.waiting
+	x.waiting = waiting[len(waiting):]
+	return waiting, x.pipeline.Sync()
+}
+
+// receive reads the answers of a sendOff.
+func (x *exchange) receive(waiting []answer) error {
 	var failed error
 	for _, a := range waiting {
+		if a.reached != nil {
+			a.reached()
+			continue
+		}
 		result, err := x.pipeline.GetResults()
 		if err == nil {
 			err = x.read(a, result)

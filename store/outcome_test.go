@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,6 +75,43 @@ func TestLostConnectionAtCommitAppendsOnce(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Where batches follow one another on a connection, all that were under way are found again.
+func TestLostConnectionsUnderLoadAppendOnce(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.Database(t)
+			var commits atomic.Int64
+			p := newProxy(t, db.URL(migrations.RoleApp), func() cut {
+				if commits.Add(1)%5 == 0 {
+					return how
+				}
+				return cutNothing
+			})
+			s := openThrough(t, db, p, nil)
+			tenant := domain.NewTenantID()
+			const clients, rounds = 500, 6
+			var wg sync.WaitGroup
+			for c := range clients {
+				wg.Go(func() {
+					for version := range rounds {
+						got, err := s.Append(t.Context(), tenant, to(fmt.Sprintf("order-%d", c), domain.Expected(version), 1))
+						if err != nil || got.Duplicate || got.Streams[0].Version != int64(version+1) {
+							t.Errorf("client %d at version %d is answered %+v, %v", c, version, got, err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if events := wholeLog(t, s, tenant); len(events) != clients*rounds {
+				t.Errorf("there are %d events, want %d", len(events), clients*rounds)
+			}
+		})
 	}
 }
 

@@ -18,6 +18,9 @@ const (
 	cutStalled     // the client's side ends at once; the commit reaches the database when the proxy's stalled channel says so
 )
 
+// cancelRequest begins the message by which a client cancels what another connection does.
+var cancelRequest = []byte{0, 0, 0, 16, 0x04, 0xd2, 0x16, 0x2e}
+
 // proxy stands between a store and the database, and cuts connections at the worst moment.
 type proxy struct {
 	listener net.Listener
@@ -114,6 +117,9 @@ func (p *proxy) up(client, server net.Conn, swallow func()) {
 			return
 		}
 		chunk := buffer[:n]
+		if bytes.HasPrefix(chunk, cancelRequest) {
+			return // a client whose connection broke cannot cancel either; it would end the transaction that is to be waited for
+		}
 		if insert := bytes.Index(chunk, []byte("manifold_insert_event")); insert >= 0 {
 			if commit := bytes.Index(chunk[insert:], []byte("manifold_commit\x00")); commit >= 0 {
 				// Inside the message: the database waits for its rest.

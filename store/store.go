@@ -166,6 +166,12 @@ func (s *Store) Close() {
 	}
 }
 
+// spare reports whether there is a connection that nobody uses: then nobody waits for one.
+func (s *Store) spare() bool {
+	stat := s.app.Stat()
+	return stat.AcquiredConns() < stat.MaxConns()
+}
+
 // Ping reports whether the database answers, on the app and the system login.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.app.Ping(ctx); err != nil {

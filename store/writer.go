@@ -194,10 +194,9 @@ func (w *writer) expire(err error) {
 // in a log that others append to only when its row is locked, so that as much as possible goes together.
 func (w *writer) run() {
 	defer w.store.writers.running.Done()
-	var b batch
+	b, next := new(batch), new(batch)
 	for {
-		// Whoever was just answered, and asks again at once, goes along with the next batch, not the one after it.
-		runtime.Gosched()
+		w.gather()
 		w.mu.Lock()
 		if len(w.queue) == 0 && len(b.requests) == 0 {
 			w.running, w.idle = false, time.Now()
@@ -205,28 +204,46 @@ func (w *writer) run() {
 			return
 		}
 		w.mu.Unlock()
-		w.serve(&b)
+		b, next = w.serve(b, next)
+	}
+}
+
+// gather lets those who were just answered, and ask again at once, into the queue: so they go along with the next batch,
+// not the one after it.
+func (w *writer) gather() {
+	const turns = 8
+	for before, n := -1, 0; n < turns; n++ {
+		runtime.Gosched()
+		w.mu.Lock()
+		waiting := len(w.queue)
+		w.mu.Unlock()
+		if waiting <= before {
+			return
+		}
+		before = waiting
 	}
 }
 
 // serve makes one attempt with the batch and what fits into it from the queue. What it could neither write nor answer
-// stays in the batch.
-func (w *writer) serve(b *batch) {
+// is in the first of the batches that it returns; the other is empty.
+func (w *writer) serve(b, next *batch) (*batch, *batch) {
 	// Half of the time that a request has: where the database does not answer, there is as much left to find out more.
 	ctx, cancel := context.WithTimeout(w.store.appending, w.store.appendTimeout/2)
 	defer cancel()
 	b.begin()
-	a := attempt{w: w, log: &w.log, batch: b}
+	a := attempt{w: w, log: &w.log, batch: b, next: next}
 	err := a.make(ctx)
-	if err == nil {
-		b.failures = 0
-		return
-	}
+	b, next = a.batch, a.next
 	if a.uncertain {
 		w.log.forgetAll()
-		for _, r := range b.written {
+		for _, r := range slices.Concat(b.written, next.written) {
 			r.unknown, r.fresh, r.lookUp, r.found = true, false, true, nil
 		}
+	}
+	b.take(next)
+	if err == nil {
+		b.failures = 0
+		return b, next
 	}
 	if !b.single {
 		w.fill(b) // those who wait are concerned as well
@@ -237,6 +254,7 @@ func (w *writer) serve(b *batch) {
 	if len(b.requests) > 0 {
 		backOff(ctx, b.failures)
 	}
+	return b, next
 }
 
 // backOff waits before another attempt, longer each time, since what broke a connection may last.
