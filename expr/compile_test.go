@@ -117,6 +117,7 @@ func TestScopes(t *testing.T) {
 	}{
 		{ScopeProjection, "doc", ""}, {ScopeProjection, "state", "write doc"},
 		{ScopeAggregate, "state", ""}, {ScopeAggregate, "doc", "write state"},
+		{ScopeDocument, "doc", ""}, {ScopeDocument, "event.stream", "there are doc"},
 		{ScopeEvent, "event.stream", ""}, {ScopeEvent, "doc", "the document is not at hand"}, {ScopeEvent, "state", "the state is not at hand"},
 	} {
 		_, err := Compile(c.scope, c.source)

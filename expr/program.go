@@ -2,8 +2,8 @@ package expr
 
 import "fmt"
 
-// Eval evaluates the expression. subject is the value of `doc` or `state`; it is ignored in ScopeEvent. The error is
-// always an *EvalError. Eval never panics: a mistake in this package comes back as an error of KindInternal.
+// Eval evaluates the expression. subject is the value of `doc` or `state`; it is ignored in ScopeEvent, and event is in
+// ScopeDocument. The error is always an *EvalError. Eval never panics: a mistake in this package comes back as an error of KindInternal.
 //
 // The result may share memory with subject and with what event was parsed into; all of it is immutable.
 func (p *Program) Eval(subject Value, event *Event) (result Value, err error) {
@@ -26,15 +26,19 @@ func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalErr
 	} else {
 		ev.variables = make([]variable, p.variables)
 	}
-	if event == nil {
-		return nil, &EvalError{Kind: KindInternal, Message: "there is no event"}
+	slot := 0
+	if p.scope.event() {
+		if event == nil {
+			return nil, &EvalError{Kind: KindInternal, Message: "there is no event"}
+		}
+		ev.variables[slot].value = event
+		slot++
 	}
-	ev.variables[0].value = event
 	if p.scope.subject() != "" {
 		if subject == nil {
 			return nil, &EvalError{Kind: KindInternal, Message: "there is no " + p.scope.subject()}
 		}
-		ev.variables[1].value = subject
+		ev.variables[slot].value = subject
 	}
 	result, fault = p.root.eval(ev)
 	if ev.exhausted != nil {

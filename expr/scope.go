@@ -23,12 +23,14 @@ const (
 	ScopeAggregate
 	// ScopeEvent is an expression of an event alone, such as a projection's key: `event`.
 	ScopeEvent
+	// ScopeDocument is an expression of a document alone, such as a projection's assertion: `doc`.
+	ScopeDocument
 )
 
-// subject is the variable beside `event`; empty where there is none.
+// subject is the variable that is not `event`; empty where there is none.
 func (s Scope) subject() string {
 	switch s {
-	case ScopeProjection:
+	case ScopeProjection, ScopeDocument:
 		return "doc"
 	case ScopeAggregate:
 		return "state"
@@ -36,12 +38,19 @@ func (s Scope) subject() string {
 	return ""
 }
 
+// event reports whether there is an event.
+func (s Scope) event() bool { return s != ScopeDocument }
+
 // variables lists the scope's variables by slot.
 func (s Scope) variables() []string {
-	if subject := s.subject(); subject != "" {
-		return []string{"event", subject}
+	var names []string
+	if s.event() {
+		names = append(names, "event")
 	}
-	return []string{"event"}
+	if subject := s.subject(); subject != "" {
+		names = append(names, subject)
+	}
+	return names
 }
 
 // scopes are built when first used; they are immutable.
@@ -49,6 +58,7 @@ var scopes = [...]func() (*language, error){
 	ScopeProjection: sync.OnceValues(func() (*language, error) { return newLanguage(ScopeProjection) }),
 	ScopeAggregate:  sync.OnceValues(func() (*language, error) { return newLanguage(ScopeAggregate) }),
 	ScopeEvent:      sync.OnceValues(func() (*language, error) { return newLanguage(ScopeEvent) }),
+	ScopeDocument:   sync.OnceValues(func() (*language, error) { return newLanguage(ScopeDocument) }),
 }
 
 // language is what the expressions of a scope can be made of.
@@ -84,8 +94,10 @@ func newLanguage(scope Scope) (*language, error) {
 		cel.OptionalTypes(),
 		ext.Bindings(ext.BindingsVersion(0)),
 		ext.TwoVarComprehensions(),
-		cel.CustomTypeProvider(&provider{registry}), // behind OptionalTypes, which wants to add to cel-go's own
-		cel.Variable("event", cel.ObjectType(eventType)),
+		cel.CustomTypeProvider(&provider{registry, scope.event()}), // behind OptionalTypes, which wants to add to cel-go's own
+	}
+	if scope.event() {
+		options = append(options, cel.Variable("event", cel.ObjectType(eventType)))
 	}
 	if subject := scope.subject(); subject != "" {
 		options = append(options, cel.Variable(subject, mapType))
@@ -181,11 +193,14 @@ func operatorDeclarations() []cel.EnvOption {
 var orders = []string{operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals}
 
 // provider adds the type of `event` to CEL's own types, so that a field that events do not have is found when an
-// expression is compiled.
-type provider struct{ types.Provider }
+// expression is compiled. Where there is no event, its type is not known either.
+type provider struct {
+	types.Provider
+	event bool
+}
 
 func (p *provider) FindStructType(name string) (*types.Type, bool) {
-	if name == eventType {
+	if p.event && name == eventType {
 		return types.NewTypeTypeWithParam(types.NewObjectType(eventType)), true
 	}
 	return nil, false // Protocol Buffers have no place in documents

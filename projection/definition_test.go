@@ -122,6 +122,7 @@ func TestCheckRefuses(t *testing.T) {
 		"name: p\nindexes: ['a b']\non: {A: doc}":             {"indexes[0]"},
 		"name: p\nindexes: [a, a]\non: {A: doc}":              {"indexes[1]", "twice"},
 		"name: p\nassert: ['doc.n >']\non: {A: doc}":          {"assert[0]: line 1"},
+		"name: p\nassert: ['event.id == 1']\non: {A: doc}":    {"assert[0]: line 1, column 1"},
 		"name: p\nonError: ignore\non: {A: doc}":              {"onError", `"ignore"`},
 		"name: p\nhandler: counter":                           {"handler", "only shared"},
 	} {

@@ -54,7 +54,7 @@ func CompileWith(definition domain.Definition, handlers map[string]Handler) (*Fo
 	}
 	for i, source := range definition.Assert {
 		where := fmt.Sprintf("assert[%d]", i)
-		program, err := expr.Compile(expr.ScopeProjection, source)
+		program, err := expr.Compile(expr.ScopeDocument, source)
 		if err != nil {
 			found.add(where, "%s", err)
 			continue
@@ -87,7 +87,7 @@ func (f *Fold) AssertDocument(document domain.Document) error {
 		return fmt.Errorf("document %q: %w", document.ID, err)
 	}
 	for i, program := range f.asserts {
-		result, err := program.Eval(doc, expr.NewEvent(domain.Event{}))
+		result, err := program.Eval(doc, nil)
 		if err != nil {
 			return fmt.Errorf("document %q: assert[%d] (%s): %w", document.ID, i, program.Source(), err)
 		}
