@@ -123,15 +123,10 @@ func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 		Documents: r.Documents, LiveDocuments: r.LiveBefore, Error: r.Error,
 		CreatedAt: r.CreatedAt.UTC(), StartedAt: moment(r.StartedAt), UpdatedAt: r.UpdatedAt.UTC(), EndedAt: moment(r.EndedAt),
 	}
-	until := r.UpdatedAt
-	if r.State.Ended() {
-		until = r.EndedAt
-	}
-	if took := until.Sub(r.StartedAt).Seconds(); !r.StartedAt.IsZero() && took > 0 && r.EventsDone > 0 {
-		rate := float64(r.EventsDone) / took
+	if rate, left := rebuild.Speed(r); rate > 0 {
 		answer.EventsPerSecond = &rate
-		if left := float64(max(0, r.EventsTotal-r.EventsDone)) / rate; !r.State.Ended() {
-			answer.SecondsLeft = &left
+		if seconds := left.Seconds(); !r.State.Ended() {
+			answer.SecondsLeft = &seconds
 		}
 	}
 	return answer

@@ -71,16 +71,6 @@ func (s *JSONScanner) Text() (string, error) {
 	return text, nil
 }
 
-// Null consumes a null, if the next value is one, and reports whether it did.
-func (s *JSONScanner) Null() bool {
-	s.space()
-	if len(s.text)-s.pos >= 4 && string(s.text[s.pos:s.pos+4]) == "null" {
-		s.pos += 4
-		return true
-	}
-	return false
-}
-
 // Object consumes an object. For each member it calls member with the name; member must consume the value.
 func (s *JSONScanner) Object(member func(name string) error) error {
 	return s.list('{', '}', "an object is wanted here", func(int) error {
