@@ -169,12 +169,20 @@ func (l *lateDriver) Query(ctx context.Context, build domain.Build, tenant domai
 	return d.Query(ctx, build, tenant, query)
 }
 
-func (l *lateDriver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
+func (l *lateDriver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
 	d, err := l.driver()
 	if err != nil {
 		return 0, err
 	}
-	return d.Count(ctx, build, tenant)
+	return d.Count(ctx, build, tenant, where)
+}
+
+func (l *lateDriver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
+	d, err := l.driver()
+	if err != nil {
+		return domain.Explanation{}, err
+	}
+	return d.Explain(ctx, build, tenant, query)
 }
 
 func (l *lateDriver) Ping(ctx context.Context) error {

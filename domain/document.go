@@ -16,11 +16,45 @@ type Document struct {
 	Data    json.RawMessage // a JSON object
 }
 
-// DocumentQuery asks for a page of a build's documents, ordered by id as bytes. Predicates and other orders are to stand
-// here as well.
+// DocumentQuery asks for a page of a build's documents.
 type DocumentQuery struct {
-	After string // ids above this one; empty: from the first
-	Limit int    // at most this many; at least 1
+	Where Predicate // nil: all
+	Order []Order   // at most MaxOrderTerms; what is alike in them, and everything where there are none, by id as bytes
+	After *SortKey  // those behind this place; nil: from the first. Its document need not be there any more
+	Limit int       // at most this many; at least 1
+}
+
+// Check reports what keeps the query from being asked: a limit below 1, a place that is none of its order, ids and texts
+// that no document can have.
+func (q DocumentQuery) Check() error {
+	if q.Limit < 1 {
+		return Errorf(CodeInvalidRequest, "limit", "%d documents were asked for; ask for at least 1", q.Limit)
+	}
+	if len(q.Order) > MaxOrderTerms {
+		return Errorf(CodeInvalidRequest, "order", "it has %d parts; it may have %d", len(q.Order), MaxOrderTerms)
+	}
+	if q.After == nil {
+		return nil
+	}
+	texts := []string{q.After.ID}
+	for _, value := range q.After.Values {
+		texts = append(texts, value.Text)
+	}
+	for _, text := range texts {
+		if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
+			return Errorf(CodeInvalidRequest, "after", "%q is not of a document", clip(text, 60))
+		}
+	}
+	if q.After.Unordered && (len(q.Order) == 0 || q.After.Values != nil) || !q.After.Unordered && len(q.After.Values) != len(q.Order) {
+		return Errorf(CodeInvalidRequest, "after", "it is no place in this order")
+	}
+	return nil
+}
+
+// Explanation is how a database answers a query: for operators to read.
+type Explanation struct {
+	Statement string          // in the database's own language, with the parameters' values where they can be shown
+	Plan      json.RawMessage // as the database describes it; nil where it cannot
 }
 
 // CheckDocumentID reports what keeps text from being a document's id: 1 to MaxDocumentIDBytes bytes of UTF-8 without

@@ -13,6 +13,7 @@ const (
 	CodeInvalidDefinition  Code = "invalid-definition"  // a projection or aggregate that cannot work as written
 	CodeUnsupported        Code = "unsupported"         // well-formed, but this Manifold or this driver cannot do it
 	CodeTooLarge           Code = "too-large"           // an event, request or document above its limit
+	CodeTooCostly          Code = "too-costly"          // a query that took longer than a query may
 	CodeUnauthenticated    Code = "unauthenticated"     // no key, or one that does not work
 	CodeForbidden          Code = "forbidden"           // the key lacks the scope
 	CodeTenantSuspended    Code = "tenant-suspended"    // the tenant is suspended or is being deleted

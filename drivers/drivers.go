@@ -50,13 +50,14 @@ type Deletion struct {
 //
 // A document comes back as the JSON value that was saved: the same strings, members in any order, integers of 64 bits
 // exact, other numbers at least as precise as IEEE doubles. The last of two members of one name is kept. Ids are
-// compared and ordered as bytes.
+// compared and ordered as bytes. Predicates and orders take a number for the int64 or double that domain.ParseNumber
+// reads from it; those that save write each number in the shortest form of that (as domain.Scalar.JSON does).
 //
 // Errors are wrapped native ones, with these exceptions: ErrStale, ErrNoTable, and *domain.Error with
 // domain.CodeTooLarge for a document beyond domain.MaxDocumentBytes or beyond what the database can keep,
 // domain.CodeInvalidJSON for one whose data domain.CheckJSON refuses (nesting that the database takes may pass),
 // domain.CodeInvalidRequest for an id to be saved that domain.CheckDocumentID refuses and for a batch or query that
-// breaks its rules, and domain.CodeUnavailable, with the native error within, for a database that cannot be reached or
+// breaks its rules, domain.CodeUnsupported and domain.CodeTooCostly as Query says, and domain.CodeUnavailable, with the native error within, for a database that cannot be reached or
 // is going down. A batch that is refused is not saved at all.
 type Driver interface {
 	// CreateTemporaryTable makes the place for a new build beside the live one, empty. It may be repeated: a table that
@@ -102,12 +103,18 @@ type Driver interface {
 	// Get returns one document; ok is false where it is not there, also for an id that no document can have.
 	Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error)
 
-	// Query returns the documents that the query asks for, in its order. A document that is there from before the first
-	// page until after the last is on exactly one of them, whatever is saved meanwhile.
+	// Query returns the documents that the query asks for, in its order: those for which domain.Match holds, sorted as
+	// domain.SortKey says, and nothing of that is done outside the database. A document that is there from before the first
+	// page until after the last, and whose place in the order does not change, is on exactly one of the pages, whatever
+	// else is saved meanwhile. What the database cannot ask is refused with domain.CodeUnsupported, naming the place. A
+	// query that takes longer than a time that the driver sets is ended with domain.CodeTooCostly.
 	Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error)
 
-	// Count returns how many documents the tenant has in the build.
-	Count(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error)
+	// Count returns how many of the tenant's documents in the build match; nil: all. Errors are as in Query.
+	Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error)
+
+	// Explain says how the database answers the query, without changing anything. Errors are as in Query.
+	Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error)
 
 	// Ping reports whether the database answers.
 	Ping(ctx context.Context) error

@@ -105,7 +105,7 @@ func (h *house) fill(t *testing.T, tenant domain.TenantID, builds ...domain.Buil
 func (h *house) left(t *testing.T, tenant domain.TenantID, builds ...domain.Build) (n int) {
 	t.Helper()
 	for _, build := range builds {
-		documents, err := h.driver.Count(t.Context(), build, tenant)
+		documents, err := h.driver.Count(t.Context(), build, tenant, nil)
 		must(t, err)
 		checkpoint, err := h.driver.Checkpoint(t.Context(), build, tenant)
 		must(t, err)

@@ -72,7 +72,11 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 			return domain.Errorf(domain.CodeGone, "page", "the documents of this page were replaced by a newer build; start again from the first page")
 		}
 		// One more than asked for tells whether there is a next page.
-		documents, err := driver.Query(ctx, build, tenant, domain.DocumentQuery{After: from.after, Limit: q.Limit + 1})
+		query := domain.DocumentQuery{Limit: q.Limit + 1}
+		if q.Page != "" {
+			query.After = &domain.SortKey{ID: from.after}
+		}
+		documents, err := driver.Query(ctx, build, tenant, query)
 		if err != nil {
 			return err
 		}

@@ -346,7 +346,7 @@ func TestRetiredBuildsAreDropped(t *testing.T) {
 			t.Errorf("still there: %v, %v", left, err)
 		}
 		old := d.Projection.LiveBuild()
-		if n, err := v.drivers["default"].Count(t.Context(), old, tenant); n != 0 || (err == nil) == shared {
+		if n, err := v.drivers["default"].Count(t.Context(), old, tenant, nil); n != 0 || (err == nil) == shared {
 			t.Errorf("the old build has %d documents, %v", n, err)
 		}
 		v.mustBe(t, tenant, 2)
@@ -357,7 +357,7 @@ func TestRetiredBuildsAreDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone := domain.Build{ProjectionID: next.Projection.ProjectionID, Number: next.Rebuild.Build, Database: "default"}
-		if n, err := v.drivers["default"].Count(t.Context(), gone, tenant); n != 0 || (err == nil) == shared {
+		if n, err := v.drivers["default"].Count(t.Context(), gone, tenant, nil); n != 0 || (err == nil) == shared {
 			t.Errorf("the deleted projection has %d documents, %v", n, err)
 		}
 	}

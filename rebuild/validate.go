@@ -29,13 +29,13 @@ func (a *attempt) validate(ctx context.Context) error {
 	group.SetLimit(a.r.config.Tenants)
 	for tenant := range a.positions {
 		group.Go(func() error {
-			n, err := a.driver.Count(groupCtx, a.build, tenant)
+			n, err := a.driver.Count(groupCtx, a.build, tenant, nil)
 			if err != nil {
 				return fmt.Errorf("count the new build's documents: %w", err)
 			}
 			documents.Add(n)
 			if liveDriver != nil {
-				if n, err = liveDriver.Count(groupCtx, liveBuild, tenant); err != nil {
+				if n, err = liveDriver.Count(groupCtx, liveBuild, tenant, nil); err != nil {
 					return fmt.Errorf("count the live build's documents: %w", err)
 				}
 				before.Add(n)
@@ -56,9 +56,9 @@ func (a *attempt) validate(ctx context.Context) error {
 }
 
 func (a *attempt) assertAll(ctx context.Context, tenant domain.TenantID) error {
-	after := ""
+	query := domain.DocumentQuery{Limit: assertPage}
 	for {
-		documents, err := a.driver.Query(ctx, a.build, tenant, domain.DocumentQuery{After: after, Limit: assertPage})
+		documents, err := a.driver.Query(ctx, a.build, tenant, query)
 		if err != nil {
 			return fmt.Errorf("read the new build's documents: %w", err)
 		}
@@ -68,7 +68,7 @@ func (a *attempt) assertAll(ctx context.Context, tenant domain.TenantID) error {
 		if len(documents) < assertPage {
 			return nil
 		}
-		after = documents[len(documents)-1].ID
+		query.After = &domain.SortKey{ID: documents[len(documents)-1].ID}
 	}
 }
 

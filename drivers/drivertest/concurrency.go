@@ -135,7 +135,7 @@ func (s *suite) concurrency(t *testing.T) {
 						return
 					}
 				}
-				if count, err := s.driver.Count(t.Context(), build, tenant); err != nil || count != 21 {
+				if count, err := s.driver.Count(t.Context(), build, tenant, nil); err != nil || count != 21 {
 					t.Errorf("Count = %d, %v; want 21", count, err)
 				}
 			})
@@ -191,7 +191,7 @@ func (s *suite) concurrency(t *testing.T) {
 			check("Query", documents, err)
 			documents, err = s.driver.Load(t.Context(), build, tenant, ids)
 			check("Load", documents, err)
-			if count, err := s.driver.Count(t.Context(), build, tenant); err != nil || count != 0 && count != n {
+			if count, err := s.driver.Count(t.Context(), build, tenant, nil); err != nil || count != 0 && count != n {
 				t.Errorf("Count = %d, %v", count, err)
 			}
 		}

@@ -188,7 +188,7 @@ func (s *suite) wantDocuments(t fatalf, build domain.Build, tenant domain.Tenant
 		t.Fatalf("Load: %v", err)
 	}
 	check("Load", loaded)
-	if count, err := s.driver.Count(ctx, build, tenant); err != nil || count != int64(len(want)) {
+	if count, err := s.driver.Count(ctx, build, tenant, nil); err != nil || count != int64(len(want)) {
 		t.Fatalf("Count = %d, %v; want %d", count, err, len(want))
 	}
 	for i, document := range want {
@@ -220,7 +220,7 @@ func (s *suite) pages(build domain.Build, tenant domain.TenantID, limit int) ([]
 		if len(page) < limit {
 			return all, nil
 		}
-		query.After = page[len(page)-1].ID
+		query.After = &domain.SortKey{ID: page[len(page)-1].ID}
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *suite) isolation(t *testing.T) {
 				_, errs[4] = s.driver.Checkpoint(ctx, wrong.build, wrong.tenant)
 				_, _, errs[5] = s.driver.Get(ctx, wrong.build, wrong.tenant, "a")
 				_, errs[6] = s.driver.Query(ctx, wrong.build, wrong.tenant, domain.DocumentQuery{Limit: 1})
-				_, errs[7] = s.driver.Count(ctx, wrong.build, wrong.tenant)
+				_, errs[7] = s.driver.Count(ctx, wrong.build, wrong.tenant, nil)
 				for i, err := range errs {
 					if err == nil {
 						t.Errorf("call %d was not refused", i)

@@ -39,7 +39,7 @@ func (s *suite) queries(t *testing.T) {
 			}
 		}
 		for _, after := range []string{"", "0", "00", "a", "a\x7f", "zzzz", ids[len(ids)-1], "\U0010ffff\U0010ffff", strings.Repeat("5", 600)} {
-			page, err := s.driver.Query(t.Context(), build, tenant, domain.DocumentQuery{After: after, Limit: 3})
+			page, err := s.driver.Query(t.Context(), build, tenant, domain.DocumentQuery{After: &domain.SortKey{ID: after}, Limit: 3})
 			if err != nil {
 				t.Fatalf("Query after %q: %v", after, err)
 			}
@@ -64,7 +64,7 @@ func (s *suite) queries(t *testing.T) {
 	})
 
 	s.each(t, "what cannot be asked", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		for _, query := range []domain.DocumentQuery{{}, {Limit: -1}, {After: "\xff", Limit: 1}, {After: "a\x00", Limit: 1}} {
+		for _, query := range []domain.DocumentQuery{{}, {Limit: -1}, {After: &domain.SortKey{ID: "\xff"}, Limit: 1}, {After: &domain.SortKey{ID: "a\x00"}, Limit: 1}} {
 			_, err := s.driver.Query(t.Context(), build, tenant, query)
 			wantCode(t, err, domain.CodeInvalidRequest)
 		}

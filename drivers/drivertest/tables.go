@@ -82,7 +82,7 @@ func (s *suite) tables(t *testing.T) {
 					return err
 				},
 				"Count": func(ctx context.Context) error {
-					_, err := s.driver.Count(ctx, build, tenant)
+					_, err := s.driver.Count(ctx, build, tenant, nil)
 					return err
 				},
 			} {
@@ -140,7 +140,7 @@ func (s *suite) tables(t *testing.T) {
 			batch.Upserts = append(batch.Upserts, document(fmt.Sprintf("d%d", i), 1, `{}`))
 		}
 		s.save(t, build, tenant, batch)
-		if count, err := s.driver.Count(t.Context(), build, tenant); err != nil || count != n {
+		if count, err := s.driver.Count(t.Context(), build, tenant, nil); err != nil || count != n {
 			t.Fatalf("Count = %d, %v; want %d", count, err, n)
 		}
 		if err := s.driver.DropTable(t.Context(), build); err != nil {

@@ -65,7 +65,7 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 				if _, err := driver.Load(t.Context(), build, large, ids); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := driver.Query(t.Context(), build, large, domain.DocumentQuery{After: "d00100", Limit: 50}); err != nil {
+				if _, err := driver.Query(t.Context(), build, large, domain.DocumentQuery{After: &domain.SortKey{ID: "d00100"}, Limit: 50}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := driver.Checkpoint(t.Context(), build, large); err != nil {

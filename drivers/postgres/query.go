@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -49,26 +47,33 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 	if err != nil {
 		return nil, err
 	}
-	if query.Limit < 1 {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "limit", "%d documents were asked for; ask for at least 1", query.Limit)
+	if err := query.Check(); err != nil {
+		return nil, err
 	}
-	if !utf8.ValidString(query.After) || strings.IndexByte(query.After, 0) >= 0 {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "after", "%q is not a document id", query.After)
+	if query.Where != nil || len(query.Order) > 0 {
+		return nil, domain.Errorf(domain.CodeUnsupported, "filter", "not yet")
+	}
+	after := ""
+	if query.After != nil {
+		after = query.After.ID
 	}
 	// Every id of a document is above the empty one, which is the checkpoint's.
 	return d.documents(ctx, build, tenant, statement{
 		sql: "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id > $3 order by id limit $4`,
 		args: func() [][]byte {
-			return [][]byte{encodeTenant(tenant), encodeInt(build.Number), []byte(query.After), encodeInt(int64(query.Limit))}
+			return [][]byte{encodeTenant(tenant), encodeInt(build.Number), []byte(after), encodeInt(int64(query.Limit))}
 		},
 	})
 }
 
 // Count returns how many documents the tenant has in the build. It reads the tenant's part of the primary key.
-func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
+func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
 		return 0, err
+	}
+	if where != nil {
+		return 0, domain.Errorf(domain.CodeUnsupported, "filter", "not yet")
 	}
 	var count int64
 	err = d.read(ctx, tenant, statement{
@@ -83,6 +88,11 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, err)
 	}
 	return count, nil
+}
+
+// Explain says how the database answers the query.
+func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
+	return domain.Explanation{}, domain.Errorf(domain.CodeUnsupported, "explain", "not yet")
 }
 
 // documents runs a statement whose rows are id, version and document.
