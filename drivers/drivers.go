@@ -84,7 +84,10 @@ type Driver interface {
 	DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error
 
 	// Load returns the documents among ids that are there, each once, in any order. An id that no document can have is
-	// one that is not there.
+	// one that is not there. Load is for those who go on from the checkpoint, and in a database without transactions a
+	// batch that was cut off may have removed a document beyond it: that one may, and must where the removal's version is
+	// above the checkpoint, come back with that version and no Data, so that no event takes effect on it twice. Get,
+	// Query and Count never know of it.
 	Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error)
 
 	// Save stores a batch: all its documents and the checkpoint, or ErrStale and nothing. A document is written only
