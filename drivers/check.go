@@ -1,0 +1,57 @@
+package drivers
+
+import (
+	"fmt"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Check reports what in the batch breaks its rules or is too large for every database: a *domain.Error, as Save returns
+// it. Whether the documents' data is JSON it leaves to the database, or to domain.CheckJSON.
+func (b Batch) Check() error {
+	if b.From < 0 || b.To <= b.From {
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must go forward", b.From, b.To)
+	}
+	seen := make(map[string]struct{}, len(b.Upserts)+len(b.Deletes))
+	check := func(id string, version int64) error {
+		if err := domain.CheckDocumentID("batch", id); err != nil {
+			return err
+		}
+		if version <= b.From || version > b.To {
+			return domain.Errorf(domain.CodeInvalidRequest, "batch", "document %q has version %d, which is not in the batch: above %d, at most %d",
+				id, version, b.From, b.To)
+		}
+		seen[id] = struct{}{}
+		return nil
+	}
+	for i := range b.Upserts {
+		document := &b.Upserts[i]
+		if err := check(document.ID, document.Version); err != nil {
+			return err
+		}
+		if len(document.Data) > domain.MaxDocumentBytes {
+			return domain.Errorf(domain.CodeTooLarge, "document "+document.ID, "it has %d bytes; at most %d are allowed", len(document.Data), domain.MaxDocumentBytes)
+		}
+	}
+	for _, deletion := range b.Deletes {
+		if err := check(deletion.ID, deletion.Version); err != nil {
+			return err
+		}
+	}
+	if len(seen) < len(b.Upserts)+len(b.Deletes) {
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "a document is in it twice")
+	}
+	return nil
+}
+
+// CheckTenant reports why the tenant can have no documents in the build, and no checkpoint: there is no tenant, or the
+// build is another tenant's own.
+func CheckTenant(build domain.Build, tenant domain.TenantID) error {
+	if tenant == domain.Everyone {
+		return fmt.Errorf("build %d of %s: no tenant is given", build.Number, build.Name)
+	}
+	if !build.Shared() && build.Owner != tenant {
+		return fmt.Errorf("build %d of %s belongs to tenant %s, not to %s", build.Number, build.Name, build.Owner, tenant)
+	}
+	return nil
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/manifold-es/manifold"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/drivertest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	drivertest.Run(t, drivertest.Harness{Place: func(t *testing.T) drivertest.Place {
+		memory := NewMemory()
+		return drivertest.Place{Open: func(t *testing.T) drivers.Driver {
+			driver, err := memory.Open(t.Context(), manifold.DriverConfig{URL: "memory://test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return driver
+		}}
+	}})
+}
