@@ -14,9 +14,9 @@ import (
 func (s generated) ListDocuments(ctx context.Context, request openapi.ListDocumentsRequestObject) (openapi.ListDocumentsResponseObject, error) {
 	tenant := callerOf(ctx).tenant
 	params := request.Params
-	count := countOf(params.Count)
+	size := pageSizeOf(params.PageSize)
 	page, err := s.config.Projections.Documents(ctx, tenant, request.Name, projection.DocumentsQuery{
-		Page: value(params.Page), Limit: count, Freshness: freshness(params.MinPosition, params.Timeout),
+		PageToken: value(params.PageToken), PageSize: size, Freshness: freshness(params.MinPosition, params.Timeout),
 	})
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (s generated) ListDocuments(ctx context.Context, request openapi.ListDocume
 		answer.Body.Documents = append(answer.Body.Documents, documentAnswer(document))
 	}
 	if page.Next != "" {
-		answer.Headers.Link = pageLink("/v1/projections/"+request.Name+"/documents", url.Values{"count": {strconv.Itoa(count)}}, page.Next)
+		answer.Headers.Link = pageLink("/v1/projections/"+request.Name+"/documents", url.Values{"pageSize": {strconv.Itoa(size)}}, page.Next)
 	}
 	return answer, nil
 }

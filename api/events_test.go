@@ -218,11 +218,11 @@ func TestListStreams(t *testing.T) {
 		}
 		return all
 	}
-	equal(t, "all", names("/v1/streams?count=3"), []string{"customer-1", "order-1", "order-10", "order-2"})
-	equal(t, "a category", names("/v1/streams?category=order&count=1"), []string{"order-1", "order-10", "order-2"})
-	equal(t, "a prefix", names("/v1/streams?prefix=order-1&count=1"), []string{"order-1", "order-10"})
-	a.get("/v1/streams?page=xyz").wantProblem(400, domain.CodeInvalidRequest, "query page")
-	a.get("/v1/streams?count=1001").wantProblem(400, domain.CodeInvalidRequest, "query count")
+	equal(t, "all", names("/v1/streams?pageSize=3"), []string{"customer-1", "order-1", "order-10", "order-2"})
+	equal(t, "a category", names("/v1/streams?category=order&pageSize=1"), []string{"order-1", "order-10", "order-2"})
+	equal(t, "a prefix", names("/v1/streams?prefix=order-1&pageSize=1"), []string{"order-1", "order-10"})
+	a.get("/v1/streams?pageToken=xyz").wantProblem(400, domain.CodeInvalidRequest, "query pageToken")
+	a.get("/v1/streams?pageSize=1001").wantProblem(400, domain.CodeInvalidRequest, "query pageSize")
 
 	info := a.get("/v1/streams/order-2/metadata").want(200)
 	equal(t, "the metadata", without(info.json(), "firstAt", "lastAt", "bytes"), object{"stream": "order-2", "version": 1, "events": 1})

@@ -235,7 +235,7 @@ func TestTenantsAndKeys(t *testing.T) {
 	operator := w.operator()
 	a := w.tenant("acme")
 	w.tenant("other")
-	page := operator.get("/v1/tenants?count=1").want(200)
+	page := operator.get("/v1/tenants?pageSize=1").want(200)
 	rest := operator.get(page.next()).want(200)
 	equal(t, "the tenants", []string{page.text("tenants", 0, "name"), rest.text("tenants", 0, "name")}, []string{"acme", "other"})
 	equal(t, "the last page's link", rest.next(), "")
@@ -282,7 +282,7 @@ func TestSharedProjections(t *testing.T) {
 	}
 	operator.get("/v1/projections/counts/documents").wantProblem(403, domain.CodeForbidden, "")
 	a.get("/v1/projections/counts/documents/x?minPosition=99&timeout=0").wantProblem(503, domain.CodeNotCaughtUp, "")
-	a.get("/v1/projections/counts/documents?page=abc").wantProblem(400, domain.CodeInvalidRequest, "")
+	a.get("/v1/projections/counts/documents?pageToken=abc").wantProblem(400, domain.CodeInvalidRequest, "pageToken")
 
 	definition["on"] = object{"*": `{"n": doc.?n.orValue(0) + 2}`}
 	rebuild := operator.send("PUT", "/v1/projections/counts", definition).want(202)
@@ -301,6 +301,27 @@ func TestSharedProjections(t *testing.T) {
 	a.get("/v1/projections/counts").wantProblem(404, domain.CodeNotFound, "")
 }
 
+// Every list has the same two parameters, and who misspells one is told both.
+func TestPageParameters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.post("/v1/projections", object{"name": "p", "on": object{"*": "doc"}}).want(201)
+	for path, by := range map[string]*actor{"/v1/streams": a, "/v1/projections/p/documents": a, "/v1/tenants": w.operator()} {
+		for _, query := range []string{"page=abc", "limit=5", "pagesize=5"} {
+			name, _, _ := strings.Cut(query, "=")
+			problem := by.get(path+"?"+query).wantProblem(400, domain.CodeInvalidRequest, "query "+name)
+			if detail := problem["detail"].(string); !strings.Contains(detail, "pageSize, pageToken") {
+				t.Errorf("%s?%s: %s", path, query, detail)
+			}
+		}
+		by.get(path+"?pageSize=0").wantProblem(400, domain.CodeInvalidRequest, "query pageSize")
+		by.get(path+"?pageSize=1001").wantProblem(400, domain.CodeInvalidRequest, "query pageSize")
+		by.get(path+"?pageToken=abc").wantProblem(400, domain.CodeInvalidRequest, "pageToken")
+		by.get(path + "?pageSize=1").want(200)
+	}
+}
+
 func TestDocumentPages(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -310,7 +331,7 @@ func TestDocumentPages(t *testing.T) {
 	a.post("/v1/projections", object{"name": "p", "on": object{"*": "doc"}}).want(201)
 	a.get("/v1/projections/p/documents?minPosition=3&timeout=20").want(200)
 	var ids []string
-	path := "/v1/projections/p/documents?count=2"
+	path := "/v1/projections/p/documents?pageSize=2"
 	token := ""
 	for path != "" {
 		page := a.get(path).want(200)

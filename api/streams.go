@@ -20,21 +20,21 @@ type Streams interface {
 
 func (s generated) ListStreams(ctx context.Context, request openapi.ListStreamsRequestObject) (openapi.ListStreamsResponseObject, error) {
 	tenant := callerOf(ctx).tenant
-	after, err := pageToken(request.Params.Page)
+	after, err := pageToken(request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	count := countOf(request.Params.Count)
-	names, err := s.config.Streams.Streams(ctx, tenant, value(request.Params.Category), value(request.Params.Prefix), after, count+1)
+	size := pageSizeOf(request.Params.PageSize)
+	names, err := s.config.Streams.Streams(ctx, tenant, value(request.Params.Category), value(request.Params.Prefix), after, size+1)
 	if err != nil {
 		return nil, err
 	}
 	var link *string
-	if len(names) > count {
-		names = names[:count]
+	if len(names) > size {
+		names = names[:size]
 		link = pageLink("/v1/streams", url.Values{
-			"category": values(request.Params.Category), "prefix": values(request.Params.Prefix), "count": {strconv.Itoa(count)},
-		}, tokenOf(names[count-1]))
+			"category": values(request.Params.Category), "prefix": values(request.Params.Prefix), "pageSize": {strconv.Itoa(size)},
+		}, tokenOf(names[size-1]))
 	}
 	return openapi.ListStreams200JSONResponse{
 		Body:    openapi.StreamList{Streams: append([]string{}, names...)},
@@ -61,8 +61,8 @@ func (s generated) GetStreamMetadata(ctx context.Context, request openapi.GetStr
 	}, nil
 }
 
-// countOf is how many things a page has.
-func countOf(given *int) int {
+// pageSizeOf is how many things a page has.
+func pageSizeOf(given *int) int {
 	if given == nil {
 		return defaultPage
 	}
@@ -95,14 +95,14 @@ func pageToken(given *string) (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(*given)
 	name, ok := strings.CutPrefix(string(raw), "n")
 	if err != nil || !ok {
-		return "", domain.Errorf(domain.CodeInvalidRequest, "query page", "it is not from a Link header of this list; leave it out to begin with the first page")
+		return "", domain.Errorf(domain.CodeInvalidRequest, "query pageToken", "it is not from a Link header of this list; leave it out to begin with the first page")
 	}
 	return name, nil
 }
 
 // pageLink is the Link header to the next page of a list.
 func pageLink(path string, query url.Values, token string) *string {
-	query.Set("page", token)
+	query.Set("pageToken", token)
 	link := "<" + path + "?" + query.Encode() + `>; rel="next"`
 	return &link
 }

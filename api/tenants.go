@@ -26,25 +26,25 @@ type Tenants interface {
 }
 
 func (s generated) ListTenants(ctx context.Context, request openapi.ListTenantsRequestObject) (openapi.ListTenantsResponseObject, error) {
-	text, err := pageToken(request.Params.Page)
+	text, err := pageToken(request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
 	var after domain.TenantID
 	if text != "" {
-		if after, err = parseTenantID("query page", text); err != nil {
+		if after, err = parseTenantID("query pageToken", text); err != nil {
 			return nil, err
 		}
 	}
-	count := countOf(request.Params.Count)
-	tenants, err := s.config.Tenants.Tenants(ctx, after, count+1)
+	size := pageSizeOf(request.Params.PageSize)
+	tenants, err := s.config.Tenants.Tenants(ctx, after, size+1)
 	if err != nil {
 		return nil, err
 	}
 	answer := openapi.ListTenants200JSONResponse{Body: openapi.TenantList{Tenants: []openapi.Tenant{}}}
-	if len(tenants) > count {
-		tenants = tenants[:count]
-		answer.Headers.Link = pageLink("/v1/tenants", url.Values{"count": {strconv.Itoa(count)}}, tokenOf(tenants[count-1].ID.String()))
+	if len(tenants) > size {
+		tenants = tenants[:size]
+		answer.Headers.Link = pageLink("/v1/tenants", url.Values{"pageSize": {strconv.Itoa(size)}}, tokenOf(tenants[size-1].ID.String()))
 	}
 	for _, tenant := range tenants {
 		answer.Body.Tenants = append(answer.Body.Tenants, tenantAnswer(tenant))

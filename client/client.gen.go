@@ -536,9 +536,6 @@ type UUID = string
 // Category defines model for category.
 type Category = string
 
-// Count defines model for count.
-type Count = int
-
 // Direction defines model for direction.
 type Direction string
 
@@ -569,8 +566,11 @@ type MinPosition = int64
 // Name defines model for name.
 type Name = string
 
-// Page defines model for page.
-type Page = string
+// PageSize defines model for pageSize.
+type PageSize = int
+
+// PageToken defines model for pageToken.
+type PageToken = string
 
 // RebuildId 36 characters, with hyphens.
 type RebuildId = UUID
@@ -651,11 +651,11 @@ type ImportEventsParams struct {
 
 // ListDocumentsParams defines parameters for ListDocuments.
 type ListDocumentsParams struct {
-	// Count At most this many.
-	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// Page From a `Link` header; never made by hand.
-	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 
 	// MinPosition Wait until the projection has seen the log up to this position.
 	MinPosition *MinPosition `form:"minPosition,omitempty" json:"minPosition,omitempty"`
@@ -681,11 +681,11 @@ type ListStreamsParams struct {
 	// Prefix Only streams whose name begins with this.
 	Prefix *string `form:"prefix,omitempty" json:"prefix,omitempty"`
 
-	// Count At most this many.
-	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// Page From a `Link` header; never made by hand.
-	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // ReadAllParams defines parameters for ReadAll.
@@ -750,11 +750,11 @@ type GetStateParams struct {
 
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
-	// Count At most this many.
-	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// Page From a `Link` header; never made by hand.
-	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // DeleteTenantParams defines parameters for DeleteTenant.
@@ -3212,9 +3212,9 @@ func NewListDocumentsRequest(server string, name Name, params *ListDocumentsPara
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if params.Count != nil {
+		if params.PageSize != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3224,9 +3224,9 @@ func NewListDocumentsRequest(server string, name Name, params *ListDocumentsPara
 
 		}
 
-		if params.Page != nil {
+		if params.PageToken != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3718,9 +3718,9 @@ func NewListStreamsRequest(server string, params *ListStreamsParams) (*http.Requ
 
 		}
 
-		if params.Count != nil {
+		if params.PageSize != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3730,9 +3730,9 @@ func NewListStreamsRequest(server string, params *ListStreamsParams) (*http.Requ
 
 		}
 
-		if params.Page != nil {
+		if params.PageToken != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -4184,9 +4184,9 @@ func NewListTenantsRequest(server string, params *ListTenantsParams) (*http.Requ
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if params.Count != nil {
+		if params.PageSize != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -4196,9 +4196,9 @@ func NewListTenantsRequest(server string, params *ListTenantsParams) (*http.Requ
 
 		}
 
-		if params.Page != nil {
+		if params.PageToken != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page", *params.Page, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -146,16 +146,16 @@ func TestPages(t *testing.T) {
 	for _, id := range []string{"x-4", "x-1", "x-3", "x-2"} {
 		last = b.append(t, tenant, id, "Add", `{"k": "a", "n": 1}`)
 	}
-	first, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{Limit: 2, Freshness: projection.Freshness{MinPosition: last}})
+	first, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, Freshness: projection.Freshness{MinPosition: last}})
 	if err != nil || len(first.Documents) != 2 || first.Next == "" {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	second, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{Limit: 2, Page: first.Next})
+	second, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: first.Next})
 	if err != nil || len(second.Documents) != 2 || second.Documents[0].ID != "x-3" || second.Next != "" {
 		t.Errorf("%+v, %v", second, err)
 	}
 	for _, token := range []string{"x", "!!!", first.Next[:1], strings.Repeat("A", 2000)} {
-		if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{Limit: 2, Page: token}); !isCode(err, domain.CodeInvalidRequest) {
+		if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: token}); !isCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("page %.20q: %v", token, err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestPages(t *testing.T) {
 	if _, err := p.catalog.Reset(t.Context(), tenant, "sums"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{Limit: 2, Page: first.Next}); !isCode(err, domain.CodeGone) {
+	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: first.Next}); !isCode(err, domain.CodeGone) {
 		t.Errorf("a page of a build that is gone: %v", err)
 	}
 	if got := documents(t, p.catalog, tenant, "sums", last); len(got) != 4 {
@@ -184,7 +184,7 @@ func TestMinPosition(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(position int64, wait time.Duration) error {
-		_, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{Limit: 1, Freshness: projection.Freshness{MinPosition: position, Wait: wait}})
+		_, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 1, Freshness: projection.Freshness{MinPosition: position, Wait: wait}})
 		return err
 	}
 	// Nobody follows. What is not of the source does not have to be waited for.
@@ -231,7 +231,7 @@ func TestReadWhileATableGoes(t *testing.T) {
 			t.Error(err)
 		}
 	}}}).catalog
-	if page, err := c.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{Limit: 1}); err != nil || len(page.Documents) != 0 {
+	if page, err := c.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 1}); err != nil || len(page.Documents) != 0 {
 		t.Errorf("%+v, %v", page, err)
 	}
 	// Where the live build itself has no table, that is an error and no endless search.

@@ -26,8 +26,8 @@ const backupPoll = 50 * time.Millisecond
 
 // DocumentsQuery asks for a page of documents, in the order of their ids as bytes.
 type DocumentsQuery struct {
-	Page  string // DocumentsPage.Next of the page before; empty: the first
-	Limit int    // at most this many; at least 1
+	PageSize  int    // at most this many; at least 1
+	PageToken string // DocumentsPage.Next of the page before; empty: the first
 	Freshness
 }
 
@@ -56,24 +56,24 @@ func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id
 // domain.CodeGone: start again, since another build went live meanwhile.
 func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (DocumentsPage, error) {
 	var from pageToken
-	if q.Page != "" {
+	if q.PageToken != "" {
 		var err error
-		if from, err = parsePageToken(q.Page); err != nil {
+		if from, err = parsePageToken(q.PageToken); err != nil {
 			return DocumentsPage{}, err
 		}
 	}
-	if q.Limit < 1 {
-		return DocumentsPage{}, domain.Errorf(domain.CodeInvalidRequest, "limit", "the limit is %d; it must be at least 1", q.Limit)
+	if q.PageSize < 1 {
+		return DocumentsPage{}, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
 	}
 	var page DocumentsPage
 	err := c.readLive(ctx, tenant, name, q.Freshness, func(driver drivers.Driver, build domain.Build) error {
 		here := pageToken{shared: build.Shared(), build: build.Number}
-		if q.Page != "" && (from.shared != here.shared || from.build != here.build) {
-			return domain.Errorf(domain.CodeGone, "page", "the documents of this page were replaced by a newer build; start again from the first page")
+		if q.PageToken != "" && (from.shared != here.shared || from.build != here.build) {
+			return domain.Errorf(domain.CodeGone, "pageToken", "the documents of this page were replaced by a newer build; start again from the first page")
 		}
 		// One more than asked for tells whether there is a next page.
-		query := domain.DocumentQuery{Limit: q.Limit + 1}
-		if q.Page != "" {
+		query := domain.DocumentQuery{Limit: q.PageSize + 1}
+		if q.PageToken != "" {
 			query.After = &domain.SortKey{ID: from.after}
 		}
 		documents, err := driver.Query(ctx, build, tenant, query)
@@ -81,9 +81,9 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 			return err
 		}
 		page = DocumentsPage{Documents: documents}
-		if len(documents) > q.Limit {
-			page.Documents = documents[:q.Limit]
-			here.after = documents[q.Limit-1].ID
+		if len(documents) > q.PageSize {
+			page.Documents = documents[:q.PageSize]
+			here.after = documents[q.PageSize-1].ID
 			page.Next = here.String()
 		}
 		return nil
@@ -221,5 +221,5 @@ func parsePageToken(text string) (pageToken, error) {
 			return pageToken{shared: raw[0] == 1, build: int64(build), after: string(raw[1+n:])}, nil
 		}
 	}
-	return pageToken{}, domain.Errorf(domain.CodeInvalidRequest, "page", "%q is not a page token; take it from the answer with the page before", clip(text))
+	return pageToken{}, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the answer with the page before", clip(text))
 }

@@ -153,7 +153,7 @@ func (b bench) log(t testing.TB, tenant domain.TenantID) []domain.Event {
 func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name string, minPosition int64) map[string]domain.Document {
 	t.Helper()
 	all := make(map[string]domain.Document)
-	query := projection.DocumentsQuery{Limit: 97, Freshness: projection.Freshness{MinPosition: minPosition, Wait: time.Minute}}
+	query := projection.DocumentsQuery{PageSize: 97, Freshness: projection.Freshness{MinPosition: minPosition, Wait: time.Minute}}
 	last := ""
 	for {
 		page, err := c.Documents(t.Context(), tenant, name, query)
@@ -167,7 +167,7 @@ func documents(t testing.TB, c *projection.Catalog, tenant domain.TenantID, name
 			last = document.ID
 			all[document.ID] = document
 		}
-		if query.Page = page.Next; query.Page == "" {
+		if query.PageToken = page.Next; query.PageToken == "" {
 			return all
 		}
 	}

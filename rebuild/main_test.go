@@ -187,7 +187,7 @@ func (v *service) want(t *testing.T, tenant domain.TenantID, times int64, upTo i
 // got reads the live documents, at or behind minPosition.
 func (v *service) got(t *testing.T, tenant domain.TenantID, minPosition int64) map[string]sum {
 	t.Helper()
-	page, err := v.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{Limit: 1000, Freshness: projection.Freshness{MinPosition: minPosition, Wait: time.Minute}})
+	page, err := v.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 1000, Freshness: projection.Freshness{MinPosition: minPosition, Wait: time.Minute}})
 	if err != nil {
 		t.Fatal(err)
 	}

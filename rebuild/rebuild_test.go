@@ -96,7 +96,7 @@ func TestReadersSeeWholeBuilds(t *testing.T) {
 		others.Go(func() {
 			var times, events int64
 			for goOn() {
-				page, err := v.catalog.Documents(context.Background(), tenant, "sums", projection.DocumentsQuery{Limit: 1000})
+				page, err := v.catalog.Documents(context.Background(), tenant, "sums", projection.DocumentsQuery{PageSize: 1000})
 				if err != nil {
 					t.Error(err)
 					return

@@ -229,7 +229,7 @@ func (p *party) watch(ctx context.Context, w *workload, name string) error {
 	var edition, events, crashes int64
 	for n := 0; w.quit.Err() == nil; n++ {
 		begun := w.crashes.Load()
-		a, err := p.call(ctx, n, "GET", "/v1/projections/"+name+"/documents?count=1000", nil)
+		a, err := p.call(ctx, n, "GET", "/v1/projections/"+name+"/documents?pageSize=1000", nil)
 		if err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 func (p *party) page(ctx, quit context.Context, name string) error {
 	var edition int64
 	for whole := 0; quit.Err() == nil || whole == 0; breathe(quit) {
-		path, ids, now := "/v1/projections/"+name+"/documents?count=3", make(map[string]bool), int64(0)
+		path, ids, now := "/v1/projections/"+name+"/documents?pageSize=3", make(map[string]bool), int64(0)
 		for path != "" {
 			a, err := p.once(ctx, 0, "GET", path, nil)
 			if err != nil {

@@ -191,8 +191,8 @@ func (a answer) next() string {
 }
 
 // documents reads all documents of a projection, page by page, once it has seen the log up to minPosition.
-func (u user) documents(ctx context.Context, name string, count int, minPosition int64) ([]client.Document, error) {
-	path := fmt.Sprintf("/v1/projections/%s/documents?count=%d", name, count)
+func (u user) documents(ctx context.Context, name string, pageSize int, minPosition int64) ([]client.Document, error) {
+	path := fmt.Sprintf("/v1/projections/%s/documents?pageSize=%d", name, pageSize)
 	if minPosition > 0 {
 		path += fmt.Sprintf("&minPosition=%d&timeout=30", minPosition)
 	}

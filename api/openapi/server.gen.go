@@ -533,9 +533,6 @@ type UUID = string
 // Category defines model for category.
 type Category = string
 
-// Count defines model for count.
-type Count = int
-
 // Direction defines model for direction.
 type Direction string
 
@@ -566,8 +563,11 @@ type MinPosition = int64
 // Name defines model for name.
 type Name = string
 
-// Page defines model for page.
-type Page = string
+// PageSize defines model for pageSize.
+type PageSize = int
+
+// PageToken defines model for pageToken.
+type PageToken = string
 
 // RebuildId 36 characters, with hyphens.
 type RebuildId = UUID
@@ -607,11 +607,11 @@ type VersionConflict = Problem
 
 // ListDocumentsParams defines parameters for ListDocuments.
 type ListDocumentsParams struct {
-	// Count At most this many.
-	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// Page From a `Link` header; never made by hand.
-	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 
 	// MinPosition Wait until the projection has seen the log up to this position.
 	MinPosition *MinPosition `form:"minPosition,omitempty" json:"minPosition,omitempty"`
@@ -637,11 +637,11 @@ type ListStreamsParams struct {
 	// Prefix Only streams whose name begins with this.
 	Prefix *string `form:"prefix,omitempty" json:"prefix,omitempty"`
 
-	// Count At most this many.
-	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// Page From a `Link` header; never made by hand.
-	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // GetStateParams defines parameters for GetState.
@@ -655,11 +655,11 @@ type GetStateParams struct {
 
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
-	// Count At most this many.
-	Count *Count `form:"count,omitempty" json:"count,omitempty"`
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// Page From a `Link` header; never made by hand.
-	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // DeleteTenantParams defines parameters for DeleteTenant.
@@ -973,18 +973,18 @@ func (w *ServerInterfaceWrapper) ListDocuments(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListDocumentsParams
-	// ------------- Optional query parameter "count" -------------
+	// ------------- Optional query parameter "pageSize" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", ctx.QueryParams(), &params.Count, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter count: %s", err))
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
 	}
 
-	// ------------- Optional query parameter "page" -------------
+	// ------------- Optional query parameter "pageToken" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", ctx.QueryParams(), &params.Page, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page: %s", err))
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
 	}
 
 	// ------------- Optional query parameter "minPosition" -------------
@@ -1210,18 +1210,18 @@ func (w *ServerInterfaceWrapper) ListStreams(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter prefix: %s", err))
 	}
 
-	// ------------- Optional query parameter "count" -------------
+	// ------------- Optional query parameter "pageSize" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", ctx.QueryParams(), &params.Count, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter count: %s", err))
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
 	}
 
-	// ------------- Optional query parameter "page" -------------
+	// ------------- Optional query parameter "pageToken" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", ctx.QueryParams(), &params.Page, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page: %s", err))
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -1283,18 +1283,18 @@ func (w *ServerInterfaceWrapper) ListTenants(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListTenantsParams
-	// ------------- Optional query parameter "count" -------------
+	// ------------- Optional query parameter "pageSize" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", ctx.QueryParams(), &params.Count, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter count: %s", err))
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
 	}
 
-	// ------------- Optional query parameter "page" -------------
+	// ------------- Optional query parameter "pageToken" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", ctx.QueryParams(), &params.Page, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page: %s", err))
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments

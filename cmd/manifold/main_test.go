@@ -236,8 +236,8 @@ func clientOf(t *testing.T, environ []string) *client.ClientWithResponses {
 func documents(t *testing.T, c *client.ClientWithResponses, name string, position int64) map[string]json.RawMessage {
 	t.Helper()
 	all := make(map[string]json.RawMessage)
-	count, wait := 1000, 30
-	params := &client.ListDocumentsParams{Count: &count, MinPosition: &position, Timeout: &wait}
+	size, wait := 1000, 30
+	params := &client.ListDocumentsParams{PageSize: &size, MinPosition: &position, Timeout: &wait}
 	for {
 		r, err := c.ListDocumentsWithResponse(t.Context(), name, params)
 		if err != nil {
@@ -250,12 +250,12 @@ func documents(t *testing.T, c *client.ClientWithResponses, name string, positio
 			all[document.Id] = json.RawMessage(document.Document)
 		}
 		link := r.HTTPResponse.Header.Get("Link")
-		_, rest, found := strings.Cut(link, "page=")
+		_, rest, found := strings.Cut(link, "pageToken=")
 		if !found {
 			return all
 		}
 		page, _, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(rest), `"`), ">")
 		page, _, _ = strings.Cut(page, "&")
-		params = &client.ListDocumentsParams{Count: &count, Page: &page}
+		params = &client.ListDocumentsParams{PageSize: &size, PageToken: &page}
 	}
 }

@@ -14,7 +14,7 @@ func nextPage(response *http.Response) string {
 			continue
 		}
 		if u, err := url.Parse(target); err == nil {
-			return u.Query().Get("page")
+			return u.Query().Get("pageToken")
 		}
 	}
 	return ""

@@ -78,8 +78,8 @@ func tenantList(to *connection) *cobra.Command {
 // tenants yields all tenants, page by page. An error ends it.
 func tenants(ctx context.Context, service *client.ClientWithResponses) func(yield func(client.Tenant, error) bool) {
 	return func(yield func(client.Tenant, error) bool) {
-		count := 1000
-		params := &client.ListTenantsParams{Count: &count}
+		size := 1000
+		params := &client.ListTenantsParams{PageSize: &size}
 		for {
 			r, err := service.ListTenantsWithResponse(ctx, params)
 			if err != nil {
@@ -100,7 +100,7 @@ func tenants(ctx context.Context, service *client.ClientWithResponses) func(yiel
 			if next == "" {
 				return
 			}
-			params.Page = &next
+			params.PageToken = &next
 		}
 	}
 }
