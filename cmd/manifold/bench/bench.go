@@ -24,6 +24,7 @@ type flags struct {
 	duration, warmUp                   time.Duration
 	direct, json                       bool
 	url, key, databaseURL              string
+	config, database                   string // the database of a configuration file that documents are to be kept in
 	role                               string // "" for the command that a user runs; else what a child of it does
 }
 
@@ -39,7 +40,7 @@ Each benchmark works on a private PostgreSQL that it starts itself and removes a
 against: what PostgreSQL alone does with the same rows.`,
 		Args: cobra.NoArgs,
 	}
-	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), lagCommand(), stateCommand())
+	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), stateCommand())
 	return command
 }
 
@@ -83,6 +84,8 @@ func (f *flags) check() error {
 		return errors.New("--url needs --key (or MANIFOLD_KEY), a tenant's key with all scopes; the benchmark appends to that tenant's log")
 	case f.processes > 1 && !f.direct:
 		return errors.New("--processes needs --direct")
+	case f.config != "" && f.database == "":
+		return errors.New("--config needs --database, the name of one of its databases")
 	}
 	return nil
 }

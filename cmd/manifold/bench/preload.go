@@ -29,7 +29,7 @@ func (db *database) makeTenants(ctx context.Context, count int) ([]domain.Tenant
 	return tenants, nil
 }
 
-// preload fills an empty log with events over a number of streams, by COPY, and lets the database take note of it as it
+// preload fills an empty log with events over a number of streams, by COPY, one a stream where there are as many, and lets the database take note of it as it
 // would have in time (statistics, visibility).
 func (db *database) preload(ctx context.Context, tenant domain.TenantID, events, streams int, progress io.Writer) error {
 	fmt.Fprintf(progress, "loading %d events of %d streams ...\n", events, max(streams, 1))
@@ -47,7 +47,10 @@ func (db *database) preload(ctx context.Context, tenant domain.TenantID, events,
 		}
 		position++
 		// Neighbours in the log are of different streams, as they are in a busy one.
-		stream := goods.random.IntN(len(versions))
+		stream := int(position - 1)
+		if len(versions) < events {
+			stream = goods.random.IntN(len(versions))
+		}
 		versions[stream]++
 		return []any{
 			tenant.String(), position, domain.NewEventID().String(), fmt.Sprintf("order-%d", stream), versions[stream],

@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// orders is the projection of the benchmarks: a document per stream, changed by every event.
-const orders = `{"name":"bench-orders","source":{"categories":["order"]},"initial":{"events":0,"total":0},"on":{` +
+// orders is the projection of the benchmarks: a document per stream, changed by every event. %s is the database.
+const orders = `{"name":"bench-orders","database":%q,"source":{"categories":["order"]},"initial":{"events":0,"total":0},"on":{` +
 	`"ItemAdded":"merge(doc, {\"events\": doc.events + 1, \"total\": doc.total + event.data.price * event.data.quantity, \"sku\": event.data.sku})",` +
 	`"OrderPlaced":"merge(doc, {\"events\": doc.events + 1, \"customer\": event.data.customer})",` +
 	`"*":"merge(doc, {\"events\": doc.events + 1})"}}`
@@ -24,7 +24,8 @@ const ordersPath = "/v1/projections/bench-orders"
 
 func projectionFlags(f *flags, command *cobra.Command) *cobra.Command {
 	command.Flags().IntVar(&f.events, "events", 500_000, "events in the log")
-	command.Flags().IntVar(&f.documents, "documents", 10_000, "streams that they are of, and so documents")
+	command.Flags().IntVar(&f.documents, "documents", 10_000, "streams that they are of, and so documents; with --database, one event a stream")
+	databaseFlags(f, command)
 	return command
 }
 
@@ -33,7 +34,9 @@ func projectCommand() *cobra.Command {
 	command := newCommand(f, "project", "Let a new projection catch up with a log", project)
 	command.Long = `Let a new projection catch up with a log, from its creation until its documents are as far as the log's head.
 
-The limit is a plain SELECT of the same rows over one connection.`
+The limit is a plain SELECT of the same rows over one connection. With --database, documents are kept in that database of
+the configuration file, every event has a document of its own, and the limit is the database's own bulk insert of the
+same documents, over one connection.`
 	return projectionFlags(f, command)
 }
 
@@ -50,6 +53,9 @@ The limit is a plain SELECT of the same rows over one connection.`
 func loaded(ctx context.Context, f *flags, progress io.Writer) (*service, *wire, error) {
 	if f.events < 1 || f.documents < 1 {
 		return nil, nil, errors.New("--events and --documents must be at least 1")
+	}
+	if f.database != "" {
+		f.documents = f.events
 	}
 	s, err := startService(ctx, f, progress, func(db *database, tenant domain.TenantID) error {
 		if err := db.preload(ctx, tenant, f.events, f.documents, progress); err != nil {
@@ -72,26 +78,44 @@ func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { w.close(); err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, w.drop(ordersPath)); w.close(); err = errors.Join(err, s.close()) }()
 	fmt.Fprintln(progress, "projecting ...")
 	start := time.Now()
-	if err := w.catchUp(ctx, f.events); err != nil {
+	if err := w.catchUp(ctx, f); err != nil {
 		return Result{}, err
 	}
 	result := Result{Name: fmt.Sprintf("project --events %d --documents %d", f.events, f.documents), Clients: 1}
 	result.take(load{events: int64(f.events), took: time.Since(start)})
-	err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
+	if f.database == "" {
+		err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
+		return result, err
+	}
+	result.Name += " --database " + f.database
+	err = s.finish(ctx, &result, "bulk insert of the same documents", func(ctx context.Context, _ string, progress io.Writer) (float64, error) {
+		return insertLimit(ctx, f, s, progress)
+	}, progress)
 	return result, err
 }
 
-// catchUp creates the projection and waits until it is as far as position.
-func (w *wire) catchUp(ctx context.Context, position int) error {
-	status, answer, err := w.do("POST", "/v1/projections", "", []byte(orders))
+// drop deletes a projection, whose documents may be in a database that is not the benchmark's own.
+func (w *wire) drop(path string) error {
+	status, answer, err := w.do("DELETE", path, "", nil)
+	return want(status, http.StatusNoContent, answer, err)
+}
+
+// catchUp creates the projection and waits until it is as far as the log.
+func (w *wire) catchUp(ctx context.Context, f *flags) error {
+	status, answer, err := w.do("POST", "/v1/projections", "", fmt.Appendf(nil, orders, f.databaseName()))
 	if err := want(status, http.StatusCreated, answer, err); err != nil {
 		return err
 	}
+	return w.awaitPosition(ctx, ordersPath, f.events)
+}
+
+// awaitPosition waits until a projection has reached a position.
+func (w *wire) awaitPosition(ctx context.Context, path string, position int) error {
 	for {
-		status, answer, err := w.do("GET", fmt.Sprintf("%s/documents?count=1&timeout=30&minPosition=%d", ordersPath, position), "", nil)
+		status, answer, err := w.do("GET", fmt.Sprintf("%s/documents?timeout=30&minPosition=%d", path, position), "", nil)
 		if err == nil && status == http.StatusOK {
 			return nil
 		}
@@ -110,9 +134,9 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { w.close(); err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, w.drop(ordersPath)); w.close(); err = errors.Join(err, s.close()) }()
 	fmt.Fprintln(progress, "projecting ...")
-	if err := w.catchUp(ctx, f.events); err != nil {
+	if err := w.catchUp(ctx, f); err != nil {
 		return Result{}, err
 	}
 	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {

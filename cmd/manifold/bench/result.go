@@ -23,11 +23,22 @@ type Result struct {
 	// GeneratorCPU is the processor time that the load generator itself took, as a share of all processors; 0 where it
 	// was not measured. A large one says that the figures are the generator's, not the service's.
 	GeneratorCPU float64 `json:"generatorCPU"`
+	// Queries is what was asked, each by itself.
+	Queries []Query `json:"queries,omitempty"`
 
 	limit string // what the limit is
 	what  string // what P50 and P99 are of
 	// unknown: the database belongs to a service that was there already, so that nothing is known of it.
 	unknown bool
+}
+
+// Query is how long one kind of question takes, in milliseconds.
+type Query struct {
+	Name  string  `json:"name"`
+	Asked int64   `json:"asked"` // how often
+	P50   float64 `json:"p50ms"`
+	P99   float64 `json:"p99ms"`
+	Plain float64 `json:"plainP50ms,omitempty"` // the median of the same question to the database itself; 0: not measured
 }
 
 // take fills in what was counted.
@@ -61,14 +72,23 @@ func (r *Result) writeTable(w io.Writer) error {
 	}
 	row("benchmark", "%s", r.Name)
 	row("clients", "%d", r.Clients)
-	row("events", "%d", r.Events)
-	row("events/s", "%.0f", r.EventsPerSecond)
+	if len(r.Queries) == 0 {
+		row("events", "%d", r.Events)
+		row("events/s", "%.0f", r.EventsPerSecond)
+	}
+	for _, q := range r.Queries {
+		plain := ""
+		if q.Plain > 0 {
+			plain = fmt.Sprintf(", the database itself %.3f ms", q.Plain)
+		}
+		row(q.Name, "p50 %.3f ms, p99 %.3f ms%s", q.P50, q.P99, plain)
+	}
 	if r.what != "" {
 		row(r.what+" p50", "%.3f ms", r.P50)
 		row(r.what+" p99", "%.3f ms", r.P99)
 	}
 	if r.limit != "" {
-		row("limit: "+r.limit, "%.0f events/s", r.LimitPerSecond)
+		row("limit: "+r.limit, "%.0f/s", r.LimitPerSecond)
 		row("share of the limit", "%.2f", r.Ratio)
 	}
 	if r.RSS > 0 {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/migrations"
 )
@@ -23,6 +24,7 @@ import (
 // on a database of its own.
 type service struct {
 	url, key string // the key of a tenant, with every scope
+	operator string // the operator's key; empty where the service was there already
 	tenant   domain.TenantID
 	db       *database // nil: the service was there already, and its database is not known
 	process  *exec.Cmd
@@ -41,30 +43,42 @@ func startService(ctx context.Context, f *flags, progress io.Writer, prepare fun
 		return nil, err
 	}
 	s := &service{db: db, close: db.close}
-	if err := s.start(ctx, progress, prepare); err != nil {
+	documents, err := f.documentsDatabase()
+	if err == nil {
+		err = s.start(ctx, documents, progress, prepare)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
-func (s *service) start(ctx context.Context, progress io.Writer, prepare func(*database, domain.TenantID) error) error {
+// start starts the service as a child process; documents are its settings for databases of documents, may be nil.
+func (s *service) start(ctx context.Context, documents map[string]config.DocumentsDatabase, progress io.Writer, prepare func(*database, domain.TenantID) error) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(progress, "starting the service ...")
-	operator := rand.Text() + rand.Text()
+	databases, err := json.Marshal(documents)
+	if err != nil {
+		return err
+	}
+	s.operator = rand.Text() + rand.Text()
 	s.process = exec.Command(self, "serve")
 	s.process.Env = append(withoutSettings(os.Environ()),
 		"MANIFOLD_LISTEN=127.0.0.1:0",
 		"MANIFOLD_LOG_FORMAT=json",
-		"MANIFOLD_OPERATOR_KEY="+operator,
+		"MANIFOLD_OPERATOR_KEY="+s.operator,
 		"MANIFOLD_DATABASE_URL="+s.db.super,
 		"MANIFOLD_DATABASE_APP_URL="+s.db.as(migrations.RoleApp),
 		"MANIFOLD_DATABASE_SYSTEM_URL="+s.db.as(migrations.RoleSystem),
 		"MANIFOLD_DATABASE_DOCUMENTS_URL="+s.db.as(migrations.RoleDocuments),
 		"MANIFOLD_DATABASE_RETENTION_URL="+s.db.as(migrations.RoleRetention),
 	)
+	if len(documents) > 0 {
+		s.process.Env = append(s.process.Env, "MANIFOLD_DATABASES="+string(databases))
+	}
 	// A Ctrl-C is for this process, which stops the service when it has measured, or not.
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	output, err := s.process.StderrPipe()
@@ -100,7 +114,7 @@ func (s *service) start(ctx context.Context, progress io.Writer, prepare func(*d
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if s.tenant, s.key, err = makeTenant(s.url, operator); err != nil {
+	if s.tenant, s.key, err = makeTenant(s.url, s.operator); err != nil {
 		return fmt.Errorf("make a tenant: %w", err)
 	}
 	if prepare == nil {
