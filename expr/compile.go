@@ -22,35 +22,41 @@ type Program struct {
 }
 
 // Compile reads an expression. The error is a *CompileError, except where the language itself cannot be set up.
-func Compile(scope Scope, source string) (program *Program, err error) {
+func Compile(scope Scope, source string) (*Program, error) {
+	program, _, err := compile(scope, source)
+	return program, err
+}
+
+// compile returns the compiler too, for what else is made of the syntax tree.
+func compile(scope Scope, source string) (program *Program, c *compiler, err error) {
 	if len(source) > MaxSourceBytes {
-		return nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression has %d bytes; at most %d are allowed", len(source), MaxSourceBytes)}
+		return nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression has %d bytes; at most %d are allowed", len(source), MaxSourceBytes)}
 	}
 	if !utf8.ValidString(source) {
-		return nil, &CompileError{Line: 1, Column: 1, Message: "the expression is not text in UTF-8"}
+		return nil, nil, &CompileError{Line: 1, Column: 1, Message: "the expression is not text in UTF-8"}
 	}
 	if strings.TrimSpace(source) == "" {
-		return nil, &CompileError{Line: 1, Column: 1, Message: "the expression is empty", Hint: emptyHint(scope)}
+		return nil, nil, &CompileError{Line: 1, Column: 1, Message: "the expression is empty", Hint: emptyHint(scope)}
 	}
 	language, err := scopes[scope]()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// A mistake in the parser must not take the service down with it.
 	defer func() {
 		if r := recover(); r != nil {
-			program, err = nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression cannot be compiled: %v", r), source: source}
+			program, c, err = nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression cannot be compiled: %v", r), source: source}
 		}
 	}()
 	parsed, issues := language.env.Parse(source)
 	if issues.Err() != nil {
-		return nil, language.explain(source, issues)
+		return nil, nil, language.explain(source, issues)
 	}
 	checked, issues := language.env.Check(parsed)
 	if issues.Err() != nil {
-		return nil, language.explain(source, issues)
+		return nil, nil, language.explain(source, issues)
 	}
-	c := &compiler{language: language, ast: checked.NativeRep()}
+	c = &compiler{language: language, ast: checked.NativeRep()}
 	for slot, name := range scope.variables() {
 		c.names = append(c.names, named{name, slot})
 	}
@@ -58,12 +64,15 @@ func Compile(scope Scope, source string) (program *Program, err error) {
 	root, failure := c.node(c.ast.Expr())
 	if failure != nil {
 		failure.source = source
-		return nil, failure
+		return nil, nil, failure
 	}
-	return &Program{scope: scope, source: source, root: root, variables: c.slots}, nil
+	return &Program{scope: scope, source: source, root: root, variables: c.slots}, c, nil
 }
 
 func emptyHint(scope Scope) string {
+	if scope == ScopeDocument {
+		return "write a condition, such as doc.total > 0"
+	}
 	if subject := scope.subject(); subject != "" {
 		return fmt.Sprintf("write %s to leave it as it is, null to remove it", subject)
 	}
@@ -305,23 +314,26 @@ func (c *compiler) object(e ast.Expr) (node, *CompileError) {
 
 func (c *compiler) call(e ast.Expr) (node, *CompileError) {
 	written := e.AsCall()
-	exprs := written.Args()
-	if written.IsMemberFunction() {
-		exprs = append([]ast.Expr{written.Target()}, exprs...)
-	}
-	at := c.at(e)
+	exprs := operands(written)
 	// The second argument of .? is a name, not an expression.
 	if written.FunctionName() == operators.OptSelect {
 		operand, err := c.node(exprs[0])
 		if err != nil {
 			return nil, err
 		}
-		return &selectOptional{operand, string(exprs[1].AsLiteral().(types.String)), path(exprs[0]), at}, nil
+		return &selectOptional{operand, string(exprs[1].AsLiteral().(types.String)), path(exprs[0]), c.at(e)}, nil
 	}
 	args, err := c.nodes(exprs)
 	if err != nil {
 		return nil, err
 	}
+	return c.operation(e, args)
+}
+
+// operation is what a call does, whatever it does it to.
+func (c *compiler) operation(e ast.Expr, args []node) (node, *CompileError) {
+	written, at := e.AsCall(), c.at(e)
+	exprs := operands(written)
 	switch name := written.FunctionName(); name {
 	case operators.Conditional:
 		return &conditional{args[0], args[1], args[2], at}, nil
@@ -367,6 +379,14 @@ func (c *compiler) call(e ast.Expr) (node, *CompileError) {
 		}
 	}
 	return n, nil
+}
+
+// operands are what a call is applied to, the target of a member function first.
+func operands(call ast.CallExpr) []ast.Expr {
+	if call.IsMemberFunction() {
+		return append([]ast.Expr{call.Target()}, call.Args()...)
+	}
+	return call.Args()
 }
 
 // constantText returns a string that is known when it is compiled.

@@ -1,0 +1,228 @@
+package expr
+
+import (
+	"slices"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// operand is one of the things that a part of a filter can stand for: a field, or a constant. Which one it is depends on
+// the document where the part is conditional or optional: the guard says for which documents it is this one. The guards of
+// a part's operands exclude one another, and where none holds the part is a fault.
+type operand struct {
+	guard domain.Predicate
+	path  domain.Path // of a field; empty, not nil, for the document itself
+	value Value       // of a constant
+	at    ast.Expr
+}
+
+func (o operand) isField() bool { return o.path != nil }
+
+// optional is what an optional value can hold, and the documents for which it holds nothing. The guard of a field says
+// nothing of the field itself: it is there or not.
+type optional struct {
+	values []operand
+	none   domain.Predicate
+}
+
+// operand translates a part that is compared or tested.
+func (f *filter) operand(e ast.Expr) ([]operand, *CompileError) {
+	if !f.mentionsDocument(e) {
+		value, err := f.constant(e)
+		if _, isOptional := value.(*Optional); isOptional && err == nil {
+			return nil, f.unwrapFirst(e)
+		}
+		return []operand{{guard: always, value: value, at: e}}, err
+	}
+	if f.isOptional(e) {
+		return nil, f.unwrapFirst(e)
+	}
+	if path, ok, err := f.path(e); ok || err != nil {
+		return []operand{{guard: always, path: path, at: e}}, err
+	}
+	if e.Kind() != ast.CallKind {
+		return nil, f.refuse(e)
+	}
+	args := operands(e.AsCall())
+	switch e.AsCall().FunctionName() {
+	case operators.Conditional:
+		when, err := f.condition(args[0])
+		if err != nil {
+			return nil, err
+		}
+		yes, err := f.guarded(args[1], when.holds)
+		if err != nil {
+			return nil, err
+		}
+		no, err := f.guarded(args[2], when.fails)
+		return append(yes, no...), err
+	case orValueFunction.name:
+		o, err := f.optional(args[0])
+		if err != nil {
+			return nil, err
+		}
+		other, err := f.guarded(args[1], o.none)
+		return append(o.values, other...), err
+	case "value":
+		o, err := f.optional(args[0])
+		return o.values, err
+	}
+	return nil, f.refuse(e)
+}
+
+// guarded translates a part that counts for some documents only.
+func (f *filter) guarded(e ast.Expr, guard domain.Predicate) ([]operand, *CompileError) {
+	values, err := f.operand(e)
+	if err != nil {
+		return nil, err
+	}
+	return values, f.guard(e, values, guard)
+}
+
+func (f *filter) guard(e ast.Expr, values []operand, guard domain.Predicate) *CompileError {
+	for i := range values {
+		values[i].guard = allOf(guard, values[i].guard)
+		if err := f.bounded(e, values[i].guard); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// path translates a chain of names behind doc: `doc.a.b`, `doc["odd name"]`, and doc itself. ok is false where it is
+// something else.
+func (f *filter) path(e ast.Expr) (path domain.Path, ok bool, err *CompileError) {
+	var around ast.Expr
+	switch {
+	case e.Kind() == ast.IdentKind:
+		return domain.Path{}, e.AsIdent() == "doc" || e.AsIdent() == ".doc", nil
+	case e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly():
+		around = e.AsSelect().Operand()
+	case isCall(e, operators.Index):
+		around = e.AsCall().Args()[0]
+	}
+	if around == nil || f.isOptional(around) {
+		return nil, false, nil
+	}
+	if path, ok, err = f.path(around); !ok || err != nil {
+		return nil, false, err
+	}
+	name, err := f.memberName(e)
+	if err != nil {
+		return nil, false, err
+	}
+	return append(slices.Clip(path), name), true, nil
+}
+
+// memberName is the last name of a chain: what .name, ["name"], .?name or [?"name"] asks for.
+func (f *filter) memberName(e ast.Expr) (string, *CompileError) {
+	if e.Kind() == ast.SelectKind {
+		return e.AsSelect().FieldName(), f.checkText(e, e.AsSelect().FieldName())
+	}
+	key := e.AsCall().Args()[1]
+	if f.mentionsDocument(key) {
+		return "", f.fail(key, "write the name itself, as in doc.prices[\"EUR\"]", "the name of a field must be known when the filter is read")
+	}
+	value, err := f.constant(key)
+	if err != nil {
+		return "", err
+	}
+	name, isText := value.(String)
+	if !isText {
+		return "", f.fail(e, "to ask for an element, write \"vip\" in doc.tags; for a certain place, have the projection keep that element in a field of its own",
+			"a filter cannot look at a place of a list")
+	}
+	return string(name), f.checkText(e, string(name))
+}
+
+// isOptional reports whether a part gives an optional value.
+func (f *filter) isOptional(e ast.Expr) bool {
+	t := f.ast.GetType(e.ID())
+	return t.Kind() == types.OpaqueKind && t.TypeName() == "optional_type"
+}
+
+func isCall(e ast.Expr, function string) bool {
+	return e.Kind() == ast.CallKind && e.AsCall().FunctionName() == function
+}
+
+// optional translates a part that gives an optional value: doc.?a, doc[?"a"], what follows behind it, and x.or(y).
+func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
+	if !f.mentionsDocument(e) {
+		value, err := f.constant(e)
+		if err != nil {
+			return optional{}, err
+		}
+		known, ok := value.(*Optional)
+		switch {
+		case !ok:
+			return optional{}, f.refuse(e)
+		case known.value == nil:
+			return optional{none: always}, nil
+		}
+		return optional{[]operand{{guard: always, value: known.value, at: e}}, never}, nil
+	}
+	if isCall(e, orFunction.name) {
+		args := operands(e.AsCall())
+		first, err := f.optional(args[0])
+		if err != nil {
+			return optional{}, err
+		}
+		second, err := f.optional(args[1])
+		if err != nil {
+			return optional{}, err
+		}
+		// The first one's fields are guarded by their own being there, which is the opposite of first.none.
+		err = f.guard(e, second.values, first.none)
+		return optional{append(first.values, second.values...), allOf(first.none, second.none)}, err
+	}
+	var around ast.Expr
+	switch {
+	case e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly():
+		around = e.AsSelect().Operand()
+	case isCall(e, operators.OptSelect), isCall(e, operators.OptIndex), isCall(e, operators.Index):
+		around = e.AsCall().Args()[0]
+	default:
+		return optional{}, f.refuse(e)
+	}
+	name, err := f.memberName(e)
+	if err != nil {
+		return optional{}, err
+	}
+	if f.isOptional(around) {
+		o, err := f.optional(around)
+		if err != nil {
+			return optional{}, err
+		}
+		return f.extend(e, o, name)
+	}
+	path, ok, err := f.path(around)
+	switch {
+	case err != nil:
+		return optional{}, err
+	case !ok:
+		return optional{}, f.refuse(around)
+	}
+	return f.extend(e, optional{[]operand{{guard: always, path: path, at: around}}, never}, name)
+}
+
+// extend goes on from an optional value to one of its fields. There is nothing where there was nothing, where the value
+// has no such field, and where it is null; where it can have no fields it is a fault.
+func (f *filter) extend(e ast.Expr, o optional, name string) (optional, *CompileError) {
+	out := optional{none: o.none}
+	for _, v := range o.values {
+		if !v.isField() {
+			return optional{}, f.refuse(v.at)
+		}
+		path := append(slices.Clip(v.path), name)
+		out.values = append(out.values, operand{guard: v.guard, path: path, at: e})
+		out.none = anyOf(out.none, allOf(v.guard, domain.Has{Path: path, Not: true, Place: f.place(e)}))
+		if err := f.bounded(e, out.none); err != nil {
+			return optional{}, err
+		}
+	}
+	return out, nil
+}

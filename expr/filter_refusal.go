@@ -1,0 +1,118 @@
+package expr
+
+import (
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+)
+
+const keepHint = "have the projection keep the result in a field of its own, and ask for that"
+
+// What a filter cannot do, each with what to write instead.
+
+func (f *filter) wholeDocument(e ast.Expr) *CompileError {
+	return f.fail(e, "name a field, as in doc.status", "a filter cannot compare or test the document as a whole")
+}
+
+func (f *filter) fieldWithField(e ast.Expr) *CompileError {
+	return f.fail(e, keepHint, "a filter compares a field with a constant, not with another field")
+}
+
+func (f *filter) unwrapFirst(e ast.Expr) *CompileError {
+	return f.fail(e, "write .orValue(...) behind it, or test it with has()", "an optional value cannot be compared or tested as it is")
+}
+
+// noScalar refuses a constant that no single value of a document can be compared with.
+func (f *filter) noScalar(constant operand) *CompileError {
+	switch constant.value.(type) {
+	case Timestamp, Duration:
+		return f.fail(constant.at, "moments are texts in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "no document has %s in it", describe(constant.value))
+	case List, *Object:
+		return f.fail(constant.at, "write \"vip\" in doc.tags for an element, doc.field in [a, b] for one of several values, doc.customer.name for what is in an object",
+			"a filter compares single values, not %s", describe(constant.value))
+	case *Optional:
+		return f.unwrapFirst(constant.at)
+	}
+	return f.fail(constant.at, "", "a filter cannot compare with %s", describe(constant.value))
+}
+
+// refuse says why a part that depends on the document cannot be asked of a database.
+func (f *filter) refuse(e ast.Expr) *CompileError {
+	switch e.Kind() {
+	case ast.ComprehensionKind:
+		return f.refuseMacro(e)
+	case ast.ListKind:
+		return f.fail(e, "write each comparison by itself, joined by &&", "a list in a filter is made of constants, not of fields")
+	case ast.MapKind:
+		return f.fail(e, "write each comparison by itself, joined by &&", "an object in a filter is made of constants, not of fields")
+	case ast.SelectKind:
+		if e.AsSelect().IsTestOnly() {
+			return f.refuseCondition(e)
+		}
+		return f.refuse(e.AsSelect().Operand())
+	case ast.CallKind:
+		return f.refuseCall(e)
+	}
+	return f.fail(e, "", "a filter cannot ask for this")
+}
+
+// refuseCondition refuses a condition where a value is wanted.
+func (f *filter) refuseCondition(e ast.Expr) *CompileError {
+	return f.fail(e, "write the condition itself, or ! before it", "a condition cannot be compared here")
+}
+
+func (f *filter) refuseCall(e ast.Expr) *CompileError {
+	function := e.AsCall().FunctionName()
+	at := func(hint, format string, args ...any) *CompileError {
+		err := f.fail(e, hint, format, args...)
+		err.Column = newCursor(f.source, err.Line, err.Column).nameStart(err.Column)
+		return err
+	}
+	switch function {
+	case operators.Add, operators.Subtract, operators.Multiply, operators.Divide, operators.Modulo, operators.Negate:
+		return f.fail(e, "calculate on the other side, as in doc.total > 100 * 1.19; or "+keepHint, "a filter cannot calculate with a field")
+	case operators.Index, operators.OptIndex:
+		return f.refuse(e.AsCall().Args()[0])
+	case operators.OptSelect:
+		return f.unwrapFirst(e)
+	case operators.Conditional, operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.Equals, operators.NotEquals,
+		operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals, operators.In,
+		"startsWith", "endsWith", "contains", "matches", "hasValue":
+		return f.refuseCondition(e)
+	case "size":
+		return at("have the projection keep the number in a field of its own, and ask for that", "a filter cannot count what is in a field")
+	case "timestamp", "duration":
+		return at("moments are texts in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "a filter cannot read a time from a field")
+	case "int", "double", "string", "bool", "dyn", "type":
+		return at("values of different kinds are never equal, and only numbers compare with numbers, texts with texts: leave "+function+"() out", "a filter cannot convert a field")
+	case "lowerAscii", "upperAscii", "trim":
+		return at("have the projection keep the changed text in a field of its own, and ask for that", "a filter cannot change a field's text")
+	case orFunction.name:
+		return f.unwrapFirst(e)
+	case "first", "last":
+		return at("to ask for an element, write \"vip\" in doc.tags; or "+keepHint, "a filter cannot look at a place of a list")
+	}
+	if strings.HasPrefix(function, "@") {
+		return f.refuseMacro(e)
+	}
+	return at(keepHint, "a filter cannot call %s on a field", function)
+}
+
+// refuseMacro refuses what walks over a list or names a value.
+func (f *filter) refuseMacro(e ast.Expr) *CompileError {
+	err := f.fail(e, "", "")
+	at := newCursor(f.source, err.Line, err.Column)
+	macro := at.previousWord()
+	err.Column = at.nameStart(err.Column)
+	switch {
+	case macro == "bind":
+		err.Message, err.Hint = "a filter cannot name a part of itself", "write the part where it is needed"
+	case slices.Contains([]string{"exists", "exists_one", "existsOne", "all"}, macro):
+		err.Message, err.Hint = "a filter cannot walk over a list", "to ask for an element, write \"vip\" in doc.tags; for anything else, "+keepHint
+	default:
+		err.Message, err.Hint = "a filter cannot walk over a list", keepHint
+	}
+	return err
+}

@@ -1,0 +1,247 @@
+package expr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// MaxFields is how many paths CompileFields takes.
+const MaxFields = 100
+
+// CompileOrder reads an order of documents: up to domain.MaxOrderTerms paths, written as in an expression less the
+// `doc.`, each once, with asc (the default) or desc behind it: total desc,customer.name,["odd name"] asc. The error is a
+// *CompileError, except where the language itself cannot be set up.
+func CompileOrder(source string) ([]domain.Order, error) {
+	var orders []domain.Order
+	err := readPaths(source, func(l *pathList) *CompileError {
+		start := l.cursor
+		path, err := l.path()
+		if err != nil {
+			return err
+		}
+		order := domain.Order{Path: path}
+		l.space()
+		at := l.cursor
+		switch word := at.word(); word {
+		case "":
+		case "asc", "desc":
+			order.Descending = word == "desc"
+			l.cursor = l.skip(len([]rune(word)))
+		default:
+			hint := "write asc or desc, and a comma before the next path"
+			if lower := strings.ToLower(word); lower == "asc" || lower == "desc" {
+				hint = "write " + lower
+			}
+			return l.fail(at, hint, "%q cannot stand here", clip(word))
+		}
+		switch {
+		case slices.ContainsFunc(orders, func(other domain.Order) bool { return slices.Equal(other.Path, path) }):
+			return l.fail(start, "", "the path %s stands twice", clip(l.between(start, at)))
+		case len(orders) == domain.MaxOrderTerms:
+			return l.fail(start, "what is alike in them is ordered by the document's id", "an order has at most %d paths", domain.MaxOrderTerms)
+		}
+		orders = append(orders, order)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return orders, nil
+}
+
+// CompileFields reads the paths of the parts of a document that are wanted, written as in CompileOrder: status,
+// customer.name. There are at most MaxFields. Errors are as in CompileOrder.
+func CompileFields(source string) ([]domain.Path, error) {
+	var paths []domain.Path
+	err := readPaths(source, func(l *pathList) *CompileError {
+		start := l.cursor
+		path, err := l.path()
+		if err != nil {
+			return err
+		}
+		if len(paths) == MaxFields {
+			return l.fail(start, "a path that ends earlier takes all that is behind it", "there are more than %d paths", MaxFields)
+		}
+		paths = append(paths, path)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return paths, nil
+}
+
+// readPaths calls term at the start of each part of a list with commas.
+func readPaths(source string, term func(*pathList) *CompileError) error {
+	if len(source) > MaxSourceBytes {
+		return &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the list of paths has %d bytes; at most %d are allowed", len(source), MaxSourceBytes)}
+	}
+	if !utf8.ValidString(source) {
+		return &CompileError{Line: 1, Column: 1, Message: "the list of paths is not text in UTF-8"}
+	}
+	language, err := scopes[ScopeDocument]()
+	if err != nil {
+		return err
+	}
+	l := &pathList{language: language, source: source, cursor: newCursor(source, 1, 1)}
+	for {
+		l.space()
+		if err := term(l); err != nil {
+			return err
+		}
+		l.space()
+		switch {
+		case l.offset == len(l.text):
+			return nil
+		case l.here() != ',':
+			return l.fail(l.cursor, l.hint(), "%q cannot stand here", string(l.here()))
+		}
+		l.cursor = l.skip(1)
+	}
+}
+
+// pathList reads paths, and what stands between them.
+type pathList struct {
+	language *language
+	source   string
+	cursor
+}
+
+func (l *pathList) fail(at cursor, hint, format string, args ...any) *CompileError {
+	line, column := 1, 1
+	for _, r := range at.text[:at.offset] {
+		if column++; r == '\n' {
+			line, column = line+1, 1
+		}
+	}
+	return &CompileError{Line: line, Column: column, Message: fmt.Sprintf(format, args...), Hint: hint, source: l.source}
+}
+
+func (l *pathList) space() {
+	for l.offset < len(l.text) && strings.ContainsRune(" \t\r\n", l.here()) {
+		l.cursor = l.skip(1)
+	}
+}
+
+func (l *pathList) between(from, to cursor) string {
+	return strings.TrimSpace(string(l.text[from.offset:to.offset]))
+}
+
+// hint helps with what cannot stand behind a path.
+func (l *pathList) hint() string {
+	switch l.here() {
+	case '-', ':', '$', '/', '@', '#', '\'', '"':
+		return `a name that is not made of letters, digits and _ is written ["odd-name"]`
+	case ';', '|', '+':
+		return "paths are separated by commas"
+	case '(':
+		return "only paths can be listed, no functions"
+	}
+	return ""
+}
+
+// path reads name.name["odd name"].
+func (l *pathList) path() (domain.Path, *CompileError) {
+	const wanted = "a path is wanted here, such as total or customer.name"
+	var path domain.Path
+	for first := true; ; first = false {
+		at := l.cursor
+		switch {
+		case l.here() == '[':
+			name, err := l.bracket()
+			if err != nil {
+				return nil, err
+			}
+			path = append(path, name)
+		case first || l.here() == '.':
+			if !first {
+				l.cursor = l.skip(1)
+			}
+			name := asciiWord(l.cursor)
+			if name == "" {
+				hint := l.hint()
+				if first && hint == "" && l.here() == '-' {
+					hint = "write total desc"
+				}
+				return nil, l.fail(l.cursor, hint, "%s", wanted)
+			}
+			l.cursor = l.skip(len(name))
+			if first && name == "doc" && (l.here() == '.' || l.here() == '[') {
+				return nil, l.fail(at, `leave out doc and the point; a field that is called doc is written ["doc"]`, "paths are written without doc here")
+			}
+			path = append(path, name)
+		default:
+			return path, nil
+		}
+		if len(path) > MaxNesting {
+			return nil, l.fail(at, "", "a path has at most %d names", MaxNesting)
+		}
+	}
+}
+
+// asciiWord is the identifier that begins here.
+func asciiWord(c cursor) string {
+	word := []rune(c.word())
+	for i, r := range word {
+		if r >= utf8.RuneSelf || i == 0 && '0' <= r && r <= '9' {
+			return string(word[:i])
+		}
+	}
+	return string(word)
+}
+
+// bracket reads ["name"], with the texts of expressions.
+func (l *pathList) bracket() (string, *CompileError) {
+	open := l.cursor
+	l.cursor = l.skip(1)
+	l.space()
+	at, quote := l.cursor, l.here()
+	if quote != '"' && quote != '\'' {
+		hint := `write ["odd name"]`
+		if '0' <= quote && quote <= '9' {
+			hint = "a path does not lead into lists"
+		}
+		return "", l.fail(at, hint, "a name in quotes is wanted here")
+	}
+	l.cursor = l.skip(1)
+	for l.here() != quote {
+		if l.here() == '\\' {
+			l.cursor = l.skip(1)
+		}
+		if l.offset >= len(l.text) {
+			return "", l.fail(at, fmt.Sprintf("write %c behind it", quote), "this text does not end")
+		}
+		l.cursor = l.skip(1)
+	}
+	l.cursor = l.skip(1)
+	name, ok := l.literal(string(l.text[at.offset:l.offset]))
+	if !ok {
+		return "", l.fail(at, `write \\ for a backslash`, "this text has an escape sequence that does not exist")
+	}
+	if strings.IndexByte(name, 0) >= 0 {
+		return "", l.fail(at, "", "no document has a text with the character U+0000 in it")
+	}
+	l.space()
+	if l.here() != ']' {
+		return "", l.fail(l.cursor, "", "a ] is missing for the [ at column %d", l.fail(open, "", "").Column)
+	}
+	l.cursor = l.skip(1)
+	return name, nil
+}
+
+// literal reads a text in quotes as the parser of expressions does.
+func (l *pathList) literal(quoted string) (text string, ok bool) {
+	parsed, issues := l.language.env.Parse(quoted)
+	if issues.Err() != nil || parsed.NativeRep().Expr().Kind() != ast.LiteralKind {
+		return "", false
+	}
+	value, ok := parsed.NativeRep().Expr().AsLiteral().(types.String)
+	return string(value), ok
+}
