@@ -24,7 +24,7 @@ func (s *suite) concurrency(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Checkpoint: %v", err)
 			}
-			before, err := s.pages(build, tenant, 1000)
+			before, err := s.pages(build, tenant, domain.DocumentQuery{Limit: 1000})
 			if err != nil {
 				t.Fatalf("Query: %v", err)
 			}

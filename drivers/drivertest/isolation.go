@@ -65,7 +65,7 @@ func (s *suite) isolation(t *testing.T) {
 		} {
 			t.Run(wrong.name, func(t *testing.T) {
 				ctx := t.Context()
-				var errs [8]error
+				var errs [9]error
 				errs[0] = s.driver.Save(ctx, wrong.build, wrong.tenant, drivers.Batch{To: 2, Upserts: []domain.Document{document("b", 2, `{}`)}})
 				errs[1] = s.driver.Save(ctx, wrong.build, wrong.tenant, drivers.Batch{From: 1, To: 2, Upserts: []domain.Document{document("b", 2, `{}`)}})
 				errs[2] = s.driver.DropTenant(ctx, wrong.build, wrong.tenant)
@@ -74,6 +74,7 @@ func (s *suite) isolation(t *testing.T) {
 				_, _, errs[5] = s.driver.Get(ctx, wrong.build, wrong.tenant, "a")
 				_, errs[6] = s.driver.Query(ctx, wrong.build, wrong.tenant, domain.DocumentQuery{Limit: 1})
 				_, errs[7] = s.driver.Count(ctx, wrong.build, wrong.tenant, nil)
+				_, errs[8] = s.driver.Explain(ctx, wrong.build, wrong.tenant, domain.DocumentQuery{Limit: 1})
 				for i, err := range errs {
 					if err == nil {
 						t.Errorf("call %d was not refused", i)

@@ -26,7 +26,7 @@ func (s *suite) queries(t *testing.T) {
 		s.save(t, build, tenant, batch)
 		slices.Sort(ids) // Go compares strings as bytes
 		for _, limit := range []int{1, 7, len(ids), len(ids) + 1, math.MaxInt32} {
-			documents, err := s.pages(build, tenant, limit)
+			documents, err := s.pages(build, tenant, domain.DocumentQuery{Limit: limit})
 			if err != nil {
 				t.Fatalf("Query with limit %d: %v", limit, err)
 			}
@@ -105,7 +105,7 @@ func (s *suite) queries(t *testing.T) {
 			}
 		})
 		for range 5 {
-			documents, err := s.pages(build, tenant, 17)
+			documents, err := s.pages(build, tenant, domain.DocumentQuery{Limit: 17})
 			if err != nil {
 				t.Errorf("Query: %v", err)
 				break

@@ -85,6 +85,10 @@ func (s *suite) tables(t *testing.T) {
 					_, err := s.driver.Count(ctx, build, tenant, nil)
 					return err
 				},
+				"Explain": func(ctx context.Context) error {
+					_, err := s.driver.Explain(ctx, build, tenant, domain.DocumentQuery{Limit: 1})
+					return err
+				},
 			} {
 				t.Run(name+" "+method, func(t *testing.T) { wantError(t, call(t.Context()), drivers.ErrNoTable) })
 			}
@@ -243,6 +247,9 @@ func (s *suite) public(t *testing.T) {
 			}
 		}
 	})
+	parallel(t, "a build that is not there", func(t *testing.T) {
+		wantError(t, s.driver.SwapTable(t.Context(), s.unmade()), drivers.ErrNoTable)
+	})
 	if s.place.Public == nil {
 		return
 	}
@@ -300,9 +307,6 @@ func (s *suite) public(t *testing.T) {
 		if _, ok := s.place.Public(t, build.Name); ok {
 			t.Error("the name outlives the build that it pointed at")
 		}
-	})
-	parallel(t, "a build that is not there", func(t *testing.T) {
-		wantError(t, s.driver.SwapTable(t.Context(), s.unmade()), drivers.ErrNoTable)
 	})
 	parallel(t, "several processes swap at once", func(t *testing.T) {
 		build := s.unmade()
