@@ -36,6 +36,8 @@ type CatalogConfig struct {
 	Drivers  map[string]drivers.Driver // by the database's name in the configuration
 	Handlers map[string]Handler        // written in Go, by name; may be nil
 	Progress *Progress                 // the Runner's of this process
+	Outages  Outages                   // as the Runner has them
+	LogIn    string                    // the name of the database that is the log's own; empty: none is
 	Keep     time.Duration             // how long a build that nobody reads any more is kept; 0: an hour. Longer than any request may take
 	Log      *slog.Logger
 }
@@ -58,7 +60,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	}
 	return &Catalog{
 		config: config,
-		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), Handlers: config.Handlers},
+		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
 	}
 }
 

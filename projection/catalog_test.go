@@ -242,10 +242,10 @@ func TestReadWhileATableGoes(t *testing.T) {
 	if err := b.driver.DropTable(t.Context(), live.LiveBuild()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := setup.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{}); err == nil || isCode(err, domain.CodeNotFound) {
+	if _, err := setup.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{}); !isCode(err, domain.CodeUnavailable) || !strings.Contains(err.Error(), "rebuild") {
 		t.Errorf("without a table: %v", err)
 	}
-	if s, err := setup.catalog.Status(t.Context(), tenant, "sums"); err != nil || s.State != projection.StateUnavailable || s.Error == "" {
+	if s, err := setup.catalog.Status(t.Context(), tenant, "sums"); err != nil || s.State != projection.StateLost || !strings.Contains(s.Error, "rebuild") {
 		t.Errorf("the status without a table is %+v, %v", s, err)
 	}
 }

@@ -20,6 +20,7 @@ const (
 // Rules is what definitions are held against.
 type Rules struct {
 	Databases []string           // the names of the databases that are configured
+	LogIn     string             // which of them is the log's own; empty: none
 	Handlers  map[string]Handler // written in Go and registered by the program, by name
 }
 
@@ -42,7 +43,7 @@ func (r Rules) Check(id domain.ProjectionID, d domain.Definition) error {
 	} else {
 		checkOn(d, &found)
 	}
-	checkModes(d, &found)
+	r.checkModes(d, &found)
 	checkIndexes(d, &found)
 	if len(d.Assert) > maxAsserts {
 		found.add("assert", "there are %d assertions; at most %d are allowed", len(d.Assert), maxAsserts)
@@ -95,10 +96,20 @@ func checkOn(d domain.Definition, found *problems) {
 	}
 }
 
-func checkModes(d domain.Definition, found *problems) {
+func (r Rules) checkModes(d domain.Definition, found *problems) {
 	switch d.Mode {
 	case domain.ModeAsync:
-	case "inline", "live", "map":
+	case "inline":
+		// What can never work comes before what is not there yet.
+		switch {
+		case d.Database == r.LogIn:
+			found.unsupported("mode", "mode inline is not there yet; use async")
+		case r.LogIn == "":
+			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, and no database of the configuration is that; use async")
+		default:
+			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, which is %q, and cannot be in %q; use async", r.LogIn, clip(d.Database))
+		}
+	case "live", "map":
 		found.unsupported("mode", "mode %q is not there yet; use async", d.Mode)
 	default:
 		found.add("mode", "there is no mode %q; use async", clip(string(d.Mode)))

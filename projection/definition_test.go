@@ -103,7 +103,7 @@ func TestParseDefinitionRefuses(t *testing.T) {
 	}
 }
 
-var rules = projection.Rules{Databases: []string{"default", "reports"}, Handlers: map[string]projection.Handler{"counter": counter}}
+var rules = projection.Rules{Databases: []string{"default", "reports"}, LogIn: "default", Handlers: map[string]projection.Handler{"counter": counter}}
 
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()

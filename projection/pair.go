@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // followed is a projection with its live build, as far as the runner knows. There may be tens of thousands: what else
@@ -14,6 +15,7 @@ type followed struct {
 	id       domain.ProjectionID
 	build    int64
 	database string
+	surveyed int64 // the build whose checkpoints are being read all at once; its pairs begin then
 }
 
 type pairKey struct {
@@ -41,19 +43,20 @@ type pair struct {
 	at                        position
 	documentBytes, eventBytes int32 // as Replay has them
 	state                     pairState
-	stale                     int  // saves in a row that another worker was faster at
-	saved                     bool // documents, since it was last proven
-	mended                    bool // whether there is a fault of an earlier process to take back was looked up
+	lane                      *lane // with pairReady: in whose queue
+	stale                     int   // saves in a row that another worker was faster at
+	saved                     bool  // documents, since it was last proven
+	mended                    bool  // whether there is a fault of an earlier process to take back was looked up
 	failures                  int
 	retry                     *time.Timer // with pairDelayed
 }
 
 // follow takes over what AllProjections says of a projection.
-func (r *Runner) follow(ctx context.Context, p *domain.Projection) {
+func (r *Runner) follow(p *domain.Projection) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	f := r.followed[p.ProjectionID]
-	fresh := f == nil
-	if fresh {
+	if f == nil {
 		f = &followed{id: p.ProjectionID}
 		r.followed[f.id] = f
 		if f.id.Shared() {
@@ -64,32 +67,43 @@ func (r *Runner) follow(ctx context.Context, p *domain.Projection) {
 	}
 	changed := f.build != p.Build
 	f.build, f.database = p.Build, p.Definition.Database
-	r.mu.Unlock()
-	if !changed {
-		return
+	switch driver := r.config.Drivers[f.database]; {
+	case !changed:
+	case !f.id.Shared():
+		r.begin(f, f.id.Owner, nil)
+	case driver == nil || r.start == nil || r.ended:
+		r.beginAll(f, nil)
+	default:
+		// A shared projection has as many pairs as there are tenants: one look at its table tells which of them have
+		// nothing to do. It is taken beside, since the database may not answer.
+		f.surveyed = f.build
+		build := p.LiveBuild()
+		r.start(func(ctx context.Context) { r.survey(ctx, f, driver, build) })
 	}
-	// A shared projection has as many pairs as there are tenants: one look at its table tells which of them have nothing
-	// to do. Where it cannot be had, each pair finds out for itself.
+}
+
+// survey reads all checkpoints of a shared projection's build, and begins its pairs. Where they cannot be had, each pair
+// finds out for itself.
+func (r *Runner) survey(ctx context.Context, f *followed, driver drivers.Driver, build domain.Build) {
 	checkpoints := make(map[domain.TenantID]int64)
-	if driver := r.config.Drivers[f.database]; driver != nil && f.id.Shared() {
-		for checkpoint, err := range driver.Checkpoints(ctx, p.LiveBuild()) {
-			if err != nil {
-				r.config.Log.Debug("the checkpoints of a build cannot be read at once", "projection", f.id.Name, "build", p.Build, "error", err)
-				clear(checkpoints)
-				break
-			}
-			checkpoints[checkpoint.Tenant] = checkpoint.Position
+	for checkpoint, err := range driver.Checkpoints(ctx, build) {
+		if err != nil {
+			r.config.Log.Debug("the checkpoints of a build cannot be read at once", "projection", f.id.Name, "build", build.Number, "error", err)
+			clear(checkpoints)
+			break
 		}
+		checkpoints[checkpoint.Tenant] = checkpoint.Position
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f.build != p.Build {
-		return
+	if f.surveyed != build.Number || r.followed[f.id] != f {
+		return // another build went live meanwhile, which is surveyed in its turn
 	}
-	if !f.id.Shared() {
-		r.begin(f, f.id.Owner, nil)
-		return
-	}
+	f.surveyed = 0
+	r.beginAll(f, checkpoints)
+}
+
+func (r *Runner) beginAll(f *followed, checkpoints map[domain.TenantID]int64) {
 	for tenant := range r.heads {
 		if checkpoint, ok := checkpoints[tenant]; ok {
 			r.begin(f, tenant, &checkpoint)
@@ -109,6 +123,7 @@ func (r *Runner) begin(f *followed, tenant domain.TenantID, checkpoint *int64) {
 	if p.state == pairRunning {
 		return
 	}
+	r.config.Progress.well(f.id, tenant)
 	p.restart(f.build)
 	if checkpoint != nil {
 		p.at = position{known: true, stored: *checkpoint, seen: *checkpoint, savedAt: time.Now()}
@@ -140,6 +155,9 @@ func (r *Runner) pair(f *followed, tenant domain.TenantID) *pair {
 
 // rouse gives a pair a turn because its log has grown. One that is not idle finds out by itself.
 func (r *Runner) rouse(f *followed, tenant domain.TenantID) {
+	if f.surveyed != 0 {
+		return // it begins with all others
+	}
 	if p := r.pair(f, tenant); p.state == pairIdle {
 		r.enqueue(p)
 	}
@@ -147,7 +165,8 @@ func (r *Runner) rouse(f *followed, tenant domain.TenantID) {
 
 // enqueue puts a pair behind all that wait for a turn; whoever calls it holds the lock, and the pair is not running.
 func (r *Runner) enqueue(p *pair) {
-	if p.state == pairReady || p.state == pairRunning {
+	l := r.lane(p.followed.database)
+	if p.state == pairReady && p.lane == l || p.state == pairRunning {
 		return
 	}
 	if p.retry != nil {
@@ -155,9 +174,9 @@ func (r *Runner) enqueue(p *pair) {
 		p.retry = nil
 	}
 	delete(r.waiting, p)
-	p.state = pairReady
-	r.ready.push(p)
-	r.wakeup.Signal()
+	p.state, p.lane = pairReady, l
+	l.ready.push(p)
+	r.dispatch(l)
 }
 
 // delay gives a pair its next turn after a while.
@@ -195,6 +214,7 @@ func (r *Runner) drop(f *followed) {
 			delete(r.waiting, p)
 			delete(r.unproven, p)
 			delete(r.pairs, pairKey{f, tenant})
+			r.config.Progress.well(f.id, tenant)
 		}
 	}
 }

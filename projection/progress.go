@@ -2,15 +2,18 @@ package projection
 
 import (
 	"sync"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Progress tells those who wait for a document to be up to date that a build has moved on in this process. The Runner
-// writes it and the Catalog reads it; it keeps something only while somebody waits. It is safe for concurrent use.
+// Progress tells those who wait for a document to be up to date that a build has moved on in this process, and others
+// what keeps one from it. The Runner writes it and the Catalog reads it; it keeps something only while somebody waits, or
+// something is in the way. It is safe for concurrent use.
 type Progress struct {
-	mu      sync.Mutex
-	waiting map[progressKey]*broadcast
+	mu       sync.Mutex
+	waiting  map[progressKey]*broadcast
+	troubles map[progressKey]Outage
 }
 
 type progressKey struct {
@@ -25,7 +28,34 @@ type broadcast struct {
 
 // NewProgress returns a Progress, which one Runner and one Catalog share.
 func NewProgress() *Progress {
-	return &Progress{waiting: make(map[progressKey]*broadcast)}
+	return &Progress{waiting: make(map[progressKey]*broadcast), troubles: make(map[progressKey]Outage)}
+}
+
+// troubled keeps why a pair cannot be followed at the moment.
+func (p *Progress) troubled(id domain.ProjectionID, tenant domain.TenantID, err error, nextTry time.Time) {
+	key := progressKey{id, tenant}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	trouble, ok := p.troubles[key]
+	if !ok {
+		trouble.Since = time.Now()
+	}
+	trouble.Error, trouble.NextTry = err.Error(), nextTry
+	p.troubles[key] = trouble
+}
+
+// well says that nothing keeps a pair from being followed any more.
+func (p *Progress) well(id domain.ProjectionID, tenant domain.TenantID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.troubles, progressKey{id, tenant})
+}
+
+func (p *Progress) trouble(id domain.ProjectionID, tenant domain.TenantID) (Outage, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	trouble, ok := p.troubles[progressKey{id, tenant}]
+	return trouble, ok
 }
 
 // wait returns a channel that is closed when the pair moves; done must be called when nobody listens to it any more.

@@ -23,6 +23,12 @@ var CatchUpLimits = Limits{Events: 50_000, Bytes: 24 << 20, DocumentBytes: 32 <<
 // followLimits are for a log that is followed closely.
 var followLimits = Limits{Events: 1000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
 
+// after is what a batch may hold after so many failures in a row: half as much each time.
+func (l Limits) after(failures int) Limits {
+	part := func(whole, least int) int { return min(whole, max(least, whole>>min(failures, 16))) }
+	return Limits{Events: part(l.Events, 10), Bytes: part(l.Bytes, 64<<10), DocumentBytes: part(l.DocumentBytes, 64<<10)}
+}
+
 // read asks for the events of a projection from a position on.
 type read func(ctx context.Context, q domain.LogQuery) (domain.Reading, error)
 

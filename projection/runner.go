@@ -30,7 +30,8 @@ type RunnerConfig struct {
 	Drivers  map[string]drivers.Driver // by the database's name in the configuration
 	Handlers map[string]Handler        // written in Go, by name
 	Progress *Progress                 // shared with the Catalog of this process
-	Workers  int                       // pairs worked on at a time; 0: twice the processors
+	Outages  Outages                   // nil: pairs find out for themselves, each
+	Workers  int                       // pairs worked on at a time, for each database; 0: twice the processors
 	Folds    int                       // compiled folds that are kept; 0: 500
 	Poll     time.Duration             // between two looks at all heads, which back Wake up; 0: 5 s
 	CatchUp  Limits                    // zero: CatchUpLimits
@@ -44,6 +45,7 @@ type Observer struct {
 	Batch func(BatchInfo)    // a batch was saved
 	Fault func(domain.Fault) // a projection stopped before an event, for one tenant
 	Retry func(id domain.ProjectionID, tenant domain.TenantID, err error)
+	Lost  func(id domain.ProjectionID, build int64) // a live build's table is not there; told again and again
 }
 
 // BatchInfo describes a batch that took effect.
@@ -68,9 +70,9 @@ type Runner struct {
 	refresh chan struct{}
 
 	mu       sync.Mutex
-	wakeup   *sync.Cond // ready has grown, or the runner ends
+	start    func(work func(ctx context.Context)) // runs work beside; nil before Run
 	ended    bool
-	ready    queue
+	lanes    map[string]*lane // by database
 	heads    map[domain.TenantID]int64
 	newest   time.Time // the newest LastAt of a head
 	followed map[domain.ProjectionID]*followed
@@ -96,10 +98,11 @@ func NewRunner(config RunnerConfig) *Runner {
 	if config.CatchUp == (Limits{}) {
 		config.CatchUp = CatchUpLimits
 	}
-	r := &Runner{
+	return &Runner{
 		config:   config,
 		folds:    newFolds(config.Store, config.Handlers, config.Folds),
 		refresh:  make(chan struct{}, 1),
+		lanes:    make(map[string]*lane),
 		heads:    make(map[domain.TenantID]int64),
 		followed: make(map[domain.ProjectionID]*followed),
 		shared:   make(map[*followed]struct{}),
@@ -108,8 +111,6 @@ func NewRunner(config RunnerConfig) *Runner {
 		waiting:  make(map[*pair]struct{}),
 		unproven: make(map[*pair]struct{}),
 	}
-	r.wakeup = sync.NewCond(&r.mu)
-	return r
 }
 
 // Wake says that a tenant's log has grown. It returns at once and may be called by anyone, also while Run is not on.
@@ -148,17 +149,16 @@ func (r *Runner) Refresh() {
 // off is picked up from the checkpoints. It may be called once.
 func (r *Runner) Run(ctx context.Context) error {
 	var all sync.WaitGroup
-	stop := context.AfterFunc(ctx, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.ended = true
-		r.wakeup.Broadcast()
-	})
-	defer stop()
-	for range r.config.Workers {
-		all.Go(func() { r.work(ctx) })
+	r.mu.Lock()
+	r.start = func(work func(ctx context.Context)) { all.Go(func() { work(ctx) }) }
+	for _, l := range r.lanes {
+		r.openLane(l)
 	}
+	r.mu.Unlock()
 	r.look(ctx)
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
 	all.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,12 +195,10 @@ func (r *Runner) look(ctx context.Context) {
 		case <-r.refresh:
 			refresh = true
 		}
-		var err error
-		if refresh {
+		// A projection that is new here begins with the heads that are known.
+		err := r.lookAtHeads(ctx)
+		if err == nil && refresh {
 			since, err = r.lookAtProjections(ctx, since)
-		}
-		if err == nil {
-			err = r.lookAtHeads(ctx)
 		}
 		wait := r.config.Poll
 		if failures++; err == nil {
@@ -223,7 +221,7 @@ func (r *Runner) lookAtProjections(ctx context.Context, since time.Time) (time.T
 		if p.UpdatedAt.After(since) {
 			since = p.UpdatedAt
 		}
-		r.follow(ctx, p)
+		r.follow(p)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,6 +253,13 @@ func (r *Runner) lookAtHeads(ctx context.Context) error {
 		r.enqueue(p)
 	}
 	clear(r.waiting)
+	for _, l := range r.lanes {
+		if l.closed {
+			if _, out := r.config.Outages.of(l.database); !out {
+				r.openLane(l) // Answers came first
+			}
+		}
+	}
 	return nil
 }
 
@@ -276,32 +281,6 @@ func (r *Runner) prove() {
 			r.enqueue(p)
 		}
 	}
-}
-
-// work takes turns until ctx ends.
-func (r *Runner) work(ctx context.Context) {
-	for {
-		p := r.next()
-		if p == nil {
-			return
-		}
-		r.turn(ctx, p)
-	}
-}
-
-// next waits for a pair whose turn it is; nil: the runner ends.
-func (r *Runner) next() *pair {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.ready.len() == 0 && !r.ended {
-		r.wakeup.Wait()
-	}
-	if r.ended {
-		return nil
-	}
-	p := r.ready.pop()
-	p.state = pairRunning
-	return p
 }
 
 // Lag is how far behind their logs the runner's pairs are, as far as this process knows.

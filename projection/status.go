@@ -2,10 +2,12 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // State says in a word how a projection is doing for one tenant.
@@ -17,7 +19,8 @@ const (
 	StateCaughtUp    State = "caught-up"   // every event of its source is folded
 	StateFaulted     State = "faulted"     // it stopped before an event that cannot be folded
 	StateHeld        State = "held"        // a rebuild is about to swap its build in
-	StateUnavailable State = "unavailable" // its database does not answer
+	StateUnavailable State = "unavailable" // its database does not answer: it goes on by itself when that is back
+	StateLost        State = "lost"        // the table of its documents is not there any more: a rebuild makes it anew
 )
 
 // Status is how a projection is doing for one tenant.
@@ -29,11 +32,25 @@ type Status struct {
 	LagEvents  int64         // events of its source that are not folded yet
 	Lag        time.Duration // how long ago the first of them was recorded; 0 where there is none
 	Fault      *domain.Fault // with StateFaulted
-	Error      string        // with StateUnavailable
+	Error      string        // with StateUnavailable and StateLost, and with StateRunning where it cannot go on at the moment
+	Since      time.Time     // with Error: since when, where this process knows it
+	NextTry    time.Time     // with Error: when it is tried again, where this process knows it
 }
 
 // Status says how the projection is doing for the tenant.
 func (c *Catalog) Status(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
+	s, err := c.status(ctx, tenant, name)
+	if err == nil && s.State == StateLost {
+		// Another build may have gone live and this one been dropped in between.
+		build := s.Projection.Build
+		if s, err = c.status(ctx, tenant, name); err == nil && s.State == StateLost && s.Projection.Build != build {
+			s, err = c.status(ctx, tenant, name)
+		}
+	}
+	return s, err
+}
+
+func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
 	p, err := c.Get(ctx, tenant, name)
 	if err != nil {
 		return Status{}, err
@@ -44,6 +61,7 @@ func (c *Catalog) Status(ctx context.Context, tenant domain.TenantID, name strin
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
 	s.Head = head.Position
+	trouble, troubled := c.config.Progress.trouble(p.ProjectionID, tenant)
 	driver, err := c.driver(p.LiveBuild())
 	if err == nil {
 		s.Checkpoint, err = driver.Checkpoint(ctx, p.LiveBuild(), tenant)
@@ -52,7 +70,13 @@ func (c *Catalog) Status(ctx context.Context, tenant domain.TenantID, name strin
 		if ctx.Err() != nil {
 			return Status{}, err
 		}
-		s.State, s.Error = StateUnavailable, err.Error()
+		s.State, s.Error, s.Since, s.NextTry = StateUnavailable, err.Error(), trouble.Since, trouble.NextTry
+		if outage, out := c.config.Outages.of(p.Definition.Database); out {
+			s.Error, s.Since, s.NextTry = outage.Error, outage.Since, outage.NextTry
+		}
+		if errors.Is(err, drivers.ErrNoTable) {
+			s.State, s.Error, s.NextTry = StateLost, noTable(p).Error(), time.Time{}
+		}
 		return s, nil
 	}
 	fault, faulted, err := c.config.Store.Fault(ctx, tenant, p.ProjectionID, p.Build)
@@ -70,8 +94,19 @@ func (c *Catalog) Status(ctx context.Context, tenant domain.TenantID, name strin
 		s.State = StateHeld
 	case s.LagEvents > 0:
 		s.State = StateRunning
+		if troubled {
+			s.Error, s.Since, s.NextTry = trouble.Error, trouble.Since, trouble.NextTry
+		}
 	}
 	return s, nil
+}
+
+// noTable is what is said of a projection whose live build's table is not there. domain.CodeUnavailable: until another
+// build is live there is nothing to read.
+func noTable(p domain.Projection) error {
+	return fmt.Errorf("%w (%w)", domain.Errorf(domain.CodeUnavailable, "",
+		"the documents of projection %q are not there: the table of its build %d is missing in database %q, which was emptied or is another one than before. A rebuild makes them anew from the log: a worker starts one by itself; if none shows among the projection's rebuilds, start one",
+		p.Name, p.Build, p.Definition.Database), drivers.ErrNoTable)
 }
 
 func (c *Catalog) lag(ctx context.Context, tenant domain.TenantID, s *Status) error {

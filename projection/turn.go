@@ -17,6 +17,7 @@ var (
 	errChanged = errors.New("another build is live")
 	errHeld    = errors.New("a rebuild holds the live build still")
 	errMore    = errors.New("there is more to fold")
+	errLost    = errors.New("the live build's table is not there")
 )
 
 // turn gives a pair its turn: a batch, or several while nobody else waits for one.
@@ -47,6 +48,9 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	p.state = pairIdle
 	_, faulted := errors.AsType[*EventError](err)
 	if err == nil || faulted || errors.Is(err, errMore) || errors.Is(err, errHeld) {
+		if p.failures > 0 {
+			r.config.Progress.well(f.id, p.tenant)
+		}
 		p.failures = 0
 	}
 	switch {
@@ -87,16 +91,26 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		wait := min(25*time.Millisecond<<min(p.stale, 6), 1500*time.Millisecond)
 		p.stale++
 		r.delay(p, wait+rand.N(wait))
+	case r.closeLane(r.lane(f.database)):
+		// Whoever watches over the database has told why, once; the pair waits in its lane.
+		p.failures++
+		r.enqueue(p)
 	default:
 		p.failures++
 		if r.config.Observer.Retry != nil {
 			r.config.Observer.Retry(f.id, p.tenant, err)
 		}
-		if p.failures == 1 || p.failures%20 == 0 {
+		lost := errors.Is(err, errLost)
+		if lost && r.config.Observer.Lost != nil {
+			r.config.Observer.Lost(f.id, p.build)
+		}
+		if !lost && (p.failures == 1 || p.failures%20 == 0) { // what is lost is lost for every tenant, and told once
 			r.config.Log.Warn("a projection cannot be followed at the moment; trying again", "projection", f.id.Name,
 				"tenant", p.tenant.String(), "build", p.build, "failures", p.failures, "error", err)
 		}
-		r.delay(p, backoff(p.failures))
+		wait := backoff(p.failures)
+		r.config.Progress.troubled(f.id, p.tenant, err, time.Now().Add(wait))
+		r.delay(p, wait)
 	}
 }
 
@@ -113,13 +127,18 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 	case err != nil:
 		return 0, err
 	case c.projection.Build != p.build:
-		r.follow(ctx, &c.projection)
+		r.follow(&c.projection)
 		return 0, errChanged
 	}
 	driver := r.config.Drivers[database]
 	if driver == nil {
 		return 0, fmt.Errorf("there is no database %q in this process's configuration", database)
 	}
+	defer func() {
+		if errors.Is(err, drivers.ErrNoTable) {
+			err = r.whyNoTable(ctx, p, err)
+		}
+	}()
 	events, documents := 0, 0
 	replay := &Replay{
 		Driver: driver, Build: c.projection.LiveBuild(), Tenant: p.tenant, Fold: c.fold, Limits: r.config.CatchUp,
@@ -132,9 +151,14 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 	if err := replay.locate(ctx); err != nil {
 		return 0, err
 	}
-	limits := followLimits
+	limits, ahead := followLimits, r.config.CatchUp
 	if head-replay.at.seen > 2*int64(limits.Events) {
 		limits = r.config.CatchUp
+	}
+	if p.failures > 0 {
+		// It may have been more than the database can take in the time that it is given.
+		limits = limits.after(p.failures)
+		ahead, replay.Limits = limits, limits
 	}
 	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
 		return r.config.Store.ReadFor(ctx, p.tenant, f.id, q)
@@ -151,9 +175,9 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 		}
 		began := time.Now()
 		replay.measure(batch)
-		if next = nil; batch.more && !r.othersWait() {
+		if next = nil; batch.more && !r.othersWait(database) {
 			// The next batch is read, and its keys worked out, while this one is folded and saved.
-			next = replay.fetch(ctx, read, batch.upTo+1, 0, r.config.CatchUp)
+			next = replay.fetch(ctx, read, batch.upTo+1, 0, ahead)
 		}
 		events, documents = 0, 0
 		err = replay.apply(ctx, batch)
@@ -199,11 +223,26 @@ func usable(reading domain.Reading, build int64) error {
 	return nil
 }
 
-// othersWait reports whether another pair waits for a turn.
-func (r *Runner) othersWait() bool {
+// othersWait reports whether another pair waits for a turn at the same database.
+func (r *Runner) othersWait(database string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready.len() > 0
+	return r.lane(database).ready.len() > 0
+}
+
+// whyNoTable tells a live build whose table has vanished from one that was live when the turn began, and was dropped.
+func (r *Runner) whyNoTable(ctx context.Context, p *pair, err error) error {
+	now, lookErr := r.config.Store.Projection(ctx, p.followed.id)
+	switch {
+	case isCode(lookErr, domain.CodeNotFound):
+		return errGone
+	case lookErr != nil:
+		return lookErr
+	case now.Build != p.build:
+		r.follow(&now)
+		return errChanged
+	}
+	return fmt.Errorf("%w: %w", errLost, err)
 }
 
 // tell reports a batch to those who wait for it and to the observer, and takes the head over that it was read at.
