@@ -2,14 +2,13 @@ package projection
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/expr"
 )
 
 // Freshness says how up to date documents must be when they are read.
@@ -24,10 +23,13 @@ const DefaultWait = 5 * time.Second
 // backupPoll is how often a waiting read looks by itself: the projection may be followed by another process.
 const backupPoll = 50 * time.Millisecond
 
-// DocumentsQuery asks for a page of documents, in the order of their ids as bytes.
+// DocumentsQuery asks for a page of documents.
 type DocumentsQuery struct {
+	Filter    string // an expression, as expr.CompileFilter takes it: those for which it is true; empty: all
+	OrderBy   string // paths, as expr.CompileOrder takes them, such as "total desc,customer"; empty: by id as bytes
 	PageSize  int    // at most this many; at least 1
-	PageToken string // DocumentsPage.Next of the page before; empty: the first
+	PageToken string // DocumentsPage.Next of the page before, which was asked for with the same filter and order; empty: the first
+	Count     bool   // count all that the filter is true for; that may cost much more than the page
 	Freshness
 }
 
@@ -35,6 +37,13 @@ type DocumentsQuery struct {
 type DocumentsPage struct {
 	Documents []domain.Document
 	Next      string // opaque; empty on the last page
+	Count     int64  // with DocumentsQuery.Count: how many there are on all pages, counted behind the page
+}
+
+// Explanation is how the database answers a query for documents.
+type Explanation struct {
+	Database string // by its name in the configuration
+	domain.Explanation
 }
 
 // Document returns one document of the live build: domain.CodeNotFound where it is not there, domain.CodeNotCaughtUp
@@ -53,42 +62,113 @@ func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id
 }
 
 // Documents returns a page of the live build's documents. A page behind the first is of the same build as that, or
-// domain.CodeGone: start again, since another build went live meanwhile.
+// domain.CodeGone: start again, since another build went live meanwhile. What cannot be asked is refused with
+// domain.CodeInvalidRequest or, where only this database cannot, domain.CodeUnsupported; both name the place. A query that
+// takes longer than the driver lets it is domain.CodeTooCostly.
 func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (DocumentsPage, error) {
-	var from pageToken
-	if q.PageToken != "" {
-		var err error
-		if from, err = parsePageToken(q.PageToken); err != nil {
-			return DocumentsPage{}, err
-		}
-	}
-	if q.PageSize < 1 {
-		return DocumentsPage{}, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
+	asked, err := q.compile(tenant, name)
+	if err != nil {
+		return DocumentsPage{}, err
 	}
 	var page DocumentsPage
-	err := c.readLive(ctx, tenant, name, q.Freshness, func(driver drivers.Driver, build domain.Build) error {
-		here := pageToken{shared: build.Shared(), build: build.Number}
-		if q.PageToken != "" && (from.shared != here.shared || from.build != here.build) {
-			return domain.Errorf(domain.CodeGone, "pageToken", "the documents of this page were replaced by a newer build; start again from the first page")
+	err = c.readLive(ctx, tenant, name, q.Freshness, func(driver drivers.Driver, build domain.Build) error {
+		if err := asked.on(build); err != nil {
+			return err
 		}
-		// One more than asked for tells whether there is a next page.
-		query := domain.DocumentQuery{Limit: q.PageSize + 1}
-		if q.PageToken != "" {
-			query.After = &domain.SortKey{ID: from.after}
-		}
-		documents, err := driver.Query(ctx, build, tenant, query)
+		documents, err := driver.Query(ctx, build, tenant, asked.query)
 		if err != nil {
 			return err
 		}
 		page = DocumentsPage{Documents: documents}
 		if len(documents) > q.PageSize {
 			page.Documents = documents[:q.PageSize]
-			here.after = documents[q.PageSize-1].ID
+			here := pageToken{shared: build.Shared(), build: build.Number, question: asked.question}
+			if here.after, err = domain.SortKeyOf(documents[q.PageSize-1], asked.query.Order); err != nil {
+				return err
+			}
 			page.Next = here.String()
 		}
-		return nil
+		if q.Count {
+			page.Count, err = driver.Count(ctx, build, tenant, asked.query.Where)
+		}
+		return err
 	})
 	return page, err
+}
+
+// Explain says how the database would answer the query for the tenant, and returns no document. It is for operators: what
+// it returns may have the filter's values in it, and the names of tables. Errors are as those of Documents.
+func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (Explanation, error) {
+	asked, err := q.compile(tenant, name)
+	if err != nil {
+		return Explanation{}, err
+	}
+	var explained Explanation
+	err = c.readLive(ctx, tenant, name, q.Freshness, func(driver drivers.Driver, build domain.Build) error {
+		if err := asked.on(build); err != nil {
+			return err
+		}
+		explained.Database = build.Database
+		var err error
+		explained.Explanation, err = driver.Explain(ctx, build, tenant, asked.query)
+		return err
+	})
+	return explained, err
+}
+
+// compiledQuery is a DocumentsQuery as drivers understand it.
+type compiledQuery struct {
+	query    domain.DocumentQuery // one more than asked for, which tells whether there is a next page
+	from     *pageToken           // nil: the first page
+	question question
+}
+
+func (q DocumentsQuery) compile(tenant domain.TenantID, name string) (compiledQuery, error) {
+	asked := compiledQuery{question: questionOf(tenant, name, q.Filter, q.OrderBy)}
+	if q.PageSize < 1 {
+		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
+	}
+	asked.query.Limit = q.PageSize + 1
+	var err error
+	if q.Filter != "" {
+		if asked.query.Where, err = expr.CompileFilter(q.Filter); err != nil {
+			return asked, notCompiled("filter", err)
+		}
+	}
+	if q.OrderBy != "" {
+		if asked.query.Order, err = expr.CompileOrder(q.OrderBy); err != nil {
+			return asked, notCompiled("orderBy", err)
+		}
+	}
+	if q.PageToken == "" {
+		return asked, nil
+	}
+	from, err := parsePageToken(q.PageToken)
+	if err != nil {
+		return asked, err
+	}
+	asked.from, asked.query.After = &from, &from.after
+	// The question is looked at as well: a place can be one in another order by chance.
+	if from.question != asked.question || asked.query.Check() != nil {
+		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "it was given for another query; filter and orderBy must be those of the page before, as in its Link header")
+	}
+	return asked, nil
+}
+
+// on refuses a page of another build.
+func (q compiledQuery) on(build domain.Build) error {
+	if q.from != nil && (q.from.shared != build.Shared() || q.from.build != build.Number) {
+		return domain.Errorf(domain.CodeGone, "pageToken", "the documents of this page were replaced by a newer build; start again from the first page")
+	}
+	return nil
+}
+
+// notCompiled is why an expression of a request is refused. What is no fault of the expression stays what it is.
+func notCompiled(where string, err error) error {
+	if wrong, ok := errors.AsType[*expr.CompileError](err); ok {
+		return domain.Errorf(domain.CodeInvalidRequest, where, "%s", wrong)
+	}
+	return fmt.Errorf("compile %s: %w", where, err)
 }
 
 // readLive looks the live build up and reads from it. Where its table went away in between (a swap, and then the drop of
@@ -101,7 +181,7 @@ func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name str
 			return err
 		}
 		if again && p.Build == last {
-			return fmt.Errorf("build %d of projection %q is live, but: %w", p.Build, name, drivers.ErrNoTable)
+			return noTable(p)
 		}
 		if fresh.MinPosition > 0 {
 			p, err = c.awaitPosition(ctx, tenant, p, fresh)
@@ -196,30 +276,4 @@ func (c *Catalog) reached(ctx context.Context, tenant domain.TenantID, p domain.
 		return false, domain.Errorf(domain.CodeFaulted, "", "projection %q stopped before position %d: %s", p.Name, fault.Position, fault.Message)
 	}
 	return false, nil
-}
-
-// pageToken says where a page starts, and in which build. Its text is opaque to clients.
-type pageToken struct {
-	shared bool
-	build  int64
-	after  string
-}
-
-func (t pageToken) String() string {
-	raw := []byte{0}
-	if t.shared {
-		raw[0] = 1
-	}
-	raw = binary.AppendUvarint(raw, uint64(t.build))
-	return base64.RawURLEncoding.EncodeToString(append(raw, t.after...))
-}
-
-func parsePageToken(text string) (pageToken, error) {
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err == nil && len(raw) > 1 && raw[0] <= 1 {
-		if build, n := binary.Uvarint(raw[1:]); n > 0 && build <= 1<<62 && len(raw) <= 1+n+domain.MaxDocumentIDBytes {
-			return pageToken{shared: raw[0] == 1, build: int64(build), after: string(raw[1+n:])}, nil
-		}
-	}
-	return pageToken{}, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the answer with the page before", clip(text))
 }

@@ -1,0 +1,169 @@
+package projection
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// pageToken says where a page starts: behind which place of which build's documents, in the order of which question. Its
+// text is opaque to clients, and binary, since it has values of a document in it: at most domain.MaxOrderTerms texts of
+// domain.MaxOrderedCharacters, and an id.
+//
+//	byte         bit 0: the projection is shared; bit 1: the place is unordered; from bit 2 on: how many values
+//	uvarint      the build's number
+//	8 bytes      the question
+//	values       a byte with the kind, then the value
+//	the rest     the id
+type pageToken struct {
+	shared   bool
+	build    int64
+	question question
+	after    domain.SortKey
+}
+
+// maxPageTokenBytes is how long a token's text may be: the API's contract says the same.
+const maxPageTokenBytes = 5000
+
+// question tells a tenant's questions to a projection apart, so that a token is not taken for another one than it was
+// given for. It is no secret and protects nothing: whose documents are read depends on the key alone.
+type question [8]byte
+
+func questionOf(tenant domain.TenantID, name, filter, orderBy string) question {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %q", tenant, name, filter, orderBy))
+	return question(sum[:8])
+}
+
+// The kinds of values in a token. They are apart from domain's, whose numbers may change.
+const (
+	tokenNull byte = iota
+	tokenInt
+	tokenDouble
+	tokenText
+	tokenFalse
+	tokenTrue
+)
+
+func (t pageToken) String() string {
+	flags := byte(len(t.after.Values)) << 2
+	if t.shared {
+		flags |= 1
+	}
+	if t.after.Unordered {
+		flags |= 2
+	}
+	raw := binary.AppendUvarint([]byte{flags}, uint64(t.build))
+	raw = append(raw, t.question[:]...)
+	for _, value := range t.after.Values {
+		raw = appendTokenValue(raw, value)
+	}
+	return base64.RawURLEncoding.EncodeToString(append(raw, t.after.ID...))
+}
+
+func appendTokenValue(raw []byte, value domain.Scalar) []byte {
+	switch value.Kind {
+	case domain.ScalarInt:
+		return binary.AppendVarint(append(raw, tokenInt), value.Int)
+	case domain.ScalarDouble:
+		return binary.BigEndian.AppendUint64(append(raw, tokenDouble), math.Float64bits(value.Double))
+	case domain.ScalarText:
+		return append(binary.AppendUvarint(append(raw, tokenText), uint64(len(value.Text))), value.Text...)
+	case domain.ScalarBool:
+		if value.Bool {
+			return append(raw, tokenTrue)
+		}
+		return append(raw, tokenFalse)
+	}
+	return append(raw, tokenNull)
+}
+
+// parsePageToken reads what String has written, and nothing else: whatever a client makes up, what comes out is a place
+// that a document can have.
+func parsePageToken(text string) (pageToken, error) {
+	t, err := decodePageToken(text)
+	if err != nil || t.String() != text {
+		return pageToken{}, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", clip(text))
+	}
+	return t, nil
+}
+
+var errPageToken = errors.New("not a page token")
+
+func decodePageToken(text string) (t pageToken, err error) {
+	if len(text) > maxPageTokenBytes {
+		return t, errPageToken
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(raw) == 0 {
+		return t, errPageToken
+	}
+	t.shared, t.after.Unordered = raw[0]&1 != 0, raw[0]&2 != 0
+	values := int(raw[0] >> 2)
+	build, n := binary.Uvarint(raw[1:])
+	if n <= 0 || build == 0 || build > math.MaxInt64 || len(raw) < 1+n+len(t.question) {
+		return t, errPageToken
+	}
+	t.build = int64(build)
+	raw = raw[1+n:]
+	t.question = question(raw[:len(t.question)])
+	raw = raw[len(t.question):]
+	if values > domain.MaxOrderTerms || values > 0 && t.after.Unordered {
+		return t, errPageToken
+	}
+	for range values {
+		var value domain.Scalar
+		if value, raw, err = decodeTokenValue(raw); err != nil {
+			return t, err
+		}
+		t.after.Values = append(t.after.Values, value)
+	}
+	t.after.ID = string(raw)
+	return t, domain.CheckDocumentID("", t.after.ID)
+}
+
+func decodeTokenValue(raw []byte) (value domain.Scalar, rest []byte, err error) {
+	if len(raw) == 0 {
+		return value, nil, errPageToken
+	}
+	kind, raw := raw[0], raw[1:]
+	switch kind {
+	case tokenNull:
+		return value, raw, nil
+	case tokenFalse, tokenTrue:
+		return domain.Scalar{Kind: domain.ScalarBool, Bool: kind == tokenTrue}, raw, nil
+	case tokenInt:
+		i, n := binary.Varint(raw)
+		if n <= 0 {
+			return value, nil, errPageToken
+		}
+		return domain.Scalar{Kind: domain.ScalarInt, Int: i}, raw[n:], nil
+	case tokenDouble:
+		if len(raw) < 8 {
+			return value, nil, errPageToken
+		}
+		value = domain.Scalar{Kind: domain.ScalarDouble, Double: math.Float64frombits(binary.BigEndian.Uint64(raw))}
+		if math.IsNaN(value.Double) || math.IsInf(value.Double, 0) || domain.ParseNumber(value.JSON()) != value {
+			return value, nil, errPageToken // no document has such a number, or it has another kind
+		}
+		return value, raw[8:], nil
+	case tokenText:
+		length, n := binary.Uvarint(raw)
+		if n <= 0 || length > uint64(len(raw)-n) {
+			return value, nil, errPageToken
+		}
+		end := n + int(length)
+		value = domain.Scalar{Kind: domain.ScalarText, Text: string(raw[n:end])}
+		if !utf8.ValidString(value.Text) || strings.IndexByte(value.Text, 0) >= 0 || utf8.RuneCountInString(value.Text) > domain.MaxOrderedCharacters {
+			return value, nil, errPageToken // no document has such a text, or it has no place in an order
+		}
+		return value, raw[end:], nil
+	}
+	return value, nil, errPageToken
+}

@@ -1,0 +1,148 @@
+package projection
+
+import (
+	"encoding/base64"
+	"math"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// drawPageToken draws a token for any place that a document can have in an order of so many parts.
+func drawPageToken(t *rapid.T) pageToken {
+	token := pageToken{shared: rapid.Bool().Draw(t, "shared"), build: rapid.Int64Range(1, math.MaxInt64).Draw(t, "build")}
+	copy(token.question[:], rapid.SliceOfN(rapid.Byte(), len(token.question), len(token.question)).Draw(t, "question"))
+	text := rapid.String().Filter(func(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) })
+	token.after.ID = text.Filter(func(id string) bool { return domain.CheckDocumentID("", id) == nil }).Draw(t, "id")
+	parts := rapid.IntRange(0, domain.MaxOrderTerms).Draw(t, "parts")
+	if parts > 0 && rapid.IntRange(0, 4).Draw(t, "unordered") == 0 {
+		token.after.Unordered = true
+		return token
+	}
+	number := rapid.Map(rapid.Float64Range(-math.MaxFloat64, math.MaxFloat64), func(f float64) domain.Scalar {
+		return domain.ParseNumber(domain.Scalar{Kind: domain.ScalarDouble, Double: f}.JSON())
+	})
+	for range parts {
+		token.after.Values = append(token.after.Values, rapid.OneOf(
+			rapid.Just(domain.Scalar{}),
+			rapid.Map(rapid.Bool(), func(b bool) domain.Scalar { return domain.Scalar{Kind: domain.ScalarBool, Bool: b} }),
+			rapid.Map(rapid.Int64(), func(i int64) domain.Scalar { return domain.Scalar{Kind: domain.ScalarInt, Int: i} }),
+			number,
+			rapid.Map(text.Filter(func(text string) bool { return utf8.RuneCountInString(text) <= domain.MaxOrderedCharacters }),
+				func(text string) domain.Scalar { return domain.Scalar{Kind: domain.ScalarText, Text: text} }),
+		).Draw(t, "value"))
+	}
+	return token
+}
+
+func TestPageTokenRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		token := drawPageToken(t)
+		got, err := parsePageToken(token.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := make([]domain.Order, max(1, len(token.after.Values)))
+		if got.shared != token.shared || got.build != token.build || got.question != token.question || got.after.Unordered != token.after.Unordered ||
+			len(got.after.Values) != len(token.after.Values) || got.after.Compare(token.after, parts) != 0 {
+			t.Fatalf("%+v comes back as %+v", token, got)
+		}
+		for i, value := range token.after.Values {
+			if got.after.Values[i] != value {
+				t.Fatalf("the value %+v comes back as %+v", value, got.after.Values[i])
+			}
+		}
+	})
+}
+
+// The longest place there is fits into what the contract lets a token be.
+func TestPageTokenIsBounded(t *testing.T) {
+	t.Parallel()
+	token := pageToken{shared: true, build: math.MaxInt64, after: domain.SortKey{ID: strings.Repeat("i", domain.MaxDocumentIDBytes)}}
+	for range domain.MaxOrderTerms {
+		token.after.Values = append(token.after.Values, domain.Scalar{Kind: domain.ScalarText, Text: strings.Repeat("\U0010ffff", domain.MaxOrderedCharacters)})
+	}
+	text := token.String()
+	if len(text) > maxPageTokenBytes {
+		t.Errorf("it has %d bytes", len(text))
+	}
+	if _, err := parsePageToken(text); err != nil {
+		t.Error(err)
+	}
+	if _, err := parsePageToken(strings.Repeat("A", maxPageTokenBytes+1)); !isCode(err, domain.CodeInvalidRequest) {
+		t.Errorf("a longer one: %v", err)
+	}
+}
+
+// A token in which something was changed is refused, or is another place that a document can have: never one that a
+// driver would have to refuse, or fail by.
+func TestPageTokenThatWasChanged(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		raw, err := base64.RawURLEncoding.DecodeString(drawPageToken(t).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch at := rapid.IntRange(0, len(raw)-1).Draw(t, "at"); rapid.IntRange(0, 2).Draw(t, "how") {
+		case 0:
+			raw[at] = rapid.Byte().Draw(t, "byte")
+		case 1:
+			raw = raw[:at]
+		case 2:
+			raw = append(raw[:at:at], append(rapid.SliceOfN(rapid.Byte(), 1, 9).Draw(t, "more"), raw[at:]...)...)
+		}
+		checkParsed(t, base64.RawURLEncoding.EncodeToString(raw))
+	})
+	for name, value := range map[string]float64{"NaN": math.NaN(), "infinity": math.Inf(1), "an int as a double": 3, "minus zero": math.Copysign(0, -1)} {
+		token := pageToken{build: 1, after: domain.SortKey{ID: "a", Values: []domain.Scalar{{Kind: domain.ScalarDouble, Double: value}}}}
+		if _, err := parsePageToken(token.String()); !isCode(err, domain.CodeInvalidRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	long := pageToken{build: 1, after: domain.SortKey{ID: "a", Values: []domain.Scalar{{Kind: domain.ScalarText, Text: strings.Repeat("a", domain.MaxOrderedCharacters+1)}}}}
+	if _, err := parsePageToken(long.String()); !isCode(err, domain.CodeInvalidRequest) {
+		t.Errorf("a text that cannot be ordered: %v", err)
+	}
+}
+
+// checkParsed holds whatever a client may send as a token to what parsePageToken promises.
+func checkParsed(t rapid.TB, text string) {
+	t.Helper()
+	token, err := parsePageToken(text)
+	if err != nil {
+		if !isCode(err, domain.CodeInvalidRequest) {
+			t.Fatalf("%q is refused with %v", text, err)
+		}
+		return
+	}
+	if token.String() != text {
+		t.Fatalf("%q is read as %+v, which is %q", text, token, token.String())
+	}
+	query := domain.DocumentQuery{Limit: 1, After: &token.after, Order: make([]domain.Order, len(token.after.Values))}
+	if token.after.Unordered {
+		query.Order = make([]domain.Order, 1)
+	}
+	for _, value := range token.after.Values {
+		if math.IsNaN(value.Double) || math.IsInf(value.Double, 0) || value.Number() && domain.ParseNumber(value.JSON()) != value {
+			t.Fatalf("%q has the value %+v", text, value)
+		}
+	}
+	if err := query.Check(); err != nil {
+		t.Fatalf("%q is no place: %v", text, err)
+	}
+}
+
+func FuzzPageToken(f *testing.F) {
+	for _, seed := range []string{"", "AQ", "!!!", "AA\n", (pageToken{build: 7, after: domain.SortKey{ID: "a"}}).String()} {
+		f.Add(seed)
+	}
+	f.Add(pageToken{shared: true, build: 1 << 40, after: domain.SortKey{ID: "order-1", Values: []domain.Scalar{
+		{}, {Kind: domain.ScalarDouble, Double: 0.5}, {Kind: domain.ScalarText, Text: "ü"},
+	}}}.String())
+	f.Fuzz(func(t *testing.T, text string) { checkParsed(t, text) })
+}
