@@ -81,6 +81,7 @@ var foreign = map[string][]string{
 	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold"},
 	"github.com/microsoft/go-mssqldb":            {"drivers/sqlserver", "cmd/manifold"},
 	"github.com/fergusstrange/embedded-postgres": {"embedded"},
+	"github.com/Shopify/toxiproxy":               {"drivers/drivertest"},
 	"github.com/spf13/cobra":                     {"cmd/manifold", "manifold"},
 }
 
