@@ -51,7 +51,7 @@ type Path []string
 func (p Path) String() string {
 	text := "doc"
 	for _, name := range p {
-		if identifier.MatchString(name) {
+		if identifier.MatchString(name) && !slices.Contains(words, name) {
 			text += "." + name
 		} else {
 			text += "[" + Scalar{Kind: ScalarText, Text: name}.JSON() + "]"
@@ -60,7 +60,11 @@ func (p Path) String() string {
 	return text
 }
 
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+// identifier is what may stand behind a point, unless it is one of the language's words.
+var (
+	identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	words      = []string{"in", "true", "false", "null"}
+)
 
 // value is what is at the path; ok is false where there is nothing.
 func (p Path) value(document map[string]any) (value any, ok bool) {

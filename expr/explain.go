@@ -64,7 +64,7 @@ func (l *language) explain(source string, issues *cel.Issues) *CompileError {
 			e.Hint = compareHint
 		}
 	case match(tokenReport) != nil:
-		e.Message, e.Hint = badToken(match(tokenReport)[1], at)
+		e.Message, e.Hint = l.badToken(match(tokenReport)[1], at)
 	case match(inputReport) != nil:
 		m := match(inputReport)
 		e.Message, e.Hint = badInput(m[1], m[2], at)
@@ -230,8 +230,11 @@ func splitTypes(text string) []string {
 }
 
 // badToken explains what cannot begin any word of the language.
-func badToken(token string, at cursor) (message, hint string) {
-	const assign = "nothing is assigned here: an expression gives the whole new document, as in merge(doc, {\"field\": value})"
+func (l *language) badToken(token string, at cursor) (message, hint string) {
+	assign := "nothing is assigned here: an expression gives the whole new document, as in merge(doc, {\"field\": value})"
+	if l.scope == ScopeDocument {
+		assign = "nothing is assigned here: this is a condition"
+	}
 	switch {
 	case strings.HasPrefix(token, "=>"):
 		return "=> is not part of the language", "write list.map(x, x.price)"

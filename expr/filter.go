@@ -311,6 +311,18 @@ func (f *filter) present(e ast.Expr, o optional) condition {
 	return out
 }
 
+// at is the place of a part: of a call, where its name stands.
+func (f *filter) at(e ast.Expr) position {
+	at := f.compiler.at(e)
+	at.column = int32(newCursor(f.source, int(at.line), int(at.column)).nameStart(int(at.column)))
+	return at
+}
+
+func (f *filter) fail(e ast.Expr, hint, format string, args ...any) *CompileError {
+	at := f.at(e)
+	return &CompileError{Line: int(at.line), Column: int(at.column), Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
 // place is where a leaf stands.
 func (f *filter) place(e ast.Expr) domain.Place {
 	at := f.at(e)

@@ -81,7 +81,7 @@ func (f *filter) leaf(e ast.Expr, a, b operand) (condition, *CompileError) {
 	case comparisons[function] != "":
 		return f.ordered(e, a, b, comparisons[function])
 	case !a.isField():
-		return condition{}, f.fail(e, "", "%s looks into a field: write doc.field.%[1]s(...)", function)
+		return condition{}, f.fail(e, "write doc.field."+function+"(...)", "%s looks into a field", function)
 	}
 	text, isText := b.value.(String)
 	if !isText {

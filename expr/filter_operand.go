@@ -5,7 +5,6 @@ import (
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
-	"cel.dev/cel-go/common/types"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -139,10 +138,16 @@ func (f *filter) memberName(e ast.Expr) (string, *CompileError) {
 	return string(name), f.checkText(e, string(name))
 }
 
-// isOptional reports whether a part gives an optional value.
+// isOptional reports whether a part gives an optional value: .?a or [?"a"], a field behind one, or x.or(y). Its type does
+// not always tell, as that of a field is not known.
 func (f *filter) isOptional(e ast.Expr) bool {
-	t := f.ast.GetType(e.ID())
-	return t.Kind() == types.OpaqueKind && t.TypeName() == "optional_type"
+	switch {
+	case e.Kind() == ast.SelectKind:
+		return !e.AsSelect().IsTestOnly() && f.isOptional(e.AsSelect().Operand())
+	case isCall(e, operators.Index):
+		return f.isOptional(e.AsCall().Args()[0])
+	}
+	return isCall(e, operators.OptSelect) || isCall(e, operators.OptIndex) || isCall(e, orFunction.name)
 }
 
 func isCall(e ast.Expr, function string) bool {

@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"slices"
 	"strings"
 
 	"cel.dev/cel-go/common/ast"
@@ -10,7 +9,7 @@ import (
 
 const keepHint = "have the projection keep the result in a field of its own, and ask for that"
 
-// What a filter cannot do, each with what to write instead.
+// What a filter cannot do is refused here, each with what to write instead.
 
 func (f *filter) wholeDocument(e ast.Expr) *CompileError {
 	return f.fail(e, "name a field, as in doc.status", "a filter cannot compare or test the document as a whole")
@@ -65,11 +64,6 @@ func (f *filter) refuseCondition(e ast.Expr) *CompileError {
 
 func (f *filter) refuseCall(e ast.Expr) *CompileError {
 	function := e.AsCall().FunctionName()
-	at := func(hint, format string, args ...any) *CompileError {
-		err := f.fail(e, hint, format, args...)
-		err.Column = newCursor(f.source, err.Line, err.Column).nameStart(err.Column)
-		return err
-	}
 	switch function {
 	case operators.Add, operators.Subtract, operators.Multiply, operators.Divide, operators.Modulo, operators.Negate:
 		return f.fail(e, "calculate on the other side, as in doc.total > 100 * 1.19; or "+keepHint, "a filter cannot calculate with a field")
@@ -82,37 +76,34 @@ func (f *filter) refuseCall(e ast.Expr) *CompileError {
 		"startsWith", "endsWith", "contains", "matches", "hasValue":
 		return f.refuseCondition(e)
 	case "size":
-		return at("have the projection keep the number in a field of its own, and ask for that", "a filter cannot count what is in a field")
+		return f.fail(e, "have the projection keep the number in a field of its own, and ask for that", "a filter cannot count what is in a field")
 	case "timestamp", "duration":
-		return at("moments are texts in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "a filter cannot read a time from a field")
+		return f.fail(e, "moments are texts in documents: write doc.at >= \"2026-01-31T00:00:00Z\"", "a filter cannot read a time from a field")
 	case "int", "double", "string", "bool", "dyn", "type":
-		return at("values of different kinds are never equal, and only numbers compare with numbers, texts with texts: leave "+function+"() out", "a filter cannot convert a field")
+		return f.fail(e, "values of different kinds are never equal, and only numbers compare with numbers, texts with texts: leave "+function+"() out", "a filter cannot convert a field")
 	case "lowerAscii", "upperAscii", "trim":
-		return at("have the projection keep the changed text in a field of its own, and ask for that", "a filter cannot change a field's text")
+		return f.fail(e, "have the projection keep the changed text in a field of its own, and ask for that", "a filter cannot change a field's text")
 	case orFunction.name:
 		return f.unwrapFirst(e)
 	case "first", "last":
-		return at("to ask for an element, write \"vip\" in doc.tags; or "+keepHint, "a filter cannot look at a place of a list")
+		return f.fail(e, "to ask for an element, write \"vip\" in doc.tags; or "+keepHint, "a filter cannot look at a place of a list")
 	}
 	if strings.HasPrefix(function, "@") {
 		return f.refuseMacro(e)
 	}
-	return at(keepHint, "a filter cannot call %s on a field", function)
+	return f.fail(e, keepHint, "a filter cannot call %s on a field", function)
 }
 
 // refuseMacro refuses what walks over a list or names a value.
 func (f *filter) refuseMacro(e ast.Expr) *CompileError {
-	err := f.fail(e, "", "")
-	at := newCursor(f.source, err.Line, err.Column)
-	macro := at.previousWord()
-	err.Column = at.nameStart(err.Column)
-	switch {
-	case macro == "bind":
-		err.Message, err.Hint = "a filter cannot name a part of itself", "write the part where it is needed"
-	case slices.Contains([]string{"exists", "exists_one", "existsOne", "all"}, macro):
-		err.Message, err.Hint = "a filter cannot walk over a list", "to ask for an element, write \"vip\" in doc.tags; for anything else, "+keepHint
-	default:
-		err.Message, err.Hint = "a filter cannot walk over a list", keepHint
+	at := f.at(e)
+	switch macro := newCursor(f.source, int(at.line), int(at.column)).word(); macro {
+	case "bind":
+		return f.fail(e, "write the part where it is needed", "a filter cannot name a part of itself")
+	case "optMap", "optFlatMap":
+		return f.fail(e, keepHint, "a filter cannot calculate with a field")
+	case "exists", "exists_one", "existsOne", "all":
+		return f.fail(e, "to ask for an element, write \"vip\" in doc.tags; for anything else, "+keepHint, "a filter cannot walk over a list")
 	}
-	return err
+	return f.fail(e, keepHint, "a filter cannot walk over a list")
 }

@@ -167,8 +167,8 @@ func (l *pathList) path() (domain.Path, *CompileError) {
 			name := asciiWord(l.cursor)
 			if name == "" {
 				hint := l.hint()
-				if first && hint == "" && l.here() == '-' {
-					hint = "write total desc"
+				if first && l.here() == '-' {
+					hint = "for a descending order write total desc"
 				}
 				return nil, l.fail(l.cursor, hint, "%s", wanted)
 			}

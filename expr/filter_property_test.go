@@ -1,0 +1,292 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// The names of drawn documents are few, so that filters meet them; some are no identifiers, one is a number, one empty.
+var memberNames = []string{"a", "b", "c", "odd name", "0", "ä", ""}
+
+// Texts and numbers that lie close to one another, in all the ways that JSON can write them.
+var (
+	drawnTexts   = []string{"", "a", "ab", "b", "A", "a ", "ä", "a\u0308", "\U0001F600", "\uFFFD", "%", "_", `\`, "'", "a\nb", "1", "true"}
+	drawnNumbers = []string{"0", "-0", "1", "1.0", "1e0", "10e-1", "-1", "0.5", "0.1", "0.30000000000000004", "9007199254740992", "9007199254740993", "9007199254740993.0",
+		"9223372036854775807", "-9223372036854775808", "9223372036854775808", "1e19", "1e300", "-1e300", "1e-300", "3"}
+)
+
+// drawDocument draws an object of all the kinds of JSON.
+func drawDocument() *rapid.Generator[string] {
+	return rapid.Custom(func(t *rapid.T) string { return drawObject(t, 3) })
+}
+
+func drawObject(t *rapid.T, depth int) string {
+	members := make([]string, 0, 4)
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(memberNames), 0, 5, rapid.ID[string]).Draw(t, "names") {
+		members = append(members, strconv.Quote(name)+":"+drawValue(t, depth-1))
+	}
+	return "{" + strings.Join(members, ",") + "}"
+}
+
+func drawValue(t *rapid.T, depth int) string {
+	kinds := []string{"text", "number", "null", "bool"}
+	if depth > 0 {
+		kinds = append(kinds, "object", "object", "list")
+	}
+	switch rapid.SampledFrom(kinds).Draw(t, "kind") {
+	case "object":
+		return drawObject(t, depth)
+	case "list":
+		items := make([]string, rapid.IntRange(0, 4).Draw(t, "length"))
+		for i := range items {
+			items[i] = drawValue(t, depth-1)
+		}
+		return "[" + strings.Join(items, ",") + "]"
+	case "text":
+		return domain.Scalar{Kind: domain.ScalarText, Text: rapid.SampledFrom(drawnTexts).Draw(t, "text")}.JSON()
+	case "number":
+		return rapid.SampledFrom(drawnNumbers).Draw(t, "number")
+	case "bool":
+		return rapid.SampledFrom([]string{"true", "false"}).Draw(t, "bool")
+	}
+	return "null"
+}
+
+// filterWriter draws filters of everything that they may be made of.
+type filterWriter struct{ t *rapid.T }
+
+func (w filterWriter) pick(options ...string) string {
+	return rapid.SampledFrom(options).Draw(w.t, "pick")
+}
+
+func (w filterWriter) condition(depth int) string {
+	forms := []string{"compare", "compare", "order", "in", "contains", "has", "text", "matches", "bare", "known", "present"}
+	if depth > 0 {
+		forms = append(forms, "and", "and", "or", "or", "not", "not", "conditional")
+	}
+	inner := func() string { return "(" + w.condition(depth-1) + ")" }
+	switch w.pick(forms...) {
+	case "and":
+		return inner() + " && " + inner()
+	case "or":
+		return inner() + " || " + inner()
+	case "not":
+		return "!" + inner()
+	case "conditional":
+		return inner() + " ? " + inner() + " : " + inner()
+	case "compare":
+		field, constant := w.operand(depth, w.constant), w.constant()
+		return w.mirrored(field, w.pick("==", "!="), constant)
+	case "order":
+		constants := rapid.SampledFrom([]func() string{w.number, w.text, w.bool}).Draw(w.t, "of")
+		return w.mirrored(w.operand(depth, constants), w.pick("<", "<=", ">", ">="), constants())
+	case "in":
+		if w.pick("list", "list", "object") == "object" {
+			return w.operand(depth, w.constant) + ` in {"a": 1, "ä": 2}`
+		}
+		return w.operand(depth, w.constant) + " in " + w.list()
+	case "contains":
+		if w.pick("field", "field", "document") == "document" {
+			return w.constant() + " in doc"
+		}
+		return w.constant() + " in " + w.operand(depth, w.list)
+	case "has":
+		return "has(" + w.path() + w.pick(".", ".?a.", ".?a.?b.") + w.pick("a", "b", "c") + ")"
+	case "text":
+		return w.operand(depth, w.text) + w.pick(".startsWith(", ".endsWith(", ".contains(") + w.text() + ")"
+	case "matches":
+		pattern := strconv.Quote(w.pick("a", "^a$", "^(a|ä)", "b?$", `[^a]`, `\\.`, `(?i)A`, "(?s)^.*$", "^.*$", `\pL`, ""))
+		if w.pick("member", "function") == "function" {
+			return "matches(" + w.operand(depth, w.text) + ", " + pattern + ")"
+		}
+		return w.operand(depth, w.text) + ".matches(" + pattern + ")"
+	case "bare":
+		return w.operand(depth, w.bool)
+	case "present":
+		return w.optional() + ".hasValue(" + w.pick("", w.constant()) + ")"
+	}
+	return w.pick("true", "false", "1 < 2", "'a' in ['b']", "[1, 2].exists(x, x > 1)")
+}
+
+// mirrored writes a comparison either way round.
+func (w filterWriter) mirrored(left, operator, right string) string {
+	if w.pick("written", "mirrored") == "mirrored" {
+		left, right = right, left
+	}
+	return left + " " + operator + " " + right
+}
+
+// operand is a field, which may be optional or one of several; constants draws what may stand in its place.
+func (w filterWriter) operand(depth int, constants func() string) string {
+	forms := []string{"path", "path", "path", "orValue", "value"}
+	if depth > 0 {
+		forms = append(forms, "conditional", "alternative")
+	}
+	switch w.pick(forms...) {
+	case "orValue":
+		return w.optional() + ".orValue(" + constants() + ")"
+	case "value":
+		return w.optional() + ".value()"
+	case "conditional":
+		return "((" + w.condition(depth-1) + ") ? " + w.operand(depth-1, constants) + " : " + w.pick(constants(), w.path()) + ")"
+	case "alternative":
+		return w.optional() + ".or(" + w.optional() + ").orValue(" + w.operand(depth-1, constants) + ")"
+	}
+	return w.path()
+}
+
+func (w filterWriter) path() string {
+	path := "doc"
+	for range rapid.IntRange(1, 3).Draw(w.t, "names") {
+		name := rapid.SampledFrom(memberNames).Draw(w.t, "name")
+		if len(name) == 1 && name >= "a" && name <= "c" && w.pick("point", "brackets") == "point" {
+			path += "." + name
+		} else {
+			path += "[" + strconv.Quote(name) + "]"
+		}
+	}
+	return path
+}
+
+func (w filterWriter) optional() string {
+	out := w.pick("doc", "doc", w.path()) + w.pick(`.?a`, `.?b`, `[?"odd name"]`)
+	for range rapid.IntRange(0, 2).Draw(w.t, "more") {
+		out += w.pick(".?a", ".b", `["c"]`, `[?"ä"]`)
+	}
+	return out
+}
+
+func (w filterWriter) text() string { return strconv.Quote(w.pick(drawnTexts...)) }
+func (w filterWriter) bool() string { return w.pick("true", "false", "!true") }
+
+func (w filterWriter) number() string {
+	number := w.pick(append(drawnNumbers, "0.5 + 0.5", "60 * 60", "-(1)")...)
+	if strings.HasPrefix(number, "9223372036854775808") {
+		number += ".0"
+	}
+	return number
+}
+
+func (w filterWriter) constant() string {
+	return w.pick(w.text(), w.number(), w.bool(), "null", "'a' + 'b'")
+}
+
+func (w filterWriter) list() string {
+	items := make([]string, rapid.IntRange(0, 4).Draw(w.t, "constants"))
+	for i := range items {
+		items[i] = w.constant()
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}
+
+// A document matches a filter if and only if the filter, evaluated on the document, gives true.
+func TestFiltersMeanWhatTheirEvaluationGives(t *testing.T) {
+	t.Parallel()
+	outcomes := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		source := filterWriter{t}.condition(3)
+		predicate, err := CompileFilter(source)
+		if failure, ok := errors.AsType[*CompileError](err); ok && (strings.Contains(failure.Message, "comparisons and tests") || strings.Contains(failure.Message, "nested deeper")) {
+			t.Skip("too large")
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", source, err)
+		}
+		program, err := Compile(ScopeDocument, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := wellFormed(predicate); err != nil {
+			t.Fatalf("%s: %v", source, err)
+		}
+		for range 10 {
+			document := drawDocument().Draw(t, "document")
+			outcomes[checkMatch(t, source, program, predicate, document)]++
+		}
+	})
+	if outcomes["true"] == 0 || outcomes["false"] == 0 || outcomes["fault"] == 0 {
+		t.Errorf("the drawn filters gave only %v", outcomes)
+	}
+}
+
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// checkMatch returns what the evaluation gives: true, false, fault or another value.
+func checkMatch(t failer, source string, program *Program, predicate domain.Predicate, document string) string {
+	t.Helper()
+	matches, err := domain.Match(predicate, domain.Document{ID: "d", Data: []byte(document)})
+	if err != nil {
+		t.Fatalf("%s: %v", document, err)
+	}
+	doc, err := ParseDocument([]byte(document))
+	if err != nil {
+		t.Fatalf("%s: %v", document, err)
+	}
+	value, fault := program.Eval(doc, nil)
+	if want := fault == nil && value == Bool(true); matches != want {
+		t.Fatalf("%s\non %s\ngives %v, %v; as a predicate %v:\n%#v", source, document, value, fault, matches, predicate)
+	}
+	switch {
+	case fault != nil:
+		return "fault"
+	case value == Bool(true), value == Bool(false):
+		return fmt.Sprint(value)
+	}
+	return "other"
+}
+
+// wellFormed checks what drivers rely on beside the meaning.
+func wellFormed(predicate domain.Predicate) error {
+	if n := leaves(predicate); n > MaxFilterLeaves {
+		return fmt.Errorf("it has %d leaves", n)
+	}
+	parts := func(list []domain.Predicate) error {
+		if len(list) == 1 {
+			return errors.New("an And or Or has one part")
+		}
+		for _, part := range list {
+			if err := wellFormed(part); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	leaf := func(path domain.Path, place domain.Place) error {
+		if len(path) == 0 || !strings.HasPrefix(string(place), "line ") {
+			return fmt.Errorf("a leaf has the path %v and the place %q", path, place)
+		}
+		return nil
+	}
+	switch p := predicate.(type) {
+	case domain.And:
+		return parts(p)
+	case domain.Or:
+		return parts(p)
+	case domain.Has:
+		return leaf(p.Path, p.Place)
+	case domain.Compare:
+		return leaf(p.Path, p.Place)
+	case domain.OneOf:
+		if len(p.Values) == 0 {
+			return errors.New("a OneOf has no values")
+		}
+		return leaf(p.Path, p.Place)
+	case domain.Contains:
+		return leaf(p.Path, p.Place)
+	case domain.Text:
+		return leaf(p.Path, p.Place)
+	case domain.Matches:
+		return leaf(p.Path, p.Place)
+	}
+	return fmt.Errorf("a %T is no predicate", predicate)
+}
