@@ -38,7 +38,9 @@ type Process struct {
 	metrics *telemetry.Metrics
 
 	store     *store.Store
-	databases map[string]drivers.Driver
+	databases map[string]*database      // of documents, by the names that definitions use
+	drivers   map[string]drivers.Driver // the same, for those who need not know more
+	logIn     string                    // the name of the one that is the log's own; empty: none
 	keys      *auth.Keys
 	states    *aggregate.States
 	catalog   *projection.Catalog
@@ -139,38 +141,73 @@ func (p *Process) open(ctx context.Context, o settings) error {
 	return p.openDatabases(ctx, o, urls["documents"])
 }
 
-// openDatabases opens the driver of each database of documents.
+// openDatabases opens every database of documents, at the same time.
 func (p *Process) openDatabases(ctx context.Context, o settings, own string) error {
-	p.databases = make(map[string]drivers.Driver)
-	configured := maps.Clone(p.config.Databases)
-	if configured == nil {
-		configured = make(map[string]config.DocumentsDatabase)
-	}
-	_, elsewhere := configured[defaultDatabase]
-	if !elsewhere {
-		configured[defaultDatabase] = config.DocumentsDatabase{Driver: "postgres", URL: own}
-	}
+	var configured map[string]config.DocumentsDatabase
+	configured, p.logIn = documentsDatabases(p.config, own)
+	p.databases, p.drivers = make(map[string]*database), make(map[string]drivers.Driver)
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
-		database := configured[name]
-		open, ok := o.drivers[database.Driver]
-		if !ok {
-			return fmt.Errorf("databases.%s.driver: there is no driver %q; there is %s", name, database.Driver, strings.Join(slices.Sorted(maps.Keys(o.drivers)), ", "))
-		}
-		url, err := database.Address()
+		open, err := opener(o, name, configured[name], p.log)
 		if err != nil {
-			return fmt.Errorf("databases.%s.url: %w", name, err)
+			return err
 		}
-		late := &lateDriver{name: name, log: p.log, open: func(ctx context.Context) (drivers.Driver, error) {
-			return open(ctx, DriverConfig{URL: url, MaxConns: database.MaxConns, Log: p.log})
-		}}
-		p.undo = append(p.undo, late.Close)
-		p.databases[name] = late
-		err = late.try(ctx)
-		if err != nil && name == defaultDatabase && !elsewhere {
-			return fmt.Errorf("open the log's own database for documents: %w", err)
-		}
+		d := newDatabase(name, open, p.log)
+		p.undo = append(p.undo, d.Close)
+		p.databases[name], p.drivers[name] = d, d
+	}
+	var tries sync.WaitGroup
+	var ownErr error
+	for name, d := range p.databases {
+		tries.Go(func() {
+			if err := d.try(ctx); name == p.logIn {
+				ownErr = err
+			}
+		})
+	}
+	tries.Wait()
+	if ownErr != nil {
+		return fmt.Errorf("open the log's own database for documents: %w", ownErr)
 	}
 	return nil
+}
+
+// documentsDatabases are the databases of documents: those of the configuration, and the log's own, at own, by the name
+// logIn, unless the configuration has another one of its name.
+func documentsDatabases(c config.Config, own string) (all map[string]config.DocumentsDatabase, logIn string) {
+	all = make(map[string]config.DocumentsDatabase)
+	maps.Copy(all, c.Databases)
+	if _, elsewhere := all[defaultDatabase]; !elsewhere {
+		all[defaultDatabase] = config.DocumentsDatabase{Driver: "postgres", URL: own}
+		logIn = defaultDatabase
+	}
+	return all, logIn
+}
+
+// opener returns what opens one of the configuration's databases of documents. Its errors show no password.
+func opener(o settings, name string, of config.DocumentsDatabase, log *slog.Logger) (func(context.Context) (drivers.Driver, error), error) {
+	open, ok := o.drivers[of.Driver]
+	if !ok {
+		return nil, fmt.Errorf("databases.%s.driver: there is no driver %q; there is %s", name, of.Driver, strings.Join(slices.Sorted(maps.Keys(o.drivers)), ", "))
+	}
+	url, err := of.Address()
+	if err != nil {
+		return nil, fmt.Errorf("databases.%s.url: %w", name, err)
+	}
+	return func(ctx context.Context) (drivers.Driver, error) {
+		driver, err := open(ctx, DriverConfig{URL: url, MaxConns: of.MaxConns, Log: log})
+		if err != nil {
+			return nil, config.WithoutSecrets(err, url)
+		}
+		return driver, nil
+	}, nil
+}
+
+// outage tells whether a database of documents is known not to answer.
+func (p *Process) outage(database string) (projection.Outage, bool) {
+	if d := p.databases[database]; d != nil {
+		return d.Outage()
+	}
+	return projection.Outage{}, false
 }
 
 // appendLog is the store's log, and tells of each append, so that the snapshots that it brings due are taken.
@@ -204,10 +241,11 @@ func (p *Process) wire(o settings) error {
 	}
 	progress := projection.NewProgress()
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
-		Store: p.store, Drivers: p.databases, Handlers: o.handlers, Progress: progress, Keep: p.config.RebuildKeep, Log: p.log,
+		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: p.config.RebuildKeep, Log: p.log,
+		Outages: p.outage, LogIn: p.logIn,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: p.store, Drivers: p.databases, Handlers: o.handlers, Progress: progress,
+		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Outages: p.outage,
 		Workers: p.config.Limits.ProjectionWorkers, Log: p.log,
 		Observer: projection.Observer{
 			Batch: func(b projection.BatchInfo) {
@@ -215,6 +253,7 @@ func (p *Process) wire(o settings) error {
 				p.metrics.Lag(b.Projection.Name, b.Projection.Shared(), b.Lag)
 			},
 			Fault: func(f domain.Fault) { p.metrics.Faulted(f.Name, f.Shared()) },
+			Lost:  func(id domain.ProjectionID, build int64) { p.rebuilds.Lost(id, build) },
 		},
 	})
 	p.metrics.CollectBehind(func(yield func(projection string, positions int64, faulted int)) {
@@ -223,7 +262,7 @@ func (p *Process) wire(o settings) error {
 		}
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
-		Store: p.store, Drivers: p.databases, Handlers: o.handlers, Catalog: p.catalog,
+		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Catalog: p.catalog, Outages: p.outage,
 		Tenants: p.config.Limits.RebuildWorkers, Keep: p.config.RebuildKeep, Log: p.log,
 		Observer: rebuild.Observer{
 			Progress: func(r domain.Rebuild) {
@@ -318,10 +357,13 @@ func (p *Process) run(ctx context.Context) {
 	})
 	// Wherever events are appended, snapshots become due.
 	start("take snapshots", p.states.Run)
-	for _, database := range p.databases {
-		if late, ok := database.(*lateDriver); ok {
-			p.background.Go(func() { late.run(ctx, p.runner.Refresh) })
-		}
+	for name, d := range p.databases {
+		p.background.Go(func() {
+			d.run(ctx, func() {
+				p.runner.Answers(name)
+				p.rebuilds.Answers(name)
+			})
+		})
 	}
 	if !p.config.Role.Worker() {
 		return
@@ -337,7 +379,7 @@ func (p *Process) run(ctx context.Context) {
 	})
 	start("follow projections", p.runner.Run)
 	start("work on rebuilds", p.rebuilds.Run)
-	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.databases, Log: p.log}).Run)
+	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
 	p.background.Go(func() { p.deployRest(ctx) })
 }
 

@@ -154,9 +154,9 @@ func (c *Config) Check() error {
 			refuse("databases."+name, "%s", err)
 		}
 		if database.Driver == "" {
-			refuse("databases."+name+".driver", "it is missing; write postgres")
+			refuse("databases."+name+".driver", "it is missing; write postgres, mongo or sqlserver, or the name of a driver of your own")
 		}
-		if err := checkURL(database.URL); err != nil {
+		if _, err := database.Address(); err != nil {
 			refuse("databases."+name+".url", "%s", err)
 		}
 		if database.MaxConns < 0 {
@@ -269,21 +269,5 @@ func (d *Database) URLFor(login Login) (string, error) {
 	if login.Password != "" {
 		parsed.User = url.UserPassword(login.User, string(login.Password))
 	}
-	return parsed.String(), nil
-}
-
-// Address returns the URL with the password in it.
-func (d *DocumentsDatabase) Address() (string, error) {
-	parsed, err := url.Parse(d.URL)
-	if err != nil {
-		return "", errors.New("it is not a URL")
-	}
-	if d.Password == "" {
-		return d.URL, nil
-	}
-	if parsed.User.Username() == "" {
-		return "", errors.New("a password is given, and the URL names no user; write postgres://user@host:5432/name")
-	}
-	parsed.User = url.UserPassword(parsed.User.Username(), string(d.Password))
 	return parsed.String(), nil
 }

@@ -153,6 +153,10 @@ func TestRefusals(t *testing.T) {
 		"url and password": {"database: {app: {url: 'postgres://a/b', password: c}}", nil, "database.app.url: a password is given beside it"},
 		"format":           {"log: {format: xml}", nil, `log.format: "xml" is not a format`},
 		"level":            {"log: {level: loud}", nil, `line 1: log.level: "loud" is not a level; write DEBUG, INFO, WARN or ERROR`},
+		"no url":           {"databases: {r: {driver: x, url: 'just text'}}", nil, "databases.r.url: it is not a URL"},
+		"two passwords":    {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret@a,b/x', password: y}}", nil, "databases.r.url: it has a password, and another one"},
+		"bare slash":       {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret/@a,b/x'}}", nil, "must be percent-encoded"},
+		"bare percent":     {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret%@a,b/x'}}", nil, "write %25 for a % itself"},
 		"connections":      {"limits: {connections: 0}", nil, "limits.connections: 0 is not enough"},
 	} {
 		environ := c.env

@@ -49,12 +49,13 @@ type Config struct {
 	Drivers    map[string]drivers.Driver // by the database's name in the configuration
 	Handlers   map[string]projection.Handler
 	Catalog    *projection.Catalog
-	Tenants    int               // replayed at a time by one rebuild; 0: the number of processors, at least 2
-	Concurrent int               // rebuilds that this process works on at a time; 0: 2
-	Limits     projection.Limits // of all of a rebuild's batches together; zero: projection.CatchUpLimits
-	StaleAfter time.Duration     // another process takes a rebuild over when its worker gave no sign of life for so long; 0: 15 s
-	Keep       time.Duration     // how long an old build stays after the swap; 0: an hour. Longer than any request may take
-	Poll       time.Duration     // between two looks for rebuilds to work on and builds to drop, which back Wake up; 0: 5 s
+	Outages    projection.Outages // nil: rebuilds find out for themselves
+	Tenants    int                // replayed at a time by one rebuild; 0: the number of processors, at least 2
+	Concurrent int                // rebuilds that this process works on at a time; 0: 2
+	Limits     projection.Limits  // of all of a rebuild's batches together; zero: projection.CatchUpLimits
+	StaleAfter time.Duration      // another process takes a rebuild over when its worker gave no sign of life for so long; 0: 15 s
+	Keep       time.Duration      // how long an old build stays after the swap; 0: an hour. Longer than any request may take
+	Poll       time.Duration      // between two looks for rebuilds to work on and builds to drop, which back Wake up; 0: 5 s
 	Observer   Observer
 	Log        *slog.Logger
 }
@@ -74,6 +75,9 @@ type Rebuilds struct {
 
 	mu     sync.Mutex
 	active map[domain.RebuildID]*work
+	lost   map[domain.ProjectionID]*loss
+	back   map[string]struct{} // databases that answer again, whose public names are to be moved
+	drops  map[retired]*dropTries
 }
 
 // New returns Rebuilds, which work while Run does.
@@ -101,6 +105,9 @@ func New(config Config) *Rebuilds {
 		worker: domain.NewRebuildID().String(), // any UUID of its own will do
 		wake:   make(chan struct{}, 1),
 		active: make(map[domain.RebuildID]*work),
+		lost:   make(map[domain.ProjectionID]*loss),
+		back:   make(map[string]struct{}),
+		drops:  make(map[retired]*dropTries),
 	}
 }
 

@@ -4,20 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// swapTables points the public names of all shared projections at their live builds: a process that was killed right
-// behind a swap may have left one behind.
-func (r *Rebuilds) swapTables(ctx context.Context) {
+// swapTables points the public names of all shared projections at their live builds, or those in one database: a process
+// that was killed right behind a swap, or a database that went down, may have left one behind.
+func (r *Rebuilds) swapTables(ctx context.Context, only string) {
 	for tries := 1; ctx.Err() == nil; tries++ {
 		shared, err := r.config.Store.Projections(ctx, domain.Everyone)
 		if err == nil {
 			for _, p := range shared {
-				r.swapTable(ctx, p.ProjectionID)
+				if only == "" || p.Definition.Database == only {
+					r.swapTable(ctx, p.ProjectionID)
+				}
 			}
 			return
 		}
@@ -25,6 +28,26 @@ func (r *Rebuilds) swapTables(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(backoff(tries)):
 		}
+	}
+}
+
+// Answers says that a database of documents answers, again or at last: the rebuilds that wait for it go on. It returns
+// at once.
+func (r *Rebuilds) Answers(database string) {
+	r.mu.Lock()
+	r.back[database] = struct{}{}
+	r.mu.Unlock()
+	r.Wake()
+}
+
+// catchUpNames moves the public names in databases that are back.
+func (r *Rebuilds) catchUpNames(ctx context.Context, all *sync.WaitGroup) {
+	r.mu.Lock()
+	back := r.back
+	r.back = make(map[string]struct{})
+	r.mu.Unlock()
+	for database := range back {
+		all.Go(func() { r.swapTables(ctx, database) })
 	}
 }
 
@@ -38,9 +61,12 @@ func (r *Rebuilds) swapTable(ctx context.Context, id domain.ProjectionID) {
 		return
 	}
 	for tries := 1; ; tries++ {
-		err := r.pointName(ctx, id)
+		err := r.pointLive(ctx, id)
 		if err == nil || ctx.Err() != nil {
 			return
+		}
+		if errors.Is(err, errOutage) {
+			return // Answers tells when it is back
 		}
 		if tries == swapTries {
 			r.config.Log.Warn("the public name of a projection could not be pointed at its live build yet", "projection", id.Name, "error", err)
@@ -54,8 +80,8 @@ func (r *Rebuilds) swapTable(ctx context.Context, id domain.ProjectionID) {
 	}
 }
 
-// pointName is one try of it. Which build is live is looked up each time: another swap may have come in between.
-func (r *Rebuilds) pointName(ctx context.Context, id domain.ProjectionID) error {
+// pointLive is one try of it. Which build is live is looked up each time: another swap may have come in between.
+func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error {
 	p, err := r.config.Store.Projection(ctx, id)
 	if isCode(err, domain.CodeNotFound) {
 		return nil
@@ -67,8 +93,27 @@ func (r *Rebuilds) pointName(ctx context.Context, id domain.ProjectionID) error 
 	if driver == nil {
 		return fmt.Errorf("there is no database %q in this process's configuration", p.Definition.Database)
 	}
+	if _, out := r.outage(p.Definition.Database); out {
+		return errOutage
+	}
 	return driver.SwapTable(ctx, p.LiveBuild())
 }
+
+// retired names a retired build.
+type retired struct {
+	id     domain.ProjectionID
+	number int64
+}
+
+// dropTries are the attempts to drop a retired build that failed.
+type dropTries struct {
+	made int
+	next time.Time
+}
+
+// forgetAfter is how long a retired build is kept in mind whose database is in the configuration no more. A process that
+// was started with a wrong configuration must not be enough to forget it.
+const forgetAfter = 7 * 24 * time.Hour
 
 // dropBuilds drops retired builds when their time has come, until ctx ends.
 func (r *Rebuilds) dropBuilds(ctx context.Context) {
@@ -87,7 +132,8 @@ func (r *Rebuilds) dropBuilds(ctx context.Context) {
 }
 
 // DropRetired drops every retired build whose time has come. Run does it again and again; it may be called at any time,
-// by several processes at once.
+// by several processes at once. What could not be dropped is tried again later, less and less often. Where the database is
+// in the configuration no more, the build is given up after a week, and its table stays where it is.
 func (r *Rebuilds) DropRetired(ctx context.Context) error {
 	builds, err := r.config.Store.RetiredBuilds(ctx, time.Now())
 	if err != nil {
@@ -95,8 +141,14 @@ func (r *Rebuilds) DropRetired(ctx context.Context) error {
 	}
 	var wrong []error
 	for _, build := range builds {
-		if err := r.drop(ctx, build.Build); err != nil {
-			wrong = append(wrong, fmt.Errorf("drop build %d of projection %q: %w", build.Number, build.Name, err))
+		key := retired{build.ProjectionID, build.Number}
+		if !r.dropDue(key) {
+			continue
+		}
+		err := r.drop(ctx, build)
+		r.dropTried(key, err)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("drop build %d of projection %q in database %q: %w", build.Number, build.Name, build.Database, err))
 		}
 		if ctx.Err() != nil {
 			break
@@ -105,19 +157,60 @@ func (r *Rebuilds) DropRetired(ctx context.Context) error {
 	return errors.Join(wrong...)
 }
 
-func (r *Rebuilds) drop(ctx context.Context, build domain.Build) error {
+func (r *Rebuilds) dropDue(key retired) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.drops[key]
+	return a == nil || !time.Now().Before(a.next)
+}
+
+// dropTried notes an attempt: after a failure the next one comes in a minute, and later and later up to an hour.
+func (r *Rebuilds) dropTried(key retired, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		delete(r.drops, key)
+		return
+	}
+	a := r.drops[key]
+	if a == nil {
+		a = &dropTries{}
+		r.drops[key] = a
+	}
+	a.next = time.Now().Add(min(time.Minute<<min(a.made, 6), time.Hour))
+	a.made++
+}
+
+func (r *Rebuilds) drop(ctx context.Context, build domain.RetiredBuild) error {
 	driver := r.config.Drivers[build.Database]
 	if driver == nil {
-		return fmt.Errorf("there is no database %q in this process's configuration", build.Database)
+		if time.Since(build.DropAt) < forgetAfter {
+			return fmt.Errorf("there is no such database in this process's configuration; given up at %s", build.DropAt.Add(forgetAfter).UTC().Format(time.RFC3339))
+		}
+		r.config.Log.Warn("a retired build is given up: its database is in the configuration no more, and its table stays there", "projection", build.Name,
+			"build", build.Number, "database", build.Database)
+		return r.config.Store.ForgetBuild(ctx, build.Build)
 	}
 	if build.Shared() {
 		// Dropping takes the public name along where it still points here.
-		if err := r.pointName(ctx, build.ProjectionID); err != nil && !errors.Is(err, drivers.ErrNoTable) {
+		if err := r.pointName(ctx, build.Build); err != nil && !errors.Is(err, drivers.ErrNoTable) {
 			return err
 		}
 	}
-	if err := driver.DropTable(ctx, build); err != nil {
+	if err := driver.DropTable(ctx, build.Build); err != nil {
 		return err
 	}
-	return r.config.Store.ForgetBuild(ctx, build)
+	return r.config.Store.ForgetBuild(ctx, build.Build)
+}
+
+// pointName points the public name in a retired build's database at the live build, where that is in the same.
+func (r *Rebuilds) pointName(ctx context.Context, build domain.Build) error {
+	p, err := r.config.Store.Projection(ctx, build.ProjectionID)
+	if isCode(err, domain.CodeNotFound) || err == nil && p.Definition.Database != build.Database {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.config.Drivers[build.Database].SwapTable(ctx, p.LiveBuild())
 }

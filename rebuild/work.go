@@ -30,6 +30,7 @@ type attempt struct {
 	build  domain.Build
 	driver drivers.Driver
 	fold   *projection.Fold
+	limits projection.Limits // of all batches together
 
 	mu        sync.Mutex
 	positions map[domain.TenantID]int64               // up to where each tenant's log is folded
@@ -40,9 +41,14 @@ type attempt struct {
 // build still for as long.
 const nearEnough = 500 * time.Millisecond
 
-func (w *work) attempt(ctx context.Context) error {
+// attempt goes through all phases. After a try that did not come to its end batches are smaller: they may have been more
+// than the database can take in the time that it is given.
+func (w *work) attempt(ctx context.Context, tries int) error {
 	w.mu.Lock()
-	a := &attempt{work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64)}
+	a := &attempt{
+		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64),
+		limits: share(w.r.config.Limits, 1<<min(tries-1, 8)),
+	}
 	w.mu.Unlock()
 	if a.driver = w.r.config.Drivers[a.build.Database]; a.driver == nil {
 		return failed("there is no database %q in this process's configuration", a.build.Database)
@@ -228,7 +234,7 @@ func (a *attempt) pass(ctx context.Context, heads []domain.Head) error {
 		}
 		return nil
 	})
-	limits := share(a.r.config.Limits, min(a.r.config.Tenants, len(ahead)))
+	limits := share(a.limits, min(a.r.config.Tenants, len(ahead)))
 	next := make(chan todo)
 	group.Go(func() error {
 		defer close(next)

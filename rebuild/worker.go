@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
 )
 
 // Why a worker stops working on a rebuild.
 var (
 	errCancelled = errors.New("the rebuild is to be cancelled")
-	errLost      = errors.New("the rebuild has ended, or another worker has it")
+	errTaken     = errors.New("the rebuild has ended, or another worker has it")
+	errOutage    = errors.New("the database that the rebuild writes to does not answer")
 )
 
 // beatInterval is how often a worker saves its progress, which is its sign of life too, and looks for a cancellation.
@@ -26,7 +28,7 @@ const goodbye = 5 * time.Second
 // given back, so that another process can go on with it at once.
 func (r *Rebuilds) Run(ctx context.Context) error {
 	var all sync.WaitGroup
-	all.Go(func() { r.swapTables(ctx) })
+	all.Go(func() { r.swapTables(ctx, "") })
 	all.Go(func() { r.dropBuilds(ctx) })
 	poll := time.NewTimer(0)
 	defer poll.Stop()
@@ -36,6 +38,8 @@ func (r *Rebuilds) Run(ctx context.Context) error {
 		case <-r.wake:
 		case <-poll.C:
 		}
+		r.catchUpNames(ctx, &all)
+		r.heal(ctx)
 		if err := r.claim(ctx, &all); err != nil && ctx.Err() == nil {
 			r.config.Log.Warn("rebuilds to work on cannot be listed; trying again", "error", err)
 		}
@@ -60,7 +64,8 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 			mine.look()
 			continue
 		}
-		if !room {
+		_, out := r.outage(rebuild.Definition.Database)
+		if !room || out && !rebuild.Cancel {
 			continue
 		}
 		claimed, ok, err := r.config.Store.ClaimRebuild(ctx, rebuild.ProjectionID, rebuild.ID, r.worker, r.config.StaleAfter)
@@ -129,8 +134,17 @@ func (w *work) run(ctx context.Context) {
 		final, w.row.Error = domain.RebuildFailed, bad.message
 	case errors.Is(cause, errCancelled):
 		final, w.row.Error = domain.RebuildCancelled, ""
-	case errors.Is(cause, errLost):
+	case errors.Is(cause, errTaken):
 		log.Info("another worker has the rebuild, or it has ended")
+		return
+	case errors.Is(err, errOutage):
+		// Its place is for others meanwhile. Whoever claims it when the database is back goes on from its checkpoints.
+		leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+		defer done()
+		if err := w.r.config.Store.ReleaseRebuild(leaving, w.row); err != nil {
+			log.Warn("a rebuild could not be given back; it will be taken over when it counts as abandoned", "error", err)
+		}
+		log.Warn("a rebuild waits for its database", "database", w.row.Definition.Database)
 		return
 	default:
 		// The process ends. Whoever comes next goes on from the new build's checkpoints.
@@ -162,7 +176,7 @@ func (w *work) insist(ctx context.Context, stop context.CancelCauseFunc) error {
 		return errCancelled
 	}
 	for tries := 1; ; tries++ {
-		err := w.attempt(ctx)
+		err := w.attempt(ctx, tries)
 		if _, bad := errors.AsType[*failure](err); bad && ctx.Err() == nil || err == nil {
 			return err
 		}
@@ -174,12 +188,22 @@ func (w *work) insist(ctx context.Context, stop context.CancelCauseFunc) error {
 		w.row.Error = "interrupted, trying again: " + err.Error()
 		w.mu.Unlock()
 		w.save(ctx, stop) // tells too whether it is still this worker's
+		if _, out := w.r.outage(w.row.Definition.Database); out && ctx.Err() == nil {
+			return errOutage
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(backoff(tries)):
 		}
 	}
+}
+
+func (r *Rebuilds) outage(database string) (projection.Outage, bool) {
+	if r.config.Outages == nil {
+		return projection.Outage{}, false
+	}
+	return r.config.Outages(database)
 }
 
 // beat saves progress, and looks whether the rebuild is to be cancelled or is somebody else's, until ctx ends.
@@ -206,7 +230,7 @@ func (w *work) save(ctx context.Context, stop context.CancelCauseFunc) {
 	cancel, err := w.r.config.Store.SaveRebuild(ctx, w.row)
 	switch {
 	case isCode(err, domain.CodeConflict):
-		stop(errLost)
+		stop(errTaken)
 	case err != nil:
 		if ctx.Err() == nil {
 			w.r.config.Log.Warn("a rebuild's progress could not be saved", "projection", w.row.Name, "rebuild", w.row.ID.String(), "error", err)

@@ -1,0 +1,117 @@
+package config
+
+import (
+	"errors"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// address is a database's URL in its parts. Package net/url does not do: a MongoDB URL may name several hosts, and what
+// stands behind the scheme is a custom driver's own affair.
+type address struct {
+	scheme   string
+	user     string // as it is written, percent-encoded; with named
+	password string // likewise; empty where there is none
+	named    bool   // there is a user
+	rest     string // hosts, path and query
+}
+
+var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`)
+
+var errNoURL = errors.New("it is not a URL such as postgres://host:5432/name, mongodb://host:27017/name or sqlserver://host:1433?database=name")
+
+// parseAddress reads a URL. Its errors do not repeat it, since a password may be in it.
+func parseAddress(text string) (address, error) {
+	begin := scheme.FindString(text)
+	if begin == "" || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return address{}, errNoURL
+	}
+	a := address{scheme: strings.TrimSuffix(begin, ":"), rest: text[len(begin):]}
+	behind, ok := strings.CutPrefix(a.rest, "//")
+	if !ok {
+		return a, nil
+	}
+	hosts := behind
+	if end := strings.IndexAny(behind, "/?#"); end >= 0 {
+		hosts = behind[:end]
+	}
+	at := strings.LastIndex(hosts, "@")
+	if at < 0 {
+		if strings.Contains(behind[len(hosts):], "@") && strings.Contains(hosts, ":") && !hostsAlone.MatchString(hosts) {
+			return address{}, errors.New("the user or the password in it has a character that must be percent-encoded: write %2F for /, %3F for ?, %23 for # and %40 for @, or give the password by passwordFile")
+		}
+		return a, nil
+	}
+	a.named = true
+	a.user, a.password, _ = strings.Cut(hosts[:at], ":")
+	a.rest = "//" + behind[at+1:]
+	for _, part := range []string{a.user, a.password} {
+		if _, err := url.PathUnescape(part); err != nil {
+			return address{}, errors.New("the user or the password in it has a % that is followed by no two hexadecimal digits: write %25 for a % itself, or give the password by passwordFile")
+		}
+	}
+	return a, nil
+}
+
+// hostsAlone is one host or several, each with or without a port.
+var hostsAlone = regexp.MustCompile(`^([^:,@]*|\[[0-9A-Fa-f:.%]*\])(:[0-9]*)?(,([^:,@]*|\[[0-9A-Fa-f:.%]*\])(:[0-9]*)?)*$`)
+
+func (a address) String() string {
+	text := a.scheme + ":"
+	if !a.named {
+		return text + a.rest
+	}
+	text += "//" + a.user
+	if a.password != "" {
+		text += ":" + a.password
+	}
+	return text + "@" + strings.TrimPrefix(a.rest, "//")
+}
+
+// Address returns the URL with the password in it, percent-encoded.
+func (d *DocumentsDatabase) Address() (string, error) {
+	a, err := parseAddress(d.URL)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case d.Password == "":
+		return d.URL, nil
+	case a.user == "":
+		return "", errors.New("a password is given, and the URL names no user; write one before the host, as in postgres://user@host:5432/name")
+	case a.password != "":
+		return "", errors.New("it has a password, and another one is given beside it; keep one")
+	}
+	// More is encoded than any of the drivers asks for: each of them decodes all of it.
+	a.password = strings.ReplaceAll(url.QueryEscape(string(d.Password)), "+", "%20")
+	return a.String(), nil
+}
+
+// WithoutSecrets returns the error with the password of a database's URL made unreadable, wherever a driver's message
+// repeats it.
+func WithoutSecrets(err error, url string) error {
+	if err == nil {
+		return nil
+	}
+	text := hide(err.Error(), url)
+	if text == err.Error() {
+		return err
+	}
+	return errors.New(text)
+}
+
+func hide(text, address string) string {
+	a, err := parseAddress(address)
+	if err != nil || a.password == "" {
+		return text
+	}
+	secrets := []string{a.password}
+	if plain, err := url.PathUnescape(a.password); err == nil {
+		secrets = append(secrets, plain)
+	}
+	for _, secret := range secrets {
+		text = strings.ReplaceAll(text, secret, stars)
+	}
+	return text
+}

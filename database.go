@@ -1,0 +1,277 @@
+package manifold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
+)
+
+const (
+	// openTimeout is how long an attempt to open a database may take: one may also answer nothing at all, and the start
+	// waits for the first attempt.
+	openTimeout = 10 * time.Second
+	// callTimeout is how long a read or a save may take: a dead network must not hold anybody for ever.
+	callTimeout = 30 * time.Second
+	// slowAfter is how long a call takes until it is doubted that the database answers at all.
+	slowAfter = 5 * time.Second
+	// pingTimeout is how long a database has to prove that it does.
+	pingTimeout = 5 * time.Second
+	// doubtInterval is how long one that has proven it is not doubted again.
+	doubtInterval = time.Second
+)
+
+// Why a call is ended before it has come to its end.
+var (
+	errTooSlow  = fmt.Errorf("it did not answer within %s", callTimeout)
+	errGoneDown = errors.New("it does not answer any more")
+)
+
+// database is a database of documents, watched over. It is a driver that need not be open yet, since its database may not
+// answer when the process starts, and that may go down at any time: then every call fails at once with
+// domain.CodeUnavailable, those under way are ended, and it is asked again, less and less often, until it answers. So
+// nobody waits long for what does not come, and the projections of the other databases go on.
+type database struct {
+	name string
+	open func(ctx context.Context) (drivers.Driver, error)
+	log  *slog.Logger
+
+	doubted chan struct{} // a call has failed in a way that makes one ask whether the database is there
+
+	mu     sync.Mutex
+	opened drivers.Driver     // nil until it is
+	outage *projection.Outage // while it does not answer
+	calls  map[*underWay]bool // that have not come to their end
+}
+
+// underWay is a call to a database.
+type underWay struct {
+	began time.Time
+	end   context.CancelCauseFunc
+}
+
+func newDatabase(name string, open func(ctx context.Context) (drivers.Driver, error), log *slog.Logger) *database {
+	return &database{name: name, open: open, log: log, doubted: make(chan struct{}, 1), calls: make(map[*underWay]bool)}
+}
+
+// run opens the database and watches over it until ctx ends. answers is called whenever it answers, for the first time
+// or again.
+func (d *database) run(ctx context.Context, answers func()) {
+	if !d.insist(ctx, d.try) {
+		return
+	}
+	answers()
+	look := time.NewTicker(slowAfter)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.doubted:
+		case <-look.C:
+			if !d.slow() {
+				continue
+			}
+		}
+		// Once more, since all connections may have been busy for a while.
+		err := d.ping(ctx)
+		if err != nil {
+			err = d.ping(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.down(err)
+			d.log.Warn("a database of documents does not answer; its projections wait", "database", d.name, "error", err)
+			if !d.insist(ctx, d.ping) {
+				return
+			}
+			d.log.Info("a database of documents answers again", "database", d.name)
+			answers()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(doubtInterval):
+		}
+	}
+}
+
+// insist asks again and again until the database answers; false: ctx ended first.
+func (d *database) insist(ctx context.Context, ask func(context.Context) error) bool {
+	for tries := 1; ; tries++ {
+		err := ask(ctx)
+		if ctx.Err() != nil {
+			return false
+		}
+		if err == nil {
+			d.up()
+			return true
+		}
+		wait := backoff(tries)
+		d.down(err)
+		d.mu.Lock()
+		d.outage.NextTry = time.Now().Add(wait)
+		d.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+}
+
+// backoff is how long to wait after so many tries in a row: 250 ms, doubled each time up to 30 s, less up to a half by
+// chance, so that many processes do not come back together.
+func backoff(tries int) time.Duration {
+	wait := min(250*time.Millisecond<<min(tries-1, 7), 30*time.Second)
+	return wait - rand.N(wait/2)
+}
+
+// try opens the database once, where it is not open yet.
+func (d *database) try(ctx context.Context) error {
+	d.mu.Lock()
+	opened := d.opened
+	d.mu.Unlock()
+	if opened != nil {
+		return nil
+	}
+	attempt, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	driver, err := d.open(attempt)
+	if err != nil {
+		if ctx.Err() == nil && d.down(err) {
+			d.log.Warn("a database of documents cannot be used; asking it again", "database", d.name, "error", err)
+		}
+		return err
+	}
+	d.mu.Lock()
+	d.opened, d.outage = driver, nil
+	d.mu.Unlock()
+	return nil
+}
+
+// ping asks the driver once, whatever is known of the database.
+func (d *database) ping(ctx context.Context) error {
+	d.mu.Lock()
+	opened := d.opened
+	d.mu.Unlock()
+	asking, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	return opened.Ping(asking)
+}
+
+// down notes that the database does not answer, and ends what waits for it. It reports whether that, or the reason, is
+// new.
+func (d *database) down(err error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fresh := d.outage == nil
+	if fresh {
+		d.outage = &projection.Outage{Since: time.Now(), NextTry: time.Now()}
+	}
+	fresh = fresh || d.outage.Error != err.Error()
+	d.outage.Error = err.Error()
+	for call := range d.calls {
+		call.end(errGoneDown)
+	}
+	return fresh
+}
+
+func (d *database) up() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.outage = nil
+}
+
+// Outage tells whether the database is known not to answer.
+func (d *database) Outage() (projection.Outage, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.outage == nil {
+		return projection.Outage{}, false
+	}
+	return *d.outage, true
+}
+
+// slow reports whether a call takes so long that the database is doubted.
+func (d *database) slow() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for call := range d.calls {
+		if time.Since(call.began) > slowAfter {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *database) doubt() {
+	select {
+	case d.doubted <- struct{}{}:
+	default:
+	}
+}
+
+// call calls the driver, for at most that long; 0: for as long as the database answers others.
+func (d *database) call(ctx context.Context, atMost time.Duration, do func(ctx context.Context, driver drivers.Driver) error) error {
+	calling, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	one := &underWay{began: time.Now(), end: end}
+	driver, err := d.enter(one)
+	if err != nil {
+		return err
+	}
+	defer d.leave(one)
+	if atMost > 0 {
+		var stop context.CancelFunc
+		calling, stop = context.WithTimeoutCause(calling, atMost, errTooSlow)
+		defer stop()
+	}
+	err = do(calling, driver)
+	switch why := context.Cause(calling); {
+	case err == nil || ctx.Err() != nil:
+	case why != nil:
+		d.doubt()
+		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: %s", d.name, why), err)
+	case isCode(err, domain.CodeUnavailable):
+		d.doubt()
+	}
+	return err
+}
+
+// enter is the begin of a call, refused while the database does not answer.
+func (d *database) enter(one *underWay) (drivers.Driver, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.outage != nil:
+		return nil, domain.Errorf(domain.CodeUnavailable, "", "the database %q has not answered since %s, and is asked again at %s: %s",
+			d.name, d.outage.Since.UTC().Format(time.RFC3339), d.outage.NextTry.UTC().Format(time.RFC3339), d.outage.Error)
+	case d.opened == nil:
+		return nil, domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: it is being opened", d.name)
+	}
+	d.calls[one] = true
+	return d.opened, nil
+}
+
+func (d *database) leave(one *underWay) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.calls, one)
+}
+
+// Close closes the driver, where it is open.
+func (d *database) Close() {
+	d.mu.Lock()
+	opened := d.opened
+	d.mu.Unlock()
+	if opened != nil {
+		opened.Close()
+	}
+}

@@ -1,0 +1,126 @@
+package manifold
+
+import (
+	"context"
+	"iter"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// What follows is drivers.Driver, each call with its bound: callTimeout for what is read and saved, none for what takes
+// as long as a build is large, which goes on while the database answers others.
+
+var _ drivers.Driver = (*database)(nil)
+
+// CreateTemporaryTable is drivers.Driver's, as all that follow.
+func (d *database) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
+	return d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) error {
+		return driver.CreateTemporaryTable(ctx, build)
+	})
+}
+
+func (d *database) IndexTable(ctx context.Context, build domain.Build) error {
+	return d.call(ctx, 0, func(ctx context.Context, driver drivers.Driver) error {
+		return driver.IndexTable(ctx, build)
+	})
+}
+
+func (d *database) SwapTable(ctx context.Context, build domain.Build) error {
+	return d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) error {
+		return driver.SwapTable(ctx, build)
+	})
+}
+
+func (d *database) DropTable(ctx context.Context, build domain.Build) error {
+	return d.call(ctx, 0, func(ctx context.Context, driver drivers.Driver) error {
+		return driver.DropTable(ctx, build)
+	})
+}
+
+func (d *database) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
+	return d.call(ctx, 0, func(ctx context.Context, driver drivers.Driver) error {
+		return driver.DropTenant(ctx, build, tenant)
+	})
+}
+
+func (d *database) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) (documents []domain.Document, err error) {
+	err = d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) (err error) {
+		documents, err = driver.Load(ctx, build, tenant, ids)
+		return err
+	})
+	return documents, err
+}
+
+func (d *database) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	return d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) error {
+		return driver.Save(ctx, build, tenant, batch)
+	})
+}
+
+func (d *database) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (position int64, err error) {
+	err = d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) (err error) {
+		position, err = driver.Checkpoint(ctx, build, tenant)
+		return err
+	})
+	return position, err
+}
+
+func (d *database) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
+	return func(yield func(drivers.Checkpoint, error) bool) {
+		left := false
+		err := d.call(ctx, 0, func(ctx context.Context, driver drivers.Driver) error {
+			for checkpoint, err := range driver.Checkpoints(ctx, build) {
+				if err != nil {
+					return err
+				}
+				if left = !yield(checkpoint, nil); left {
+					return nil
+				}
+			}
+			return nil
+		})
+		if err != nil && !left {
+			yield(drivers.Checkpoint{}, err)
+		}
+	}
+}
+
+func (d *database) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
+	err = d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) (err error) {
+		document, ok, err = driver.Get(ctx, build, tenant, id)
+		return err
+	})
+	return document, ok, err
+}
+
+func (d *database) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (documents []domain.Document, err error) {
+	err = d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) (err error) {
+		documents, err = driver.Query(ctx, build, tenant, query)
+		return err
+	})
+	return documents, err
+}
+
+func (d *database) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (count int64, err error) {
+	err = d.call(ctx, 0, func(ctx context.Context, driver drivers.Driver) (err error) {
+		count, err = driver.Count(ctx, build, tenant, where)
+		return err
+	})
+	return count, err
+}
+
+func (d *database) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (explanation domain.Explanation, err error) {
+	err = d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) (err error) {
+		explanation, err = driver.Explain(ctx, build, tenant, query)
+		return err
+	})
+	return explanation, err
+}
+
+// Ping reports whether the database answers; while it is known not to, it says since when, and when it is asked again.
+func (d *database) Ping(ctx context.Context) error {
+	return d.call(ctx, pingTimeout, func(ctx context.Context, driver drivers.Driver) error {
+		return driver.Ping(ctx)
+	})
+}
