@@ -3,6 +3,7 @@ package expr
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -206,13 +207,61 @@ func TestFiltersMeanWhatTheirEvaluationGives(t *testing.T) {
 		if err := wellFormed(predicate); err != nil {
 			t.Fatalf("%s: %v", source, err)
 		}
-		for range 10 {
+		for range 20 {
 			document := drawDocument().Draw(t, "document")
 			outcomes[checkMatch(t, source, program, predicate, document)]++
 		}
 	})
 	if outcomes["true"] == 0 || outcomes["false"] == 0 || outcomes["fault"] == 0 {
 		t.Errorf("the drawn filters gave only %v", outcomes)
+	}
+}
+
+// Every comparison and test of a field with every kind of constant, written both ways round, on every kind of value.
+func TestEveryTestOfAFieldOnEveryKindOfValue(t *testing.T) {
+	t.Parallel()
+	texts := make([]string, len(drawnTexts))
+	for i, text := range drawnTexts {
+		texts[i] = strconv.Quote(text)
+	}
+	numbers := slices.Clone(drawnNumbers)
+	for i, number := range numbers {
+		if strings.HasPrefix(number, "9223372036854775808") {
+			numbers[i] += ".0"
+		}
+	}
+	values := slices.Concat(texts, numbers, []string{"null", "true", "false", "[]", "{}", `["a", 1, null, [1], true]`, `[[1], {"a": 1}]`, `{"a": 1, "": 2}`, `{"b": {"a": 1}}`})
+	constants := slices.Concat(texts, numbers, []string{"null", "true", "false"})
+	var sources []string
+	for _, constant := range constants {
+		sources = append(sources, "doc.x == "+constant, constant+" != doc.x", "doc.x in ["+constant+"]", "doc.x in ['a', 1, "+constant+"]", constant+" in doc.x", constant+" in doc",
+			"doc.?x.hasValue("+constant+")", "doc.?x.orValue("+constant+") == 1")
+		if constant == "null" {
+			continue
+		}
+		for _, operator := range []string{"<", "<=", ">", ">="} {
+			sources = append(sources, "doc.x "+operator+" "+constant, constant+" "+operator+" doc.x")
+		}
+	}
+	for _, text := range texts {
+		sources = append(sources, "doc.x.startsWith("+text+")", "doc.x.endsWith("+text+")", "doc.x.contains("+text+")")
+	}
+	sources = append(sources, "doc.x", "has(doc.x)", "has(doc.x.a)", "has(doc.?x.a)", "doc.x in []", "doc.x.matches('^a')", "doc.?x.?a.orValue(1) == 1", "doc.x.a == 1", "doc.x['0'] == 'a'", "doc.x.a.b == 1", "doc.?x.a.?b.hasValue()")
+	for _, source := range sources {
+		for _, source := range []string{source, "!(" + source + ")"} {
+			program, err := Compile(ScopeDocument, source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			predicate, err := CompileFilter(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkMatch(t, source, program, predicate, "{}")
+			for _, value := range values {
+				checkMatch(t, source, program, predicate, `{"x": `+value+`}`)
+			}
+		}
 	}
 }
 
