@@ -4,6 +4,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -27,6 +28,14 @@ type Harness struct {
 
 	// NoPatterns says that the database cannot keep the meaning of domain.Matches: a query with one is refused.
 	NoPatterns bool
+
+	// MaxDepth is how deep the database takes lists and objects inside one another, where that is less than
+	// domain.MaxJSONDepth: a document that goes deeper is refused. 0: domain.MaxJSONDepth.
+	MaxDepth int
+
+	// MaxDocumentBytes is what a document's data may have, where that is less than domain.MaxDocumentBytes: a larger one
+	// is refused with domain.CodeTooLarge. 0: domain.MaxDocumentBytes.
+	MaxDocumentBytes int
 }
 
 // Place is where drivers keep documents.
@@ -37,6 +46,15 @@ type Place struct {
 	// Public reads what people see under a shared projection's public name; ok is false where there is no such name.
 	// It is nil for a driver that has no public names.
 	Public func(t *testing.T, projection string) (documents []PublicDocument, ok bool)
+
+	// Address is where the server listens, as "host:port". OpenAt opens a driver that goes to another address instead,
+	// from which a proxy leads there. Only RunFaults needs them.
+	Address string
+	OpenAt  func(t *testing.T, address string) drivers.Driver
+
+	// Forget removes everything that drivers have made in the place, tables and all, as when the server comes back with
+	// an empty disk. nil: RunFaults goes without that.
+	Forget func(t *testing.T)
 }
 
 // PublicDocument is a row behind a public name.
@@ -48,6 +66,8 @@ type PublicDocument struct {
 
 // Run runs the suite. Its tests are parallel, each with projections and tenants of its own, on one place.
 func Run(t *testing.T, harness Harness) {
+	harness.MaxDepth = cmp.Or(harness.MaxDepth, domain.MaxJSONDepth)
+	harness.MaxDocumentBytes = cmp.Or(harness.MaxDocumentBytes, domain.MaxDocumentBytes)
 	place := harness.Place(t)
 	s := &suite{Harness: harness, place: place}
 	s.driver = s.open(t)

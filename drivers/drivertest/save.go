@@ -93,7 +93,8 @@ func (s *suite) saves(t *testing.T) {
 			data string
 			code domain.Code
 		}{
-			{"too large", `{"text": "` + strings.Repeat("x", domain.MaxDocumentBytes) + `"}`, domain.CodeTooLarge},
+			{"too large", `{"text": "` + strings.Repeat("x", s.MaxDocumentBytes-11) + `"}`, domain.CodeTooLarge},
+			{"far too large", `{"text": "` + strings.Repeat("x", 2*domain.MaxDocumentBytes) + `"}`, domain.CodeTooLarge},
 			{"cut off", `{"a": `, domain.CodeInvalidJSON},
 			{"empty", ``, domain.CodeInvalidJSON},
 			{"U+0000", `{"a": "\u0000"}`, domain.CodeInvalidJSON},
@@ -112,9 +113,40 @@ func (s *suite) saves(t *testing.T) {
 				s.wantCheckpoint(t, build, tenant, 0)
 			})
 		}
-		almost := document("almost too large", 1, `{"text": "`+strings.Repeat("x", domain.MaxDocumentBytes-20)+`"}`)
-		s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{almost}})
-		s.wantDocuments(t, build, tenant, almost)
+		largest := document("as large as may be", 1, `{"text": "`+strings.Repeat("x", s.MaxDocumentBytes-12)+`"}`)
+		s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{largest}})
+		s.wantDocuments(t, build, tenant, largest)
+	})
+
+	s.each(t, "a document that grows in the database is kept or refused", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		grows := document("grows", 1, `{"a": [1`+strings.Repeat(",1", min(2<<20, s.MaxDocumentBytes/2)-10)+`]}`)
+		batch := drivers.Batch{To: 1, Upserts: []domain.Document{document("good", 1, `{}`), grows, document("behind it", 1, `{}`)}}
+		if err := s.driver.Save(t.Context(), build, tenant, batch); err != nil {
+			wantCode(t, err, domain.CodeTooLarge)
+			s.wantDocuments(t, build, tenant)
+			s.wantCheckpoint(t, build, tenant, 0)
+			return
+		}
+		s.wantDocuments(t, build, tenant, batch.Upserts...)
+		s.wantCheckpoint(t, build, tenant, 1)
+	})
+
+	s.each(t, "depth", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		deepest := document("deepest", 1, nested(s.MaxDepth))
+		s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{deepest}})
+		s.wantDocuments(t, build, tenant, deepest)
+		for _, depth := range []int{s.MaxDepth + 1, 5000} {
+			beyond := document("beyond", 2, nested(depth))
+			err := s.driver.Save(t.Context(), build, tenant, drivers.Batch{From: 1, To: 2, Upserts: []domain.Document{document("good", 2, `{}`), beyond}})
+			if err == nil && s.MaxDepth == domain.MaxJSONDepth {
+				return // nobody asks for it, and the database takes it
+			}
+			if !isCode(err, domain.CodeInvalidJSON) && !isCode(err, domain.CodeTooLarge) {
+				t.Errorf("a document %d deep gives %v, want the code %s", depth, err, domain.CodeInvalidJSON)
+			}
+			s.wantDocuments(t, build, tenant, deepest)
+			s.wantCheckpoint(t, build, tenant, 1)
+		}
 	})
 
 	s.each(t, "100,000 small documents", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
@@ -165,4 +197,17 @@ func (s *suite) saves(t *testing.T) {
 		wantError(t, err, context.Canceled)
 		s.wantCheckpoint(t, build, tenant, at)
 	})
+}
+
+// nested is an object with lists and objects inside one another, so many in all.
+func nested(depth int) string {
+	text := "1"
+	for level := depth; level > 1; level-- {
+		if level%2 == 0 {
+			text = "[" + text + "]"
+		} else {
+			text = `{"a": ` + text + "}"
+		}
+	}
+	return `{"a": ` + text + "}"
 }

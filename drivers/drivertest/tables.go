@@ -260,7 +260,8 @@ func (s *suite) public(t *testing.T) {
 			t.Fatalf("CreateTemporaryTable: %v", err)
 		}
 		for _, tenant := range []domain.TenantID{one, two} {
-			s.save(t, build, tenant, drivers.Batch{To: to, Upserts: []domain.Document{document("a", to, `{}`)}})
+			s.save(t, build, tenant, drivers.Batch{To: to, Upserts: []domain.Document{document("a", to, `{}`), document("removed", to, `{}`)}})
+			s.save(t, build, tenant, drivers.Batch{From: to, To: to + 1, Deletes: []drivers.Deletion{{ID: "removed", Version: to + 1}}})
 		}
 	}
 	want := func(t *testing.T, name string, version int64) {
@@ -279,7 +280,7 @@ func (s *suite) public(t *testing.T) {
 			}
 		}
 		if len(rows) != 2 {
-			t.Errorf("there are %d rows, want 2, and no checkpoints among them: %v", len(rows), rows)
+			t.Errorf("there are %d rows, want 2, and neither checkpoints nor removed documents among them: %v", len(rows), rows)
 		}
 	}
 	parallel(t, "the name follows the swaps", func(t *testing.T) {

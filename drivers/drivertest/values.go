@@ -74,7 +74,7 @@ func (s *suite) values(t *testing.T) {
 			batch.Upserts = append(batch.Upserts, document(id, 1, data))
 		}
 		batch.Upserts = append(batch.Upserts,
-			document("deep", 1, `{"a": `+strings.Repeat(`[{"a": `, domain.MaxJSONDepth/2-1)+`1`+strings.Repeat(`}]`, domain.MaxJSONDepth/2-1)+`}`),
+			document("deep", 1, nested(s.MaxDepth)),
 			document("wide", 1, `{"a0": 0`+func() (rest string) {
 				var text strings.Builder
 				for i := range 5000 {
