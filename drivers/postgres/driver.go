@@ -16,11 +16,16 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,13 +39,22 @@ type Config struct {
 	URL      string // a pgx connection string; its login owns the tables: manifold_documents, where migrations made the schema
 	MaxConns int    // 0: 8
 	Log      *slog.Logger
+
+	// Queries that filter or order have connections of their own, so that a long one keeps no save waiting.
+	QueryConns   int           // 0: 4
+	QueryTimeout time.Duration // after which one is ended; 0: 10 s
 }
 
 // Driver keeps documents in one PostgreSQL database. It is a drivers.Driver.
 type Driver struct {
-	pool  *pgxpool.Pool
-	log   *slog.Logger
-	views bool // the role manifold_views is there and the login may hand views to it
+	pool     *pgxpool.Pool
+	queries  *pgxpool.Pool // for what filters or orders
+	patience time.Duration // how long a statement of those may take
+	log      *slog.Logger
+	views    bool // the role manifold_views is there and the login may hand views to it
+
+	end        context.CancelFunc // of what goes on in the background
+	background sync.WaitGroup
 }
 
 var _ drivers.Driver = (*Driver)(nil)
@@ -59,20 +73,50 @@ var settings = map[string]string{
 	"idle_in_transaction_session_timeout": "10000", // a sender that stalls must not hold a checkpoint
 }
 
+// querySettings are those of the connections for queries: nothing is known of how many documents match, so the planner
+// decides, for each query by its values. No query takes several processes: other tenants' queries need them.
+var querySettings = map[string]string{
+	"application_name":                    "manifold-documents-queries",
+	"plan_cache_mode":                     "force_custom_plan",
+	"max_parallel_workers_per_gather":     "0",
+	"jit":                                 "off",
+	"idle_in_transaction_session_timeout": "10000",
+}
+
 // Open connects and sees to it that the schema and the common table are there: in the log's database the migrations have
 // made the schema; elsewhere Open makes it, if the login may. The driver must be closed.
 func Open(ctx context.Context, config Config) (*Driver, error) {
-	parsed, err := pgxpool.ParseConfig(config.URL)
+	d := &Driver{patience: cmp.Or(config.QueryTimeout, 10*time.Second), log: config.Log}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if d.pool, err = connect(ctx, config.URL, cmp.Or(config.MaxConns, 8), settings); err != nil {
+		return nil, err
+	}
+	limited := maps.Clone(querySettings)
+	limited["statement_timeout"] = strconv.FormatInt(max(d.patience.Milliseconds(), 1), 10)
+	if d.queries, err = connect(ctx, config.URL, cmp.Or(config.QueryConns, 4), limited); err != nil {
+		d.pool.Close()
+		return nil, err
+	}
+	var background context.Context
+	background, d.end = context.WithCancel(context.WithoutCancel(ctx))
+	if err := d.prepareDatabase(ctx, background); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("prepare the documents' database: %w", mend(err))
+	}
+	return d, nil
+}
+
+// connect makes a pool of connections, which are made when they are needed.
+func connect(ctx context.Context, url string, conns int, settings map[string]string) (*pgxpool.Pool, error) {
+	parsed, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("the documents' database URL: %w", err)
 	}
-	parsed.MaxConns = int32(config.MaxConns)
-	if config.MaxConns == 0 {
-		parsed.MaxConns = 8
-	}
-	for name, value := range settings {
-		parsed.ConnConfig.RuntimeParams[name] = value
-	}
+	parsed.MaxConns = int32(conns)
+	maps.Copy(parsed.ConnConfig.RuntimeParams, settings)
 	// A connection to what has become a standby is of no use any more: the next one may lead to the new primary.
 	keep := parsed.ConnConfig.OnPgError
 	parsed.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
@@ -82,19 +126,16 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the documents' database: %w", err)
 	}
-	d := &Driver{pool: pool, log: config.Log}
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
-	}
-	if err := d.prepareDatabase(ctx); err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("prepare the documents' database: %w", mend(err))
-	}
-	return d, nil
+	return pool, nil
 }
 
 // Close waits for what is under way and closes all connections.
-func (d *Driver) Close() { d.pool.Close() }
+func (d *Driver) Close() {
+	d.end()
+	d.background.Wait()
+	d.queries.Close()
+	d.pool.Close()
+}
 
 // Ping reports whether the database answers.
 func (d *Driver) Ping(ctx context.Context) error {

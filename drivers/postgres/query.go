@@ -4,9 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // Load returns the documents among ids that are there. Each id is one look-up in the primary key: "offset 0" keeps the
@@ -25,11 +31,11 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 		seen[id] = struct{}{}
 		possible = append(possible, id)
 	}
-	return d.documents(ctx, build, tenant, statement{
+	return d.documents(ctx, build, tenant, asked{statement: statement{
 		sql: `select t.id, t.version, t.document from unnest($3::text[]) as w (id) cross join lateral (
 			select t.id, t.version, t.document from ` + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id = w.id offset 0) t`,
 		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number), encodeTexts(possible)} },
-	})
+	}})
 }
 
 // Get returns one document; ok is false where it is not there.
@@ -41,71 +47,150 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 	return documents[0], true, nil
 }
 
-// Query returns a page of documents by keyset: it begins in the primary key where the last page ended.
+// Query returns a page of documents by keyset: it begins where the last page ended, without a predicate and an order in
+// the primary key.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
-	table, err := tableOf(build, tenant)
+	asked, err := d.ask(build, tenant, query)
 	if err != nil {
 		return nil, err
 	}
+	return d.documents(ctx, build, tenant, asked)
+}
+
+// asked is a statement as it was asked for, with what is needed to explain it.
+type asked struct {
+	statement
+	shown []string // the arguments as text
+	costs bool     // how long it takes is not known beforehand: it is for the connections that are there for such
+}
+
+func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (asked, error) {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return asked{}, err
+	}
 	if err := query.Check(); err != nil {
-		return nil, err
+		return asked{}, err
 	}
 	if query.Where != nil || len(query.Order) > 0 {
-		return nil, domain.Errorf(domain.CodeUnsupported, "filter", "not yet")
+		q := newQuestion(build, tenant)
+		return q.asked(q.page(d.source(build), query))
 	}
 	after := ""
 	if query.After != nil {
 		after = query.After.ID
 	}
 	// Every id of a document is above the empty one, which is the checkpoint's.
-	return d.documents(ctx, build, tenant, statement{
-		sql: "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id > $3 order by id limit $4`,
-		args: func() [][]byte {
-			return [][]byte{encodeTenant(tenant), encodeInt(build.Number), []byte(after), encodeInt(int64(query.Limit))}
+	return asked{
+		statement: statement{
+			sql: "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id > $3 order by id limit $4`,
+			args: func() [][]byte {
+				return [][]byte{encodeTenant(tenant), encodeInt(build.Number), []byte(after), encodeInt(int64(query.Limit))}
+			},
 		},
-	})
+		shown: []string{literal(tenant.String()), strconv.FormatInt(build.Number, 10), literal(after), strconv.Itoa(query.Limit)},
+	}, nil
 }
 
-// Count returns how many documents the tenant has in the build. It reads the tenant's part of the primary key.
+// asked is the question as a statement, unless there was something in it that cannot be asked.
+func (q *question) asked(sql string) (asked, error) {
+	if q.err != nil {
+		return asked{}, q.err
+	}
+	// It is not prepared: what clients ask has no end of shapes, and each is planned for its values anyway.
+	return asked{statement: statement{sql: sql, once: true, args: func() [][]byte { return q.args }}, shown: q.shown, costs: true}, nil
+}
+
+// Count returns how many documents of the tenant match. Without a predicate it reads the tenant's part of the primary
+// key.
 func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
 		return 0, err
 	}
-	if where != nil {
-		return 0, domain.Errorf(domain.CodeUnsupported, "filter", "not yet")
-	}
-	var count int64
-	err = d.read(ctx, tenant, statement{
+	question := asked{statement: statement{
 		sql:  "select count(*) from " + table + ` where tenant_id = $1 and build = $2 and id > ''`,
 		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number)} },
-		row: func(values [][]byte) (err error) {
-			count, err = decodeInt(values[0])
-			return err
-		},
-	})
-	if err != nil {
+	}}
+	if where != nil {
+		q := newQuestion(build, tenant)
+		if question, err = q.asked("select count(*) " + q.from(d.source(build), where)); err != nil {
+			return 0, err
+		}
+	}
+	var count int64
+	question.row = func(values [][]byte) (err error) {
+		count, err = decodeInt(values[0])
+		return err
+	}
+	if err := d.answer(ctx, build, tenant, question); err != nil {
 		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, err)
 	}
 	return count, nil
 }
 
-// Explain says how the database answers the query.
+// Explain says how the database would answer the query: the statement as it is sent, and the plan for it, made where the
+// query is made.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
-	return domain.Explanation{}, domain.Errorf(domain.CodeUnsupported, "explain", "not yet")
+	question, err := d.ask(build, tenant, query)
+	if err != nil {
+		return domain.Explanation{}, err
+	}
+	explanation := domain.Explanation{Statement: question.sql}
+	for i, value := range question.shown {
+		explanation.Statement += fmt.Sprintf("\n-- $%d = %s", i+1, strings.ReplaceAll(value, "\n", `\n`))
+	}
+	question.sql, question.once = "explain (format json) "+question.sql, true
+	question.row = func(values [][]byte) error {
+		explanation.Plan = bytes.Clone(values[0])
+		return nil
+	}
+	if err := d.answer(ctx, build, tenant, question); err != nil {
+		return domain.Explanation{}, fmt.Errorf("explain a query of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return explanation, nil
 }
 
 // documents runs a statement whose rows are id, version and document.
-func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domain.TenantID, step statement) ([]domain.Document, error) {
+func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domain.TenantID, question asked) ([]domain.Document, error) {
 	var documents []domain.Document
-	step.reset = func() { documents = nil }
-	step.row = func(values [][]byte) error {
+	question.reset = func() { documents = nil }
+	question.row = func(values [][]byte) error {
 		version, err := decodeInt(values[1])
 		documents = append(documents, domain.Document{ID: string(values[0]), Version: version, Data: json.RawMessage(bytes.Clone(decodeJSON(values[2])))})
 		return err
 	}
-	if err := d.read(ctx, tenant, step); err != nil {
+	if err := d.answer(ctx, build, tenant, question); err != nil {
 		return nil, fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
 	}
 	return documents, nil
+}
+
+// answer runs a statement in a read-only transaction of the tenant.
+func (d *Driver) answer(ctx context.Context, build domain.Build, tenant domain.TenantID, question asked) error {
+	if !question.costs {
+		return d.read(ctx, tenant, question.statement)
+	}
+	ask := func() error {
+		_, err := transact(ctx, d.queries, "begin read only", tenant, []statement{question.statement})
+		return err
+	}
+	err := ask()
+	if d.views && errors.Is(err, drivers.ErrNoTable) {
+		// The table may be there and its view not, where an older release has made it.
+		if err := d.makeSource(ctx, build); err != nil {
+			return err
+		}
+		err = ask()
+	}
+	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch native.Code {
+		case "57014": // query_canceled
+			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter",
+				"the documents' database has not answered within %s; ask for less, or for what a declared index can find", d.patience), err)
+		case "54000", "54001", "54023", "2201B": // a limit of the statement's; a pattern that is too complex
+			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnsupported, "filter", "the documents' database cannot ask this: %s", native.Message), err)
+		}
+	}
+	return err
 }

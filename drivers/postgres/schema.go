@@ -22,7 +22,8 @@ import (
 const (
 	schema      = "manifold_documents"
 	commonTable = "documents"
-	viewsRole   = "manifold_views" // owns the public views, and sees every tenant's documents through them
+	viewsRole   = "manifold_views" // owns the views, and sees every tenant's documents through them
+	keyFunction = "sort_key"
 )
 
 // identifier quotes a name of a table, view or index. PostgreSQL cuts names at 63 bytes, where two could become one:
@@ -62,6 +63,27 @@ func viewName(projection string) string {
 	return schema + "." + identifier(projection)
 }
 
+// source is what queries that filter or order read: the build's table as the tenant in the setting manifold.tenant sees it.
+//
+// Under a row-level policy no condition but those of functions that PostgreSQL calls leakproof may be looked up in an
+// index, lest it be evaluated on a row that the policy hides; nothing about jsonb or numeric is. So the queries read a
+// view, which keeps the tenants apart as the policy does: its owner may see all rows, and its condition is the setting's
+// tenant. It is not a security barrier, since no condition comes from anybody but this package. Where there is no role to
+// own it, the table itself is read, and each query walks over all that the tenant has in the build.
+func (d *Driver) source(build domain.Build) string {
+	if !d.views {
+		return tableName(build)
+	}
+	return sourceName(build)
+}
+
+func sourceName(build domain.Build) string {
+	if !build.Shared() {
+		return schema + "." + identifier(commonTable+".tenant")
+	}
+	return schema + "." + identifier(buildName(build)+".tenant")
+}
+
 // tableOf is tableName for one tenant's rows, and refuses a tenant that cannot have any there.
 func tableOf(build domain.Build, tenant domain.TenantID) (string, error) {
 	if tenant == domain.Everyone {
@@ -77,7 +99,7 @@ func tableOf(build domain.Build, tenant domain.TenantID) (string, error) {
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // prepareDatabase makes what Open promises.
-func (d *Driver) prepareDatabase(ctx context.Context) error {
+func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 	var exists, usable bool
 	err := d.pool.QueryRow(ctx, `select n is not null, coalesce(has_schema_privilege(n, 'create') and has_schema_privilege(n, 'usage'), false)
 		from to_regnamespace($1) n`, schema).Scan(&exists, &usable)
@@ -105,9 +127,15 @@ func (d *Driver) prepareDatabase(ctx context.Context) error {
 	if !d.views {
 		d.log.WarnContext(ctx, "the documents' login cannot hand views to the role "+viewsRole+": public views show the documents of the tenant in the setting manifold.tenant only")
 	}
-	// No general index (GIN) on the documents as long as no query asks for what is in them: with one, a save of 10,000
-	// documents takes 2.1 times as long when they are new and 2.4 times when they are there already.
-	return d.makeTable(ctx, identifier(commonTable))
+	if err := d.makeKeyFunction(ctx); err != nil {
+		return err
+	}
+	var common domain.Build
+	common.Owner = domain.NewTenantID() // any
+	if err := d.makeTable(ctx, common, generalIndex); err != nil {
+		return err
+	}
+	return d.indexInBackground(ctx, background)
 }
 
 // makeSchema is for a database of documents alone, where no migrations run. The views' role is made where the login may
@@ -153,13 +181,32 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) err
 	})
 }
 
+// makeKeyFunction makes the function that declared indexes and orders ask for.
+func (d *Driver) makeKeyFunction(ctx context.Context) error {
+	const name = schema + "." + keyFunction
+	missing := func(query func(ctx context.Context, sql string, args ...any) pgx.Row) (missing bool, err error) {
+		err = query(ctx, "select not exists (select from pg_proc where oid = to_regprocedure($1))", name+"(jsonb)").Scan(&missing)
+		return missing, err
+	}
+	if missing, err := missing(d.pool.QueryRow); err != nil || !missing {
+		return err
+	}
+	return d.define(ctx, name, func(tx pgx.Tx) error {
+		if missing, err := missing(tx.QueryRow); err != nil || !missing {
+			return err
+		}
+		_, err := tx.Exec(ctx, keyFunctionDefinition)
+		return err
+	})
+}
+
 // makeTable makes a table of documents, whole or not at all; one that is there stays as it is. more are statements in
 // which %[1]s is the table.
 //
 // The pages keep room for a checkpoint's next row versions beside the last, which every save makes: with it, and because
 // no index has the version, the update touches no index (heap-only).
-func (d *Driver) makeTable(ctx context.Context, quoted string, more ...string) error {
-	table := schema + "." + quoted
+func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...string) error {
+	table := tableName(build)
 	if exists, err := relationExists(ctx, d.pool.QueryRow, table); err != nil || exists {
 		return err
 	}
@@ -178,11 +225,6 @@ func (d *Driver) makeTable(ctx context.Context, quoted string, more ...string) e
 		`create policy tenant on %[1]s using (tenant_id = ` + tenant + `)`,
 		`create policy checkpoints on %[1]s for select to current_user using (id = '' and ` + tenant + ` is null)`,
 	}, more...)
-	if d.views {
-		statements = append(statements,
-			`grant select on %[1]s to `+viewsRole,
-			`create policy views on %[1]s for select to `+viewsRole+` using (id <> '')`)
-	}
 	return d.define(ctx, table, func(tx pgx.Tx) error {
 		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil || exists {
 			return err
@@ -192,8 +234,54 @@ func (d *Driver) makeTable(ctx context.Context, quoted string, more ...string) e
 				return err
 			}
 		}
-		return nil
+		return d.showTable(ctx, tx, build)
 	})
+}
+
+// showTable lets the views' role see a table, and makes the view that queries read. The policy hides nothing: the views
+// do, without its condition standing before theirs.
+func (d *Driver) showTable(ctx context.Context, tx pgx.Tx, build domain.Build) error {
+	if !d.views {
+		return nil
+	}
+	var login string
+	if err := tx.QueryRow(ctx, "select quote_ident(current_user)").Scan(&login); err != nil {
+		return err
+	}
+	table, view := tableName(build), sourceName(build)
+	for _, statement := range []string{
+		"grant select on " + table + " to " + viewsRole,
+		"drop policy if exists views on " + table,
+		"create policy views on " + table + " for select to " + viewsRole + " using (true)",
+		"set local role " + viewsRole,
+		"create or replace view " + view + " as select tenant_id, build, id, version, document from " + table +
+			" where tenant_id = nullif(current_setting('manifold.tenant', true), '')::uuid and id <> ''",
+		"comment on view " + view + " is 'what the tenant in the setting manifold.tenant has, for queries'",
+		"grant select on " + view + " to " + login,
+		"set local role " + login,
+	} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeSource makes the view of a table that has none yet.
+func (d *Driver) makeSource(ctx context.Context, build domain.Build) error {
+	table := tableName(build)
+	err := d.shortly(ctx, swapWait, swapTries, table, func(tx pgx.Tx) error {
+		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil {
+			return err
+		} else if !exists {
+			return drivers.ErrNoTable
+		}
+		if exists, err := relationExists(ctx, tx.QueryRow, sourceName(build)); err != nil || exists {
+			return err
+		}
+		return d.showTable(ctx, tx, build)
+	})
+	return mend(err)
 }
 
 // relationExists asks pg_class, not to_regclass alone: that answers from the session's cache, which may not yet have
@@ -209,54 +297,11 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 		return nil
 	}
 	// The checkpoints of all tenants are found without reading the documents.
-	err := d.makeTable(ctx, identifier(buildName(build)), `create index on %[1]s (tenant_id, build) where id = ''`)
+	err := d.makeTable(ctx, build, `create index on %[1]s (tenant_id, build) where id = ''`)
 	if err != nil {
 		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, mend(err))
 	}
 	return nil
-}
-
-// IndexTable makes an index for each of build.Indexes, paths such as "customer.name", and brings the table's statistics
-// up to date. The indexes have no checkpoints in them: by that condition a look-up by key can never be planned through
-// them, only what asks for documents alone.
-func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
-	if !build.Shared() {
-		return nil
-	}
-	table := tableName(build)
-	err := d.define(ctx, table, func(tx pgx.Tx) error {
-		for _, path := range build.Indexes {
-			name := identifier(buildName(build) + " " + path)
-			// "if not exists" would wait for every save under way before it looks.
-			if exists, err := relationExists(ctx, tx.QueryRow, schema+"."+name); err != nil {
-				return err
-			} else if exists {
-				continue
-			}
-			if _, err := tx.Exec(ctx, "create index "+name+" on "+table+" (tenant_id, build, ("+indexExpression(path)+")) where id <> ''"); err != nil {
-				return err
-			}
-		}
-		_, err := tx.Exec(ctx, "analyze "+table)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, mend(err))
-	}
-	return nil
-}
-
-// indexExpression is what an index of a path holds: the value there, if it is no array or object and its text is not
-// longer than 1,000 bytes. An entry of a B-tree holds 2,704 bytes, and a document that does not fit must be saved all the
-// same.
-func indexExpression(path string) string {
-	steps := strings.Split(path, ".")
-	for i, step := range steps {
-		steps[i] = literal(step)
-	}
-	array := "array[" + strings.Join(steps, ", ") + "]"
-	return "case when octet_length(document #>> " + array + ") <= 1000 and jsonb_typeof(document #> " + array +
-		") not in ('array', 'object') then document #> " + array + " end"
 }
 
 // A view or table that somebody is reading cannot be exchanged or dropped, and whoever comes after the one that waits

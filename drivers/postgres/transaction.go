@@ -34,13 +34,18 @@ func (d *Driver) read(ctx context.Context, tenant domain.TenantID, step statemen
 	return err
 }
 
+// transact is transact on the connections of everything but queries.
+func (d *Driver) transact(ctx context.Context, begin string, tenant domain.TenantID, steps []statement) ([]int64, error) {
+	return transact(ctx, d.pool, begin, tenant, steps)
+}
+
 // transact runs statements in a transaction of the tenant, or of none (domain.Everyone), and returns how many rows each
 // affected. Everything, begin and commit included, goes out before the first answer is awaited. A transaction that the
 // database has rolled back through no fault of its own, and one whose connection was lost, is tried again; the caller
 // sees to it that doing so is safe.
-func (d *Driver) transact(ctx context.Context, begin string, tenant domain.TenantID, steps []statement) ([]int64, error) {
+func transact(ctx context.Context, pool *pgxpool.Pool, begin string, tenant domain.TenantID, steps []statement) ([]int64, error) {
 	for attempt := 1; ; attempt++ {
-		affected, err := d.attempt(ctx, begin, tenant, steps)
+		affected, err := tryTransaction(ctx, pool, begin, tenant, steps)
 		if err == nil {
 			return affected, nil
 		}
@@ -56,8 +61,8 @@ func (d *Driver) transact(ctx context.Context, begin string, tenant domain.Tenan
 	}
 }
 
-func (d *Driver) attempt(ctx context.Context, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
-	conn, err := d.pool.Acquire(ctx)
+func tryTransaction(ctx context.Context, pool *pgxpool.Pool, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,133 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// IndexTable makes two indexes for each of build.Indexes, paths such as "customer.name", and brings the table's statistics
+// up to date. The one has sort keys and ids: it finds values, ranges of them, and beginnings of texts, and has the order
+// that Query promises. The other finds what lists and objects contain; where there are none at the path, it is empty.
+//
+// The indexes have no checkpoints in them: by that condition a look-up by key can never be planned through them, only what
+// asks for documents alone.
+func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
+	if !build.Shared() {
+		return nil
+	}
+	table := tableName(build)
+	err := d.define(ctx, table, func(tx pgx.Tx) error {
+		for _, path := range build.Indexes {
+			value := pathExpression(literals(path), false)
+			for suffix, definition := range map[string]string{
+				" values": "(tenant_id, build, (" + keyExpression(value) + "), id) where id <> ''",
+				" parts":  "using gin ((" + membersExpression(value) + ") jsonb_path_ops) where id <> '' and " + membersCondition(value),
+			} {
+				// In an older release, and so in what it has left, a blank stood where "/" does.
+				name := identifier(buildName(build) + "/" + path + suffix)
+				// "if not exists" would wait for every save under way before it looks.
+				if exists, err := relationExists(ctx, tx.QueryRow, schema+"."+name); err != nil {
+					return err
+				} else if exists {
+					continue
+				}
+				if _, err := tx.Exec(ctx, "create index "+name+" on "+table+" "+definition); err != nil {
+					return err
+				}
+			}
+		}
+		_, err := tx.Exec(ctx, "analyze "+table)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, mend(err))
+	}
+	return nil
+}
+
+// literals are a declared path's names as constants: an index takes no parameters.
+func literals(path string) []string {
+	names := strings.Split(path, ".")
+	for i, name := range names {
+		names[i] = literal(name)
+	}
+	return names
+}
+
+// generalIndexName is the index of the common table that finds a value at any path of a tenant's build.
+const generalIndexName = schema + "." + `"documents/general"`
+
+// generalIndex makes it; %[1]s is the table. "concurrently" goes where %[2]s would.
+const (
+	generalIndex           = `create index "documents/general" on %[1]s ` + generalIndexDefinition
+	generalIndexBeside     = `create index concurrently "documents/general" on ` + schema + "." + commonTable + " " + generalIndexDefinition
+	generalIndexDefinition = `using gin ((jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text], document)) jsonb_path_ops) where id <> ''`
+)
+
+// indexPause is how long a process waits before it looks again at an index that is not there yet.
+const indexPause = 10 * time.Second
+
+// indexInBackground sees to it that a common table which was there before its general index gets it, however large it is,
+// while saves go on; until then queries are right, and slower. Several processes may do so, one of them makes it.
+func (d *Driver) indexInBackground(ctx, background context.Context) error {
+	if done, err := d.generallyIndexed(ctx, d.pool.QueryRow); err != nil || done {
+		return err
+	}
+	d.background.Go(func() {
+		for {
+			done, err := d.makeGeneralIndex(background)
+			if done || background.Err() != nil {
+				return
+			}
+			if err != nil {
+				d.log.WarnContext(background, "the general index of the tenants' documents is not made yet; it is tried again", "err", err)
+			}
+			select {
+			case <-time.After(indexPause/2 + rand.N(indexPause)):
+			case <-background.Done():
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (d *Driver) generallyIndexed(ctx context.Context, query func(ctx context.Context, sql string, args ...any) pgx.Row) (valid bool, err error) {
+	err = query(ctx, "select exists (select from pg_index where indexrelid = to_regclass($1) and indisvalid)", generalIndexName).Scan(&valid)
+	return valid, err
+}
+
+// makeGeneralIndex makes the general index beside saves, unless another process is at it: done is false then. One that was
+// begun and given up, by a process that ended, is dropped first.
+//
+// It must not wait for the other's lock: a statement that waits holds a snapshot, and making an index concurrently waits
+// for all older snapshots.
+func (d *Driver) makeGeneralIndex(ctx context.Context) (done bool, err error) {
+	// A connection of its own: the session holds the lock, and ends with it however this ends.
+	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var alone bool
+	if err := conn.QueryRow(ctx, "select pg_try_advisory_lock(hashtext('manifold documents'), hashtext($1))", generalIndexName).Scan(&alone); err != nil || !alone {
+		return false, err
+	}
+	if done, err := d.generallyIndexed(ctx, conn.QueryRow); err != nil || done {
+		return done, err
+	}
+	for _, statement := range []string{"drop index concurrently if exists " + generalIndexName, generalIndexBeside} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return false, err
+		}
+	}
+	d.log.InfoContext(ctx, "the tenants' documents have a general index now")
+	return true, nil
+}

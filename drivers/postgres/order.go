@@ -1,0 +1,207 @@
+package postgres
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// A page is one statement, and so of one moment. Where an order is asked for it is put together from slices, each with at
+// most as many documents as the page, and each read only if those before it did not fill the page:
+//
+//   - the documents that can be ordered, from the place that the last page ended at;
+//   - behind them those that cannot, by id.
+//
+// An index of a declared path has the sort keys and, where they are alike, the ids. It can be read in both directions, but
+// ids ascend in descending orders, too. So for one descending declared path the first slice becomes three:
+//
+//   - what has the last page's key, by id;
+//   - of the next documents going back in the index, all but those of the last key, whose ids may not be the least of it;
+//   - what has that last key, by id.
+
+// page is the statement for a page of documents: id, version, document.
+func (q *question) page(source string, query domain.DocumentQuery) string {
+	from := q.from(source, query.Where)
+	limit := q.int(int64(query.Limit))
+	if len(query.Order) == 0 {
+		var after string
+		if query.After != nil {
+			after = query.After.ID
+		}
+		// The key that an equality on a declared path fixes leads into its index, which goes on with the ids.
+		order := "id"
+		if key := q.fixedKey(query.Where); key != "" {
+			order = key + ", id"
+		}
+		return "select id, version, document " + from + " and id > " + q.text(after) + " order by " + order + " limit " + limit
+	}
+	for _, part := range query.Order {
+		q.checkTexts("", part.Path...)
+	}
+	p := page{question: q, order: query.Order, from: from, limit: limit}
+	for _, part := range query.Order {
+		p.keys = append(p.keys, q.keyAt(part.Path))
+	}
+	switch {
+	case query.After != nil && query.After.Unordered:
+		p.unordered(query.After.ID)
+	case len(query.Order) == 1 && query.Order[0].Descending && q.indexed(query.Order[0].Path):
+		p.backward(query.After)
+		p.unordered("")
+	default:
+		p.ordered(query.After)
+		p.unordered("")
+	}
+	return p.statement()
+}
+
+// fixedKey is the sort key of a declared path that is the same in all documents that match; empty where there is none.
+func (q *question) fixedKey(where domain.Predicate) string {
+	switch p := where.(type) {
+	case domain.Compare:
+		if p.Comparison == domain.Equal && q.indexed(p.Path) {
+			return q.keyAt(p.Path)
+		}
+	case domain.And:
+		for _, part := range p {
+			if key := q.fixedKey(part); key != "" {
+				return key
+			}
+		}
+	}
+	return ""
+}
+
+// page is a page that is put together from slices.
+type page struct {
+	*question
+	order  []domain.Order
+	keys   []string // the sort keys of the order's paths
+	from   string   // where all documents of all pages are: "from ... where ..."
+	limit  string
+	slices []slice
+}
+
+type slice struct {
+	name      string
+	statement string
+	part      string // a condition on the slice's rows: those are in the page, if there is room
+	last      string // what the page is ordered by before all else
+}
+
+// ordered adds what can be ordered and stands behind a place.
+func (p *page) ordered(after *domain.SortKey) {
+	var conditions []string
+	for _, key := range p.keys {
+		conditions = append(conditions, key+" < "+p.text(keyUnordered))
+	}
+	if after != nil {
+		conditions = append(conditions, p.behind(after))
+	}
+	p.add(slice{name: "ordered", part: "true", last: "0"}, p.keys, strings.Join(conditions, " and "), p.directed(p.keys))
+}
+
+// behind is the condition to stand behind a place.
+func (p *page) behind(after *domain.SortKey) string {
+	places := make([]string, len(p.keys))
+	for i, value := range after.Values {
+		places[i] = p.text(wholeKey(value))
+	}
+	id := p.text(after.ID)
+	if !slices.ContainsFunc(p.order, func(part domain.Order) bool { return part.Descending }) {
+		return "(" + strings.Join(p.keys, ", ") + ", id) > (" + strings.Join(places, ", ") + ", " + id + ")"
+	}
+	condition := "id > " + id
+	for i := len(p.keys) - 1; i >= 0; i-- {
+		operator := " > "
+		if p.order[i].Descending {
+			operator = " < "
+		}
+		condition = p.keys[i] + operator + places[i] + " or " + p.keys[i] + " = " + places[i] + " and (" + condition + ")"
+	}
+	// An index finds its beginning by what follows from the rest, too.
+	operator := " >= "
+	if p.order[0].Descending {
+		operator = " <= "
+	}
+	return p.keys[0] + operator + places[0] + " and (" + condition + ")"
+}
+
+// backward adds what ordered does, for one path that descends.
+func (p *page) backward(after *domain.SortKey) {
+	key := p.keys[0]
+	var before string
+	if after == nil {
+		before = p.text(keyUnordered)
+	} else {
+		before = p.text(wholeKey(after.Values[0]))
+		p.add(slice{name: "same", part: "true", last: "0"}, p.keys, key+" = "+before+" and id > "+p.text(after.ID), key+", id")
+	}
+	const end = "(select min(key1) from next)"
+	p.add(slice{name: "next", part: "key1 > " + end, last: "0"}, p.keys, key+" < "+before, key+" desc")
+	p.add(slice{name: "ends", part: "true", last: "0"}, p.keys, key+" = "+end, key+", id")
+}
+
+// unordered adds what cannot be ordered, behind an id.
+func (p *page) unordered(after string) {
+	unordered := p.text(keyUnordered)
+	conditions, none := make([]string, len(p.keys)), make([]string, len(p.keys))
+	for i, key := range p.keys {
+		conditions[i], none[i] = key+" = "+unordered, "null"
+	}
+	order := "id"
+	if len(p.keys) == 1 {
+		order = p.keys[0] + ", id"
+	}
+	p.add(slice{name: "unordered", part: "true", last: "1"}, none, "("+strings.Join(conditions, " or ")+") and id > "+p.text(after), order)
+}
+
+// add adds a slice of the documents for which the condition holds, read in an order. keys are its columns key1, key2 ...
+// It is not read if those before it fill the page, which is known before its first document.
+func (p *page) add(slice slice, keys []string, condition, order string) {
+	var columns, room strings.Builder
+	for i, key := range keys {
+		columns.WriteString(", " + key + " as " + column(i))
+	}
+	for i, before := range p.slices {
+		room.WriteString([]string{" and ", " + "}[min(i, 1)] + "(select count(*) from " + before.name + " where " + before.part + ")")
+	}
+	if len(p.slices) > 0 {
+		room.WriteString(" < " + p.limit)
+	}
+	slice.statement = "select id, version, document" + columns.String() + " " + p.from + " and (" + condition + ")" + room.String() +
+		" order by " + order + " limit " + p.limit
+	p.slices = append(p.slices, slice)
+}
+
+// statement is the slices one behind the other.
+func (p *page) statement() string {
+	columns := make([]string, len(p.keys))
+	for i := range columns {
+		columns[i] = column(i)
+	}
+	var with, all []string
+	for _, slice := range p.slices {
+		with = append(with, slice.name+" as materialized ("+slice.statement+")")
+		all = append(all, "select id, version, document, "+slice.last+" as last, "+strings.Join(columns, ", ")+" from "+slice.name+" where "+slice.part)
+	}
+	return "with " + strings.Join(with, ", ") + " select id, version, document from (" + strings.Join(all, " union all ") + ") page order by last, " +
+		p.directed(columns) + " limit " + p.limit
+}
+
+func column(i int) string { return "key" + strconv.Itoa(i+1) }
+
+// directed is the order by some expressions for the sort keys.
+func (p *page) directed(keys []string) string {
+	var order strings.Builder
+	for i, key := range keys {
+		order.WriteString(key)
+		if p.order[i].Descending {
+			order.WriteString(" desc")
+		}
+		order.WriteString(", ")
+	}
+	return order.String() + "id"
+}

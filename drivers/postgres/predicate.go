@@ -1,0 +1,410 @@
+package postgres
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// question is a statement about a build's documents while it is made. Values are parameters, always, and so are the
+// names of members: statements of one shape have one text. They are planned with their parameters' values, so that an
+// expression with parameters in it is found in the index that has it with constants.
+//
+// Each leaf of a predicate becomes an expression that is true where the leaf matches, and false or null elsewhere. That
+// is enough, since there is only "and" and "or" above. No part of it can fail on any document: what is no number is never
+// cast to one.
+type question struct {
+	build  domain.Build
+	tenant domain.TenantID
+	args   [][]byte
+	shown  []string          // the arguments as text
+	names  map[string]string // the parameters that lead to a path
+	err    error             // what cannot be asked
+}
+
+// newQuestion begins with tenant and build as $1 and $2.
+func newQuestion(build domain.Build, tenant domain.TenantID) *question {
+	q := &question{build: build, tenant: tenant, names: make(map[string]string)}
+	q.arg("uuid", encodeTenant(tenant), literal(tenant.String()))
+	q.int(build.Number)
+	return q
+}
+
+// maxArgs is how many parameters the protocol can number.
+const maxArgs = math.MaxUint16
+
+// arg adds a parameter and returns it as it stands in the statement.
+func (q *question) arg(kind string, value []byte, shown string) string {
+	q.args = append(q.args, value)
+	q.shown = append(q.shown, shown)
+	if len(q.args) > maxArgs {
+		q.refuse("", "it has more than %d constants and names", maxArgs)
+	}
+	return "$" + strconv.Itoa(len(q.args)) + "::" + kind
+}
+
+func (q *question) int(n int64) string {
+	return q.arg("bigint", encodeInt(n), strconv.FormatInt(n, 10))
+}
+
+func (q *question) text(text string) string { return q.arg("text", []byte(text), literal(text)) }
+
+func (q *question) json(text string) string {
+	return q.arg("jsonb", append([]byte{jsonbVersion}, text...), literal(text))
+}
+
+func (q *question) texts(texts []string) string {
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = literal(text)
+	}
+	return q.arg("text[]", encodeTexts(texts), "array["+strings.Join(shown, ", ")+"]")
+}
+
+func (q *question) jsons(texts []string) string {
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = literal(text)
+	}
+	value := encodeArray(oidJSONB, len(texts), func(i int) int { return 1 + len(texts[i]) },
+		func(to []byte, i int) []byte { return append(append(to, jsonbVersion), texts[i]...) })
+	return q.arg("jsonb[]", value, "array["+strings.Join(shown, ", ")+"]")
+}
+
+// refuse keeps the first reason why this cannot be asked.
+func (q *question) refuse(place domain.Place, format string, args ...any) {
+	if q.err != nil {
+		return
+	}
+	where := "filter"
+	if place != "" {
+		where += ", " + string(place)
+	}
+	q.err = domain.Errorf(domain.CodeUnsupported, where, format, args...)
+}
+
+// checkTexts refuses texts that cannot be sent as such. No document has them.
+func (q *question) checkTexts(place domain.Place, texts ...string) {
+	for _, text := range texts {
+		if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
+			q.refuse(place, "%q is not in any document: it is not UTF-8, or has U+0000 in it", text)
+		}
+	}
+}
+
+// at is the value at a path as jsonb: null where nothing is there. By "->" with a text, only an object has parts.
+func (q *question) at(path domain.Path) string { return pathExpression(q.parameters(path), false) }
+
+// textAt is at as text: a text itself, and of other scalars their JSON.
+func (q *question) textAt(path domain.Path) string { return pathExpression(q.parameters(path), true) }
+
+// keyAt is the sort key at a path.
+func (q *question) keyAt(path domain.Path) string { return keyExpression(q.at(path)) }
+
+func (q *question) parameters(path domain.Path) []string {
+	steps := make([]string, len(path))
+	for i := range path {
+		prefix := strings.Join(path[:i+1], "\x00")
+		step, known := q.names[prefix]
+		if !known {
+			step = q.text(path[i])
+			q.names[prefix] = step
+		}
+		steps[i] = step
+	}
+	return steps
+}
+
+// pathExpression is at or textAt for steps that are SQL.
+func pathExpression(steps []string, text bool) string {
+	last := len(steps) - 1
+	expression := "document"
+	for _, step := range steps[:last] {
+		expression += " -> " + step
+	}
+	if text {
+		return "(" + expression + " ->> " + steps[last] + `) collate "C"`
+	}
+	return "(" + expression + " -> " + steps[last] + ")"
+}
+
+// keyExpression is what a B-tree of a declared path holds of the value there.
+func keyExpression(value string) string {
+	return schema + "." + keyFunction + "(" + value + `) collate "C"`
+}
+
+// membersExpression is what `in` looks at: a list, or the names of an object's members as a list; below a name made of
+// tenant and build, so that an index on it leads to that tenant's documents only.
+func membersExpression(value string) string {
+	return belowTenant("case jsonb_typeof(" + value + ") when 'array' then " + value +
+		" when 'object' then jsonb_path_query_array(" + value + ", '$.keyvalue().key') end")
+}
+
+// membersCondition is true where membersExpression has something: only that is in the index.
+func membersCondition(value string) string {
+	return "jsonb_typeof(" + value + ") in ('array', 'object')"
+}
+
+// belowTenant puts a value below a name made of tenant and build.
+func belowTenant(value string) string {
+	return "jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text], " + value + ")"
+}
+
+// below is a constant to be looked for in what belowTenant gives.
+func (q *question) below(path domain.Path, value string) string {
+	for i := range path {
+		value = "{" + domain.Scalar{Kind: domain.ScalarText, Text: path[len(path)-1-i]}.JSON() + ": " + value + "}"
+	}
+	return q.json(`{"` + q.tenant.String() + "/" + strconv.FormatInt(q.build.Number, 10) + `": ` + value + "}")
+}
+
+// indexed reports whether the definition declares an index on the path, and the build has a table of its own for it. An
+// index that is not there after all costs time only.
+func (q *question) indexed(path domain.Path) bool {
+	return q.build.Shared() && slices.ContainsFunc(q.build.Indexes, func(declared string) bool {
+		return slices.Equal(strings.Split(declared, "."), path)
+	})
+}
+
+// from is the part of a statement that says where the documents are which match.
+func (q *question) from(source string, where domain.Predicate) string {
+	return "from " + source + " where tenant_id = $1::uuid and build = $2::bigint and id <> '' and (" + q.where(where) + ")"
+}
+
+// where is the condition for a predicate.
+func (q *question) where(predicate domain.Predicate) string {
+	switch p := predicate.(type) {
+	case nil:
+		return "true"
+	case domain.And:
+		return q.all(p, " and ", "true")
+	case domain.Or:
+		return q.all(p, " or ", "false")
+	case domain.Has:
+		q.checkTexts(p.Place, p.Path...)
+		return q.has(p)
+	case domain.Compare:
+		q.checkTexts(p.Place, append(slices.Clone(p.Path), p.Value.Text)...)
+		return q.compare(p)
+	case domain.OneOf:
+		q.checkTexts(p.Place, p.Path...)
+		for _, value := range p.Values {
+			q.checkTexts(p.Place, value.Text)
+		}
+		return q.oneOf(p)
+	case domain.Contains:
+		q.checkTexts(p.Place, append(slices.Clone(p.Path), p.Value.Text)...)
+		return q.contains(p)
+	case domain.Text:
+		q.checkTexts(p.Place, append(slices.Clone(p.Path), p.Text)...)
+		return q.textTest(p)
+	case domain.Matches:
+		q.checkTexts(p.Place, p.Path...)
+		// Compared as "C", what the pattern says of characters depends on no language.
+		return q.isText(p.Path) + " and " + not(p.Not, q.textAt(p.Path)+" ~ "+q.text(p.Pattern.Portable(`\A`, `\Z`)))
+	}
+	q.refuse("", "a predicate of the type %T is not known", predicate)
+	return "false"
+}
+
+func (q *question) all(parts []domain.Predicate, between, none string) string {
+	if len(parts) == 0 {
+		return none
+	}
+	conditions := make([]string, len(parts))
+	for i, part := range parts {
+		conditions[i] = "(" + q.where(part) + ")"
+	}
+	return strings.Join(conditions, between)
+}
+
+func not(opposite bool, condition string) string {
+	if opposite {
+		return "not (" + condition + ")"
+	}
+	return condition
+}
+
+func (q *question) has(p domain.Has) string {
+	here := q.at(p.Path)
+	around := p.Path[:len(p.Path)-1]
+	switch {
+	case !p.Not:
+		return here + " is not null"
+	case len(around) == 0:
+		return here + " is null"
+	}
+	return "jsonb_typeof(" + q.at(around) + ") = 'object' and " + here + " is null or jsonb_typeof(" + q.at(around) + ") = 'null'"
+}
+
+func (q *question) isText(path domain.Path) string {
+	return "jsonb_typeof(" + q.at(path) + ") = 'string'"
+}
+
+func (q *question) compare(p domain.Compare) string {
+	switch p.Comparison {
+	case domain.Equal:
+		return q.oneOf(domain.OneOf{Path: p.Path, Values: []domain.Scalar{p.Value}, Place: p.Place})
+	case domain.NotEqual:
+		return q.at(p.Path) + " <> " + q.json(p.Value.JSON())
+	case domain.Less, domain.LessOrEqual, domain.Greater, domain.GreaterOrEqual:
+	default:
+		q.refuse(p.Place, "the comparison %q is not known", p.Comparison)
+		return "false"
+	}
+	operator := " " + string(p.Comparison) + " "
+	var plain func() string // as it is compared without an index
+	var from, to string     // what the sort keys of the kind are between
+	switch {
+	case p.Value.Number():
+		from, to = keyNegative, keyText
+		plain = func() string { // "case" alone decides what is evaluated first
+			return "case when jsonb_typeof(" + q.at(p.Path) + ") = 'number' then " + q.at(p.Path) + "::numeric" + operator + q.text(p.Value.JSON()) + "::numeric end"
+		}
+	case p.Value.Kind == domain.ScalarText:
+		from, to = keyText, keyFalse
+		plain = func() string { return q.isText(p.Path) + " and " + q.textAt(p.Path) + operator + q.text(p.Value.Text) }
+	case p.Value.Kind == domain.ScalarBool:
+		from, to = keyFalse, keyUnordered
+		plain = func() string { // "false" stands before "true" as text, too
+			return "jsonb_typeof(" + q.at(p.Path) + ") = 'boolean' and " + q.textAt(p.Path) + operator + q.text(p.Value.JSON())
+		}
+	default: // nothing is less or greater than null
+		return "false"
+	}
+	if !q.indexed(p.Path) {
+		return plain()
+	}
+	key := q.keyAt(p.Path)
+	condition := key + operator + q.text(wholeKey(p.Value))
+	if p.Comparison == domain.Less || p.Comparison == domain.LessOrEqual {
+		condition += " and " + key + " >= " + q.text(from)
+	} else {
+		condition += " and " + key + " < " + q.text(to)
+	}
+	if p.Value.Kind == domain.ScalarText {
+		return q.orLong(key, condition, plain())
+	}
+	return condition
+}
+
+// orLong is a condition on the sort keys of texts, widened by the texts that are too long for one.
+func (q *question) orLong(key, condition, plain string) string {
+	return "(" + condition + ") or (" + key + " = " + q.text(keyUnordered) + " and " + plain + ")"
+}
+
+// maxAlternatives is how many values of a list are looked up in the general index one by one.
+const maxAlternatives = 20
+
+func (q *question) oneOf(p domain.OneOf) string {
+	if len(p.Values) == 0 && !p.Not {
+		return "false"
+	}
+	here := q.at(p.Path)
+	constants := make([]string, len(p.Values))
+	for i, value := range p.Values {
+		constants[i] = value.JSON()
+	}
+	if p.Not {
+		return here + " is not null and " + here + " <> all (" + q.jsons(constants) + ")"
+	}
+	plain := func() string {
+		if len(constants) == 1 {
+			return here + " = " + q.json(constants[0])
+		}
+		return here + " = any (" + q.jsons(constants) + ")"
+	}
+	switch {
+	case q.indexed(p.Path):
+		return q.keyOneOf(p, plain)
+	case !q.build.Shared() && len(p.Values) <= maxAlternatives:
+		found := make([]string, len(constants))
+		for i, constant := range constants {
+			found[i] = belowTenant("document") + " @> " + q.below(p.Path, constant)
+		}
+		return plain() + " and (" + strings.Join(found, " or ") + ")"
+	}
+	return plain()
+}
+
+// keyOneOf is oneOf by an index of sort keys. Null and long texts share theirs with others.
+func (q *question) keyOneOf(p domain.OneOf, plain func() string) string {
+	key := q.keyAt(p.Path)
+	var own, common []string
+	for _, value := range p.Values {
+		if k := sortKey(value); k == keyNull || k == keyUnordered {
+			common = append(common, k)
+		} else {
+			own = append(own, k)
+		}
+	}
+	condition := func(keys []string) string {
+		if len(p.Values) == 1 {
+			return key + " = " + q.text(keys[0])
+		}
+		return key + " = any (" + q.texts(keys) + ")"
+	}
+	switch {
+	case len(common) == 0:
+		return condition(own)
+	case len(own) == 0:
+		return condition(common) + " and " + plain()
+	}
+	return condition(own) + " or " + condition(common) + " and " + plain()
+}
+
+func (q *question) contains(p domain.Contains) string {
+	here, element := q.at(p.Path), "["+p.Value.JSON()+"]"
+	if !p.Not && q.indexed(p.Path) {
+		return membersCondition(here) + " and " + membersExpression(here) + " @> " + q.below(nil, element)
+	}
+	// A list "contains" another by @> if each element of that equals one of its own.
+	inObject := "false"
+	if p.Value.Kind == domain.ScalarText {
+		inObject = here + " ? " + q.text(p.Value.Text)
+	}
+	return "case jsonb_typeof(" + here + ") when 'array' then " + not(p.Not, here+" @> "+q.json(element)) +
+		" when 'object' then " + not(p.Not, inObject) + " end"
+}
+
+func (q *question) textTest(p domain.Text) string {
+	text, wanted := q.textAt(p.Path), q.text(p.Text)
+	var test string
+	switch p.Test {
+	case domain.StartsWith:
+		test = "starts_with(" + text + ", " + wanted + ")"
+	case domain.EndsWith:
+		test = "right(" + text + ", char_length(" + wanted + ")) = " + wanted
+	case domain.Includes:
+		test = "strpos(" + text + ", " + wanted + ") > 0"
+	default:
+		q.refuse(p.Place, "the test %q is not known", p.Test)
+	}
+	plain := q.isText(p.Path) + " and " + not(p.Not, test)
+	if p.Test != domain.StartsWith || p.Not || !q.indexed(p.Path) {
+		return plain
+	}
+	key := q.keyAt(p.Path)
+	low := keyText + p.Text
+	return q.orLong(key, key+" >= "+q.text(low)+" and "+key+" < "+q.text(behind(low)), plain)
+}
+
+// behind is the least text that stands behind all texts that start with prefix, which starts with a character that is
+// not the last there is.
+func behind(prefix string) string {
+	for {
+		last, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		switch last {
+		case utf8.MaxRune: // none stands behind it: the one before it goes on
+		case 0xd7ff:
+			return prefix + "\ue000" // what lies between is no character
+		default:
+			return prefix + string(last+1)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Sort keys are texts that stand, by their bytes, in the order that domain.Scalar.Compare gives their scalars. The indexes
+// of declared paths hold them. keyFunction makes them in the database, sortKey here; once there are indexes, what it gives
+// must not change, other than under a new name. A key begins with the kind:
+const (
+	keyNull      = "0" // also what is missing
+	keyNegative  = "1" // a number below zero: as keyNumber, of the absolute value, with each digit d as 15-d
+	keyNumber    = "2" // another number: the 16 hexadecimal digits of its double
+	keyText      = "3" // followed by the text
+	keyFalse     = "4"
+	keyTrue      = "5"
+	keyUnordered = "6" // lists, objects, and texts of more than domain.MaxOrderedCharacters
+)
+
+// From 2^53 on several integers have one double, and its digits are followed by the integer's nineteen decimal digits;
+// whatever is beyond 64 bits has those of 2^63.
+const firstInexact = 1 << 53
+
+// sortKey is a scalar's sort key.
+func sortKey(value domain.Scalar) string {
+	if value.Kind == domain.ScalarText && utf8.RuneCountInString(value.Text) > domain.MaxOrderedCharacters {
+		return keyUnordered
+	}
+	return wholeKey(value)
+}
+
+// wholeKey is the sort key that the scalar would have if a text of any length had one of its own.
+func wholeKey(value domain.Scalar) string {
+	switch value.Kind {
+	case domain.ScalarInt:
+		size := uint64(value.Int)
+		if value.Int < 0 {
+			size = -size
+		}
+		return numberKey(value.Int < 0, float64(size), size)
+	case domain.ScalarDouble:
+		return numberKey(value.Double < 0, math.Abs(value.Double), 1<<63)
+	case domain.ScalarText:
+		return keyText + value.Text
+	case domain.ScalarBool:
+		if value.Bool {
+			return keyTrue
+		}
+		return keyFalse
+	}
+	return keyNull
+}
+
+func numberKey(negative bool, size float64, digits uint64) string {
+	key := fmt.Sprintf("%016x", math.Float64bits(size))
+	if size >= firstInexact {
+		key += fmt.Sprintf("%019d", digits)
+	}
+	if !negative {
+		return keyNumber + key
+	}
+	return keyNegative + strings.Map(func(digit rune) rune {
+		return rune(hexadecimal[len(hexadecimal)-1-strings.IndexRune(hexadecimal, digit)])
+	}, key)
+}
+
+const hexadecimal = "0123456789abcdef"
+
+// keyFunctionDefinition is sortKey in the database. It is PL/pgSQL so that it is not spelled out in every plan. A number
+// beyond the doubles counts as the largest, and one too near to zero for them as zero: a document must not fail to be
+// saved for it.
+const keyFunctionDefinition = `create function ` + schema + `.` + keyFunction + `(value jsonb) returns text
+language plpgsql immutable parallel safe cost 20 as $$
+declare
+	word   text;
+	number numeric;
+	size   numeric;
+	key    text;
+begin
+	case jsonb_typeof(value)
+	when 'string' then
+		word := value #>> '{}';
+		if char_length(word) <= 250 then
+			return '3' || word;
+		end if;
+		return '6';
+	when 'number' then
+		number := value::numeric;
+		size := abs(number);
+		if size > 1.7976931348623157e308 then
+			size := 1.7976931348623157e308;
+		elsif size <= 2.4703282292062328e-324 then
+			number := 0;
+			size := 0;
+		end if;
+		key := encode(float8send(size::float8), 'hex');
+		if size >= 9007199254740992 then
+			key := key || lpad(trunc(least(size, 9223372036854775808))::text, 19, '0');
+		end if;
+		if number < 0 then
+			return '1' || translate(key, '0123456789abcdef', 'fedcba9876543210');
+		end if;
+		return '2' || key;
+	when 'boolean' then
+		return case when value = 'true'::jsonb then '5' else '4' end;
+	when 'array', 'object' then
+		return '6';
+	else
+		return '0';
+	end case;
+end
+$$`
