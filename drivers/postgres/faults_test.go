@@ -35,7 +35,7 @@ func TestFaults(t *testing.T) {
 			Forget: func(t *testing.T) {
 				_, err := super.Exec(t.Context(), `do $$ declare name text; begin
 					for name in select oid::regclass from pg_class
-						where relnamespace = 'manifold_documents'::regnamespace and relkind in ('r', 'v')
+						where relnamespace = 'manifold_documents'::regnamespace and relkind = 'r'
 					loop
 						execute format('drop table if exists %s cascade', name);
 					end loop;
