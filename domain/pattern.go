@@ -61,9 +61,13 @@ func portable(tree *syntax.Regexp) error {
 		if max(tree.Min, tree.Max) > MaxPatternCount {
 			return fmt.Errorf("a count may be at most %d", MaxPatternCount)
 		}
+	case syntax.OpCharClass:
+		if len(tree.Rune) == 0 {
+			return errors.New("nothing can fit this pattern")
+		}
 	case syntax.OpLiteral:
-		if slices.Contains(tree.Rune, 0) {
-			return errors.New("no text has U+0000 in it")
+		if slices.ContainsFunc(tree.Rune, func(char rune) bool { return char == 0 || !utf8.ValidRune(char) }) {
+			return errors.New("no text has U+0000 or half of a surrogate pair in it")
 		}
 	}
 	for _, part := range tree.Sub {

@@ -51,11 +51,25 @@ func ParseNumber(text string) Scalar {
 			return Scalar{Kind: ScalarInt, Int: exact.Num().Int64()}
 		}
 	}
+	return NumberOf(f)
+}
+
+// NumberOf is a number, which must be no infinity and not NaN, in the one form that it has.
+func NumberOf(f float64) Scalar {
 	// 2^63 itself is the first double that no longer fits.
 	if f >= -1<<63 && f < 1<<63 && f == math.Trunc(f) {
 		return Scalar{Kind: ScalarInt, Int: int64(f)}
 	}
 	return Scalar{Kind: ScalarDouble, Double: f}
+}
+
+// AppendDouble writes a double that is no infinity and not NaN as JSON, in the shortest form that reads back as the same.
+func AppendDouble(dst []byte, f float64) []byte {
+	format := byte('f')
+	if abs := math.Abs(f); abs < 1e-6 || abs >= 1e21 {
+		format = 'e'
+	}
+	return strconv.AppendFloat(dst, f, format, -1, 64)
 }
 
 // JSON writes the scalar as JSON, a number in the shortest form that reads back as the same one.
@@ -64,11 +78,7 @@ func (s Scalar) JSON() string {
 	case ScalarInt:
 		return strconv.FormatInt(s.Int, 10)
 	case ScalarDouble:
-		format := byte('f')
-		if abs := math.Abs(s.Double); abs < 1e-6 || abs >= 1e21 {
-			format = 'e'
-		}
-		return strconv.FormatFloat(s.Double, format, -1, 64)
+		return string(AppendDouble(nil, s.Double))
 	case ScalarText:
 		var text strings.Builder
 		encoder := json.NewEncoder(&text)

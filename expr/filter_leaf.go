@@ -197,10 +197,8 @@ func (f *filter) scalar(constant operand) (domain.Scalar, *CompileError) {
 		return domain.Scalar{}, nil
 	case Bool:
 		return domain.Scalar{Kind: domain.ScalarBool, Bool: bool(v)}, nil
-	case Int:
-		return domain.Scalar{Kind: domain.ScalarInt, Int: int64(v)}, nil
-	case Double:
-		return domain.Scalar{Kind: domain.ScalarDouble, Double: float64(v)}, nil
+	case Int, Double:
+		return scalarOf(v), nil
 	case String:
 		if !utf8.ValidString(string(v)) {
 			return domain.Scalar{}, f.fail(constant.at, "", "the text is not UTF-8")

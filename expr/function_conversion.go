@@ -65,6 +65,9 @@ func toInt(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	return c.mismatch(args)
 }
 
+// mostDigits is the length of the texts that are read as numbers.
+const mostDigits = 400
+
 func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	if fault := ev.read(args[0], c.at); fault != nil {
 		return nil, fault
@@ -73,7 +76,7 @@ func toDouble(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
 	case Int, Double:
 		return v, nil
 	case String:
-		if len(v) > maxExactDigits {
+		if len(v) > mostDigits {
 			return c.fault(KindValue, "", "%q is not a number", clip(string(v)))
 		}
 		// Go reads more than a number: hexadecimal, infinities, underscores.
