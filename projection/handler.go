@@ -41,7 +41,8 @@ type Handler interface {
 	Decode(data json.RawMessage) (Value, error)
 	// Fold returns what the document becomes by the event; nil removes it. It may change doc and return it.
 	Fold(doc Value, event *Event) (Value, error)
-	// Encode writes a document as a JSON object.
+	// Encode writes a document as a JSON object. Its numbers are kept in the form that domain.CanonicalNumbers brings them
+	// into.
 	Encode(doc Value) (json.RawMessage, error)
 }
 

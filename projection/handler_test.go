@@ -67,3 +67,31 @@ func TestHandlerInGo(t *testing.T) {
 		}
 	}
 }
+
+type kept struct {
+	Value json.RawMessage `json:"value"`
+}
+
+// What Go code writes reaches the database with its numbers in the one form that each has.
+func TestNumbersOfHandlersInGo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	keeper := projection.HandlerOf(projection.Rule[kept]{
+		Key: func(event domain.Event) (string, error) { return event.Stream, nil },
+		Fold: func(doc *kept, event domain.Event) (bool, error) {
+			doc.Value = event.Data
+			return true, nil
+		},
+	})
+	p := b.process(options{handlers: map[string]projection.Handler{"keeper": keeper}})
+	p.start(t, b)
+	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "kept", Handler: "keeper"}); err != nil {
+		t.Fatal(err)
+	}
+	last := b.append(t, tenant, "x-1", "Kept", `[1.50, 3.0, 0.1000000000000000055511151231257827, 12345678901234567.50, 9007199254740993.0, "1.0"]`)
+	got := string(documents(t, p.catalog, tenant, "kept", last)["x-1"].Data)
+	if want := `{"value":[1.5,3,0.1,12345678901234568,9007199254740993,"1.0"]}`; strings.ReplaceAll(got, " ", "") != want {
+		t.Errorf("the document is %s; want %s", got, want)
+	}
+}
