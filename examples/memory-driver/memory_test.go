@@ -11,9 +11,9 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	drivertest.Run(t, drivertest.Harness{Place: func(t *testing.T) drivertest.Place {
-		memory := NewMemory()
+		memory := newMemory()
 		return drivertest.Place{Open: func(t *testing.T) drivers.Driver {
-			driver, err := memory.Open(t.Context(), manifold.DriverConfig{URL: "memory://test"})
+			driver, err := memory.open(t.Context(), manifold.DriverConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
