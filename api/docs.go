@@ -70,7 +70,7 @@ func renderErrorPage(problems []problem) ([]byte, error) {
 }
 
 func render(name string, data any) ([]byte, error) {
-	parsed, err := template.New(name).Funcs(template.FuncMap{"prose": prose}).ParseFS(docsFiles, "docs/"+name)
+	parsed, err := template.New(name).Funcs(template.FuncMap{"prose": prose, "phrase": phrase}).ParseFS(docsFiles, "docs/"+name)
 	if err != nil {
 		return nil, err
 	}
@@ -93,12 +93,16 @@ func prose(text string) template.HTML {
 		if paragraph == "" {
 			continue
 		}
-		escaped := template.HTMLEscapeString(paragraph)
-		escaped = codeMark.ReplaceAllString(escaped, "<code>$1</code>")
-		escaped = strongMark.ReplaceAllString(escaped, "<strong>$1</strong>")
-		html.WriteString("<p>" + escaped + "</p>")
+		html.WriteString("<p>" + string(phrase(paragraph)) + "</p>")
 	}
 	return template.HTML(html.String())
+}
+
+// phrase is prose without paragraphs.
+func phrase(text string) template.HTML {
+	escaped := template.HTMLEscapeString(text)
+	escaped = codeMark.ReplaceAllString(escaped, "<code>$1</code>")
+	return template.HTML(strongMark.ReplaceAllString(escaped, "<strong>$1</strong>"))
 }
 
 // What the page's template shows.
@@ -197,6 +201,7 @@ func (t docsTree) describe(o *operation) (docsOperation, error) {
 	}
 	here := []string{"paths", o.path, strings.ToLower(o.route.Method)}
 	path, query, headers := o.path, "", ""
+	var tried []string // parameters that are worth showing, with values that a URL cannot have as they are
 	for _, parameters := range []openapi3.Parameters{o.route.PathItem.Parameters, op.Parameters} {
 		for _, ref := range parameters {
 			p := ref.Value
@@ -209,6 +214,8 @@ func (t docsTree) describe(o *operation) (docsOperation, error) {
 				path = strings.ReplaceAll(path, "{"+p.Name+"}", example)
 			case p.In == openapi3.ParameterInQuery && p.Required:
 				query += "?" + p.Name + "=" + example
+			case p.In == openapi3.ParameterInQuery && p.Extensions["x-try"] == true:
+				tried = append(tried, shellQuoted(p.Name+"="+example))
 			}
 		}
 	}
@@ -217,7 +224,13 @@ func (t docsTree) describe(o *operation) (docsOperation, error) {
 	if o.route.Method != http.MethodGet {
 		curl.WriteString("-X " + o.route.Method + " ")
 	}
+	if len(tried) > 0 {
+		curl.WriteString("-G ")
+	}
 	curl.WriteString("'http://localhost:8080" + path + query + "'")
+	for _, parameter := range tried {
+		curl.WriteString(" \\\n  --data-urlencode " + parameter)
+	}
 	if len(o.scopes) > 0 {
 		headers += " \\\n  -H \"Authorization: Bearer $KEY\""
 	}
@@ -228,7 +241,7 @@ func (t docsTree) describe(o *operation) (docsOperation, error) {
 				return shown, err
 			}
 			shown.Body = t.body(op, kind, media)
-			headers += " \\\n  -H 'Content-Type: " + kind + "' \\\n  --data-binary '" + strings.ReplaceAll(strings.TrimSpace(body), "'", `'\''`) + "'"
+			headers += " \\\n  -H 'Content-Type: " + kind + "' \\\n  --data-binary " + shellQuoted(strings.TrimSpace(body))
 		}
 	}
 	curl.WriteString(headers)
@@ -261,6 +274,8 @@ func (t docsTree) describe(o *operation) (docsOperation, error) {
 	}
 	return shown, nil
 }
+
+func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // linesOf names the schema that each line of a body has, by the contract's x-lines.
 func linesOf(media *openapi3.MediaType) string {

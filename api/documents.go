@@ -2,45 +2,128 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/projection"
 )
 
 func (s generated) ListDocuments(ctx context.Context, request openapi.ListDocumentsRequestObject) (openapi.ListDocumentsResponseObject, error) {
 	tenant := callerOf(ctx).tenant
 	params := request.Params
-	size := pageSizeOf(params.PageSize)
-	page, err := s.config.Projections.Documents(ctx, tenant, request.Name, projection.DocumentsQuery{
-		PageToken: value(params.PageToken), PageSize: size, Freshness: freshness(params.MinPosition, params.Timeout),
-	})
+	query := projection.DocumentsQuery{
+		Filter: value(params.Filter), OrderBy: value(params.OrderBy), Count: params.Count != nil,
+		PageSize: pageSizeOf(params.PageSize), PageToken: value(params.PageToken), Freshness: freshness(params.MinPosition, params.Timeout),
+	}
+	pick, err := pickerOf(params.Fields)
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListDocuments200JSONResponse{Body: openapi.DocumentList{Documents: []openapi.Document{}}}
+	if tenant == domain.Everyone {
+		return s.explainDocuments(ctx, request, query)
+	}
+	if value(params.Explain) || params.Tenant != nil {
+		return nil, domain.Errorf(domain.CodeForbidden, "Authorization", "explain and tenant are for the operator's key; a tenant's key reads its own documents without them")
+	}
+	page, err := s.config.Projections.Documents(ctx, tenant, request.Name, query)
+	if err != nil {
+		return nil, err
+	}
+	answer := openapi.ListDocuments200JSONResponse{Body: openapi.DocumentList{Documents: make([]openapi.Document, 0, len(page.Documents))}}
 	for _, document := range page.Documents {
-		answer.Body.Documents = append(answer.Body.Documents, documentAnswer(document))
+		shown, err := pick(document)
+		if err != nil {
+			return nil, err
+		}
+		answer.Body.Documents = append(answer.Body.Documents, shown)
+	}
+	if query.Count {
+		answer.Body.Count = &page.Count
 	}
 	if page.Next != "" {
-		answer.Headers.Link = pageLink("/v1/projections/"+request.Name+"/documents", url.Values{"pageSize": {strconv.Itoa(size)}}, page.Next)
+		answer.Headers.Link = pageLink("/v1/projections/"+request.Name+"/documents", url.Values{
+			"filter": values(params.Filter), "orderBy": values(params.OrderBy), "fields": values(params.Fields), "count": values(params.Count),
+			"pageSize": {strconv.Itoa(query.PageSize)},
+		}, page.Next)
 	}
 	return answer, nil
 }
 
+// explainDocuments answers the operator, who reads no tenant's documents, but may see what reading them asks of the
+// database.
+func (s generated) explainDocuments(ctx context.Context, request openapi.ListDocumentsRequestObject, query projection.DocumentsQuery) (openapi.ListDocumentsResponseObject, error) {
+	if !value(request.Params.Explain) {
+		return nil, domain.Errorf(domain.CodeForbidden, "Authorization", "documents are a tenant's: they need a key of that tenant with documents:read; with the operator's key, explain=true says how they would be read")
+	}
+	if request.Params.Tenant == nil {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "it is needed with explain: the id of the tenant whose documents are meant")
+	}
+	id, err := parseTenantID("query tenant", *request.Params.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := s.config.Tenants.Tenant(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted {
+		return nil, domain.Errorf(domain.CodeNotFound, "query tenant", "the tenant %s is deleted", tenant.ID)
+	}
+	explained, err := s.config.Projections.Explain(ctx, tenant.ID, request.Name, query)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.ListDocuments200JSONResponse{Body: openapi.DocumentList{
+		Documents:   []openapi.Document{},
+		Explanation: &openapi.Explanation{Database: explained.Database, Statement: explained.Statement, Plan: explained.Plan},
+	}}, nil
+}
+
 func (s generated) GetDocument(ctx context.Context, request openapi.GetDocumentRequestObject) (openapi.GetDocumentResponseObject, error) {
 	tenant := callerOf(ctx).tenant
+	pick, err := pickerOf(request.Params.Fields)
+	if err != nil {
+		return nil, err
+	}
 	fresh := freshness(request.Params.MinPosition, request.Params.Timeout)
 	document, err := s.config.Projections.Document(ctx, tenant, request.Name, request.DocumentId, fresh)
 	if err != nil {
 		return nil, err
 	}
+	answer, err := pick(document)
+	if err != nil {
+		return nil, err
+	}
 	tag := etag(document.Version)
-	return openapi.GetDocument200JSONResponse{
-		Body: documentAnswer(document), Headers: openapi.GetDocument200ResponseHeaders{ETag: &tag},
+	return openapi.GetDocument200JSONResponse{Body: answer, Headers: openapi.GetDocument200ResponseHeaders{ETag: &tag}}, nil
+}
+
+// pickerOf returns what makes an answer of a document: with the parts that are asked for, or all of it. What a document
+// is read by does not depend on it.
+func pickerOf(fields *string) (func(domain.Document) (openapi.Document, error), error) {
+	pick := func(data json.RawMessage) (json.RawMessage, error) { return data, nil }
+	if fields != nil {
+		paths, err := expr.CompileFields(*fields)
+		if wrong, ok := errors.AsType[*expr.CompileError](err); ok {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "fields", "%s", wrong)
+		} else if err != nil {
+			return nil, fmt.Errorf("compile fields: %w", err)
+		}
+		pick = func(data json.RawMessage) (json.RawMessage, error) { return domain.Pick(data, paths) }
+	}
+	return func(document domain.Document) (openapi.Document, error) {
+		data, err := pick(document.Data)
+		if err != nil {
+			return openapi.Document{}, fmt.Errorf("pick fields of document %q: %w", document.ID, err)
+		}
+		return openapi.Document{Id: document.ID, Position: document.Version, Document: data}, nil
 	}, nil
 }
 
@@ -51,8 +134,4 @@ func freshness(minPosition *int64, timeout *int) projection.Freshness {
 		fresh.Wait = max(time.Duration(*timeout)*time.Second, time.Millisecond)
 	}
 	return fresh
-}
-
-func documentAnswer(document domain.Document) openapi.Document {
-	return openapi.Document{Id: document.ID, Position: document.Version, Document: document.Data}
 }

@@ -21,6 +21,7 @@ type Projections interface {
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
 	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
 	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)
+	Explain(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.Explanation, error)
 }
 
 func (s generated) ListProjections(ctx context.Context, _ openapi.ListProjectionsRequestObject) (openapi.ListProjectionsResponseObject, error) {
@@ -127,6 +128,12 @@ func (s generated) GetProjectionState(ctx context.Context, request openapi.GetPr
 	answer := openapi.GetProjectionState200JSONResponse{
 		Name: request.Name, State: string(status.State), Build: status.Projection.Build, Checkpoint: status.Checkpoint,
 		Head: status.Head, LagEvents: status.LagEvents, LagSeconds: status.Lag.Seconds(), Error: status.Error,
+	}
+	if at := status.Since.UTC(); !status.Since.IsZero() {
+		answer.Since = &at
+	}
+	if at := status.NextTry.UTC(); !status.NextTry.IsZero() {
+		answer.NextTry = &at
 	}
 	if fault := status.Fault; fault != nil {
 		answer.Fault = &openapi.Fault{

@@ -204,7 +204,14 @@ type Document struct {
 
 // DocumentList defines model for DocumentList.
 type DocumentList struct {
+	// Documents None with `explain`.
 	Documents []Document `json:"documents"`
+
+	// Count With `count=exact`: how many there are on all pages.
+	Count *int64 `json:"count,omitempty"`
+
+	// Explanation With `explain=true`: how the database would answer.
+	Explanation *Explanation `json:"explanation,omitempty"`
 }
 
 // Event defines model for Event.
@@ -239,6 +246,18 @@ type EventType = string
 
 // Expectation `any`, `none`, `exists`, or a version as a number.
 type Expectation = any
+
+// Explanation With `explain=true`: how the database would answer.
+type Explanation struct {
+	// Database By its name in the configuration.
+	Database string `json:"database"`
+
+	// Statement In the database's own language, with the values where they can be shown.
+	Statement string `json:"statement"`
+
+	// Plan As the database describes it, where it can.
+	Plan json.RawMessage `json:"plan,omitempty"`
+}
 
 // Fault defines model for Fault.
 type Fault struct {
@@ -375,7 +394,7 @@ type ProjectionList struct {
 type ProjectionState struct {
 	Name string `json:"name"`
 
-	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer.
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it goes on by itself when that is back; lost: the table of its documents is not there any more, and a rebuild makes it anew.
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
@@ -392,8 +411,14 @@ type ProjectionState struct {
 	LagSeconds float64 `json:"lagSeconds"`
 	Fault      *Fault  `json:"fault,omitempty"`
 
-	// Error With unavailable.
+	// Error With unavailable and lost, and with running where it cannot go on at the moment: why.
 	Error string `json:"error,omitempty"`
+
+	// Since With error: since when, where the process that answers knows it.
+	Since *time.Time `json:"since,omitempty"`
+
+	// NextTry With error: when it is tried again, where the process that answers knows it.
+	NextTry *time.Time `json:"nextTry,omitempty"`
 }
 
 // Readiness defines model for Readiness.
@@ -545,6 +570,9 @@ type EventCount = int64
 // ExpectedVersion defines model for expectedVersion.
 type ExpectedVersion = string
 
+// Fields defines model for fields.
+type Fields = string
+
 // FromPosition defines model for fromPosition.
 type FromPosition = int64
 
@@ -596,14 +624,23 @@ type Conflict = Problem
 // Events defines model for Events.
 type Events = EventList
 
+// Gone An error by RFC 9457.
+type Gone = Problem
+
 // InvalidDefinition An error by RFC 9457.
 type InvalidDefinition = Problem
+
+// InvalidQuery An error by RFC 9457.
+type InvalidQuery = Problem
 
 // NotFound An error by RFC 9457.
 type NotFound = Problem
 
 // PreconditionFailed An error by RFC 9457.
 type PreconditionFailed = Problem
+
+// TooCostly An error by RFC 9457.
+type TooCostly = Problem
 
 // VersionConflict An error by RFC 9457.
 type VersionConflict = Problem
@@ -651,21 +688,44 @@ type ImportEventsParams struct {
 
 // ListDocumentsParams defines parameters for ListDocuments.
 type ListDocumentsParams struct {
+	// Filter An expression of `doc` that gives true or false. Documents for which it gives true are meant; one for which it
+	// would be a fault, since a field is missing, say, is not.
+	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// OrderBy Up to 3 paths, separated by commas, each with `desc` behind it where it descends. Default, and where documents
+	// are alike: by id, as bytes.
+	OrderBy *string `form:"orderBy,omitempty" json:"orderBy,omitempty"`
+
+	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
+
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
 	// PageToken From a `Link` header; never made by hand.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 
+	// Count `exact`: with `count` in the answer, how many documents there are on all pages. It may cost far more than a page.
+	Count *string `form:"count,omitempty" json:"count,omitempty"`
+
 	// MinPosition Wait until the projection has seen the log up to this position.
 	MinPosition *MinPosition `form:"minPosition,omitempty" json:"minPosition,omitempty"`
 
 	// Timeout How many seconds `minPosition` may wait.
 	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
+
+	// Explain With the operator's key: how the database would answer, in the place of documents.
+	Explain *bool `form:"explain,omitempty" json:"explain,omitempty"`
+
+	// Tenant With `explain`: the id of the tenant whose documents are meant.
+	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
 // GetDocumentParams defines parameters for GetDocument.
 type GetDocumentParams struct {
+	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
+
 	// MinPosition Wait until the projection has seen the log up to this position.
 	MinPosition *MinPosition `form:"minPosition,omitempty" json:"minPosition,omitempty"`
 
@@ -1072,7 +1132,13 @@ type ClientInterface interface {
 
 	// ListDocuments List a projection's documents
 	//
-	// In the order of their ids' bytes. A page token of a build that is gone is answered with 410; begin again.
+	// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
+	// is filtered or sorted behind it, and what it cannot answer is refused with 422 `unsupported`.
+	//
+	// A document that stays where it is in the order is on exactly one page, whatever else changes meanwhile. A page
+	// token is good for the query that it was given with; one of a build that is gone is answered with 410: begin again.
+	//
+	// The operator reads no documents, but may ask with `explain=true` how a tenant's query would be answered.
 	//
 	// Corresponds with GET /v1/projections/{name}/documents (the `ListDocuments` operationId).
 	ListDocuments(ctx context.Context, name Name, params *ListDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1775,7 +1841,13 @@ func (c *Client) PutProjection(ctx context.Context, name Name, body PutProjectio
 
 // ListDocuments List a projection's documents
 //
-// In the order of their ids' bytes. A page token of a build that is gone is answered with 410; begin again.
+// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
+// is filtered or sorted behind it, and what it cannot answer is refused with 422 `unsupported`.
+//
+// A document that stays where it is in the order is on exactly one page, whatever else changes meanwhile. A page
+// token is good for the query that it was given with; one of a build that is gone is answered with 410: begin again.
+//
+// The operator reads no documents, but may ask with `explain=true` how a tenant's query would be answered.
 //
 // Corresponds with GET /v1/projections/{name}/documents (the `ListDocuments` operationId).
 func (c *Client) ListDocuments(ctx context.Context, name Name, params *ListDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3212,6 +3284,42 @@ func NewListDocumentsRequest(server string, name Name, params *ListDocumentsPara
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
+		if params.Filter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.OrderBy != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "orderBy", *params.OrderBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Fields != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fields", *params.Fields, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.PageSize != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -3236,6 +3344,18 @@ func NewListDocumentsRequest(server string, name Name, params *ListDocumentsPara
 
 		}
 
+		if params.Count != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", *params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.MinPosition != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minPosition", *params.MinPosition, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
@@ -3251,6 +3371,30 @@ func NewListDocumentsRequest(server string, name Name, params *ListDocumentsPara
 		if params.Timeout != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "timeout", *params.Timeout, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Explain != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "explain", *params.Explain, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3315,6 +3459,18 @@ func NewGetDocumentRequest(server string, name Name, documentId string, params *
 		// styled parameters, preserving literal commas as delimiters
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
+
+		if params.Fields != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fields", *params.Fields, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
 
 		if params.MinPosition != nil {
 
@@ -4800,7 +4956,13 @@ type ClientWithResponsesInterface interface {
 
 	// ListDocumentsWithResponse List a projection's documents
 	//
-	// In the order of their ids' bytes. A page token of a build that is gone is answered with 410; begin again.
+	// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
+	// is filtered or sorted behind it, and what it cannot answer is refused with 422 `unsupported`.
+	//
+	// A document that stays where it is in the order is on exactly one page, whatever else changes meanwhile. A page
+	// token is good for the query that it was given with; one of a build that is gone is answered with 410: begin again.
+	//
+	// The operator reads no documents, but may ask with `explain=true` how a tenant's query would be answered.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6169,8 +6331,14 @@ type ListDocumentsResponse struct {
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *DocumentList
+	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationproblemJSON400 *InvalidQuery
 	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON410 the response for an HTTP 410 `application/problem+json` response
+	ApplicationproblemJSON410 *Gone
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *TooCostly
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
@@ -6182,9 +6350,24 @@ func (r ListDocumentsResponse) GetJSON200() *DocumentList {
 	return r.JSON200
 }
 
+// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListDocumentsResponse) GetApplicationproblemJSON400() *InvalidQuery {
+	return r.ApplicationproblemJSON400
+}
+
 // GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r ListDocumentsResponse) GetApplicationproblemJSON404() *NotFound {
 	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON410 returns the response for an HTTP 410 `application/problem+json` response
+func (r ListDocumentsResponse) GetApplicationproblemJSON410() *Gone {
+	return r.ApplicationproblemJSON410
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ListDocumentsResponse) GetApplicationproblemJSON422() *TooCostly {
+	return r.ApplicationproblemJSON422
 }
 
 // GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
@@ -7982,7 +8165,13 @@ func (c *ClientWithResponses) PutProjectionWithResponse(ctx context.Context, nam
 
 // ListDocumentsWithResponse List a projection's documents
 //
-// In the order of their ids' bytes. A page token of a build that is gone is answered with 410; begin again.
+// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
+// is filtered or sorted behind it, and what it cannot answer is refused with 422 `unsupported`.
+//
+// A document that stays where it is in the order is on exactly one page, whatever else changes meanwhile. A page
+// token is good for the query that it was given with; one of a build that is gone is answered with 410: begin again.
+//
+// The operator reads no documents, but may ask with `explain=true` how a tenant's query would be answered.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -9244,12 +9433,33 @@ func ParseListDocumentsResponse(rsp *http.Response) (*ListDocumentsResponse, err
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidQuery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON400 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
 		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 410:
+		var dest Gone
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON410 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest TooCostly
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

@@ -155,7 +155,14 @@ type Document struct {
 
 // DocumentList defines model for DocumentList.
 type DocumentList struct {
+	// Documents None with `explain`.
 	Documents []Document `json:"documents"`
+
+	// Count With `count=exact`: how many there are on all pages.
+	Count *int64 `json:"count,omitempty"`
+
+	// Explanation With `explain=true`: how the database would answer.
+	Explanation *Explanation `json:"explanation,omitempty"`
 }
 
 // Event defines model for Event.
@@ -190,6 +197,18 @@ type EventType = string
 
 // Expectation `any`, `none`, `exists`, or a version as a number.
 type Expectation = any
+
+// Explanation With `explain=true`: how the database would answer.
+type Explanation struct {
+	// Database By its name in the configuration.
+	Database string `json:"database"`
+
+	// Statement In the database's own language, with the values where they can be shown.
+	Statement string `json:"statement"`
+
+	// Plan As the database describes it, where it can.
+	Plan json.RawMessage `json:"plan,omitempty"`
+}
 
 // Fault defines model for Fault.
 type Fault struct {
@@ -372,7 +391,7 @@ type ProjectionList struct {
 type ProjectionState struct {
 	Name string `json:"name"`
 
-	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer.
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it goes on by itself when that is back; lost: the table of its documents is not there any more, and a rebuild makes it anew.
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
@@ -389,8 +408,14 @@ type ProjectionState struct {
 	LagSeconds float64 `json:"lagSeconds"`
 	Fault      *Fault  `json:"fault,omitempty"`
 
-	// Error With unavailable.
+	// Error With unavailable and lost, and with running where it cannot go on at the moment: why.
 	Error string `json:"error,omitempty"`
+
+	// Since With error: since when, where the process that answers knows it.
+	Since *time.Time `json:"since,omitempty"`
+
+	// NextTry With error: when it is tried again, where the process that answers knows it.
+	NextTry *time.Time `json:"nextTry,omitempty"`
 }
 
 // Readiness defines model for Readiness.
@@ -542,6 +567,9 @@ type EventCount = int64
 // ExpectedVersion defines model for expectedVersion.
 type ExpectedVersion = string
 
+// Fields defines model for fields.
+type Fields = string
+
 // FromPosition defines model for fromPosition.
 type FromPosition = int64
 
@@ -593,8 +621,14 @@ type Conflict = Problem
 // Events defines model for Events.
 type Events = EventList
 
+// Gone An error by RFC 9457.
+type Gone = Problem
+
 // InvalidDefinition An error by RFC 9457.
 type InvalidDefinition = Problem
+
+// InvalidQuery An error by RFC 9457.
+type InvalidQuery = Problem
 
 // NotFound An error by RFC 9457.
 type NotFound = Problem
@@ -602,26 +636,52 @@ type NotFound = Problem
 // PreconditionFailed An error by RFC 9457.
 type PreconditionFailed = Problem
 
+// TooCostly An error by RFC 9457.
+type TooCostly = Problem
+
 // VersionConflict An error by RFC 9457.
 type VersionConflict = Problem
 
 // ListDocumentsParams defines parameters for ListDocuments.
 type ListDocumentsParams struct {
+	// Filter An expression of `doc` that gives true or false. Documents for which it gives true are meant; one for which it
+	// would be a fault, since a field is missing, say, is not.
+	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// OrderBy Up to 3 paths, separated by commas, each with `desc` behind it where it descends. Default, and where documents
+	// are alike: by id, as bytes.
+	OrderBy *string `form:"orderBy,omitempty" json:"orderBy,omitempty"`
+
+	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
+
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
 	// PageToken From a `Link` header; never made by hand.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 
+	// Count `exact`: with `count` in the answer, how many documents there are on all pages. It may cost far more than a page.
+	Count *string `form:"count,omitempty" json:"count,omitempty"`
+
 	// MinPosition Wait until the projection has seen the log up to this position.
 	MinPosition *MinPosition `form:"minPosition,omitempty" json:"minPosition,omitempty"`
 
 	// Timeout How many seconds `minPosition` may wait.
 	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
+
+	// Explain With the operator's key: how the database would answer, in the place of documents.
+	Explain *bool `form:"explain,omitempty" json:"explain,omitempty"`
+
+	// Tenant With `explain`: the id of the tenant whose documents are meant.
+	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
 // GetDocumentParams defines parameters for GetDocument.
 type GetDocumentParams struct {
+	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
+
 	// MinPosition Wait until the projection has seen the log up to this position.
 	MinPosition *MinPosition `form:"minPosition,omitempty" json:"minPosition,omitempty"`
 
@@ -973,6 +1033,27 @@ func (w *ServerInterfaceWrapper) ListDocuments(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListDocumentsParams
+	// ------------- Optional query parameter "filter" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", ctx.QueryParams(), &params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter filter: %s", err))
+	}
+
+	// ------------- Optional query parameter "orderBy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "orderBy", ctx.QueryParams(), &params.OrderBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter orderBy: %s", err))
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter fields: %s", err))
+	}
+
 	// ------------- Optional query parameter "pageSize" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -987,6 +1068,13 @@ func (w *ServerInterfaceWrapper) ListDocuments(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
 	}
 
+	// ------------- Optional query parameter "count" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", ctx.QueryParams(), &params.Count, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter count: %s", err))
+	}
+
 	// ------------- Optional query parameter "minPosition" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "minPosition", ctx.QueryParams(), &params.MinPosition, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
@@ -999,6 +1087,20 @@ func (w *ServerInterfaceWrapper) ListDocuments(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout", ctx.QueryParams(), &params.Timeout, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter timeout: %s", err))
+	}
+
+	// ------------- Optional query parameter "explain" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "explain", ctx.QueryParams(), &params.Explain, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter explain: %s", err))
+	}
+
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -1027,6 +1129,13 @@ func (w *ServerInterfaceWrapper) GetDocument(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params GetDocumentParams
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter fields: %s", err))
+	}
+
 	// ------------- Optional query parameter "minPosition" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "minPosition", ctx.QueryParams(), &params.MinPosition, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
@@ -1525,13 +1634,19 @@ type EventsApplicationxNdjsonResponse struct {
 	ContentLength int64
 }
 
+type GoneApplicationProblemPlusJSONResponse Problem
+
 type InvalidDefinitionApplicationProblemPlusJSONResponse Problem
+
+type InvalidQueryApplicationProblemPlusJSONResponse Problem
 
 type NotFoundApplicationProblemPlusJSONResponse Problem
 
 type PreconditionFailedApplicationProblemPlusJSONResponse Problem
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type TooCostlyApplicationProblemPlusJSONResponse Problem
 
 type VersionConflictApplicationProblemPlusJSONResponse Problem
 
@@ -2235,6 +2350,22 @@ func (response ListDocuments200JSONResponse) VisitListDocumentsResponse(w http.R
 	return err
 }
 
+type ListDocuments400ApplicationProblemPlusJSONResponse struct {
+	InvalidQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ListDocuments400ApplicationProblemPlusJSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListDocuments404ApplicationProblemPlusJSONResponse struct {
 	NotFoundApplicationProblemPlusJSONResponse
 }
@@ -2247,6 +2378,38 @@ func (response ListDocuments404ApplicationProblemPlusJSONResponse) VisitListDocu
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDocuments410ApplicationProblemPlusJSONResponse struct {
+	GoneApplicationProblemPlusJSONResponse
+}
+
+func (response ListDocuments410ApplicationProblemPlusJSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDocuments422ApplicationProblemPlusJSONResponse struct {
+	TooCostlyApplicationProblemPlusJSONResponse
+}
+
+func (response ListDocuments422ApplicationProblemPlusJSONResponse) VisitListDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
 	_, err := buf.WriteTo(w)
 	return err
 }
