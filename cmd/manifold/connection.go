@@ -42,6 +42,13 @@ func (c *connection) bind(command *cobra.Command, variables ...string) {
 	command.PersistentFlags().Lookup("key").DefValue = ""
 }
 
+// asOperator takes the operator's key where the environment has it, unless --key is given: for what nobody else may.
+func (c *connection) asOperator(command *cobra.Command) {
+	if key := os.Getenv(operatorKey); key != "" && !command.Flags().Changed("key") {
+		c.key = key
+	}
+}
+
 func (c *connection) check() error {
 	if c.key == "" {
 		return errors.New("no key: give --key, or set MANIFOLD_KEY (the operator's: " + operatorKey + ")")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -27,8 +26,8 @@ tenant, with a key that has the scope tenant:admin.`,
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	command.PersistentPreRun = func(command *cobra.Command, _ []string) {
 		// Who names a tenant means to be its operator, where the environment has both keys.
-		if operator := os.Getenv(operatorKey); tenant != "" && operator != "" && !command.Flags().Changed("key") {
-			to.key = operator
+		if tenant != "" {
+			to.asOperator(command)
 		}
 	}
 	command.PersistentFlags().StringVar(&tenant, "tenant", "", "name or id of the tenant")

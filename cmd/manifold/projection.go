@@ -18,12 +18,12 @@ func projectionCommand() *cobra.Command {
 	to := &connection{}
 	command := &cobra.Command{
 		Use:   "projection",
-		Short: "Apply, list, show and remove projections",
+		Short: "Apply, list, show and remove projections, and read their documents",
 		Long:  "Apply, list, show and remove a tenant's projections; with the operator's key, apply, list and remove the shared ones.",
 		Args:  cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
-	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionRemove(to))
+	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionDocuments(to), projectionRemove(to))
 	return command
 }
 
