@@ -251,8 +251,9 @@ func (d *database) enter(one *underWay) (drivers.Driver, error) {
 	defer d.mu.Unlock()
 	switch {
 	case d.outage != nil:
-		return nil, domain.Errorf(domain.CodeUnavailable, "", "the database %q has not answered since %s, and is asked again at %s: %s",
-			d.name, d.outage.Since.UTC().Format(time.RFC3339), d.outage.NextTry.UTC().Format(time.RFC3339), d.outage.Error)
+		// The reason may name addresses and logins, which are for logs and operators.
+		return nil, fmt.Errorf("%w: %s", domain.Errorf(domain.CodeUnavailable, "", "the database %q has not answered since %s, and is asked again at %s",
+			d.name, d.outage.Since.UTC().Format(time.RFC3339), d.outage.NextTry.UTC().Format(time.RFC3339)), d.outage.Error)
 	case d.opened == nil:
 		return nil, domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: it is being opened", d.name)
 	}

@@ -6,7 +6,7 @@
 //		manifold.Main(manifold.WithDriver("cosmos", cosmos.Open))
 //	}
 //
-// Such a binary has the commands of a service: serve, dev, migrate and version. The commands of `manifold` that are
+// Such a binary has the commands of a service: serve, dev, migrate, doctor and version. The commands of `manifold` that are
 // clients of one (import, export, tenant, bench, ...) work with every service, and are in cmd/manifold.
 //
 // This package is also the one place where everything is wired together: Start makes a running process of a
@@ -51,7 +51,7 @@ func command(options []Option, hard context.Context) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(devCommand(options, hard), serveCommand(options, hard), migrateCommand(), versionCommand())
+	root.AddCommand(devCommand(options, hard), serveCommand(options, hard), migrateCommand(), doctorCommand(options), versionCommand())
 	root.AddCommand(newSettings(options).commands...)
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())

@@ -104,26 +104,37 @@ func (p *Process) Address() string { return p.listener.Addr().String() }
 // Failed gives an error when the process cannot go on; it is to be stopped then.
 func (p *Process) Failed() <-chan error { return p.failed }
 
+// storeConfig is how the store connects.
+func storeConfig(c config.Config, log *slog.Logger) (store.Config, error) {
+	s := store.Config{
+		MaxConns: c.Database.MaxConns, Log: log,
+		QueueBytes: int64(c.Limits.TenantQueueBytes), TotalQueueBytes: int64(c.Limits.QueueBytes),
+	}
+	for _, login := range []struct {
+		url *string
+		of  config.Login
+	}{{&s.AppURL, c.Database.App}, {&s.SystemURL, c.Database.System}, {&s.RetentionURL, c.Database.Retention}} {
+		url, err := c.Database.URLFor(login.of)
+		if err != nil {
+			return store.Config{}, err
+		}
+		*login.url = url
+	}
+	return s, nil
+}
+
 // open connects with everything that keeps data.
 func (p *Process) open(ctx context.Context, o settings) error {
-	urls := make(map[string]string)
-	for name, login := range map[string]config.Login{
-		"app": p.config.Database.App, "system": p.config.Database.System,
-		"retention": p.config.Database.Retention, "documents": p.config.Database.Documents,
-	} {
-		url, err := p.config.Database.URLFor(login)
-		if err != nil {
-			return err
-		}
-		urls[name] = url
+	c, err := storeConfig(p.config, p.log)
+	if err != nil {
+		return err
 	}
-	var err error
-	p.store, err = store.Open(ctx, store.Config{
-		AppURL: urls["app"], SystemURL: urls["system"], RetentionURL: urls["retention"],
-		MaxConns: p.config.Database.MaxConns, Log: p.log,
-		QueueBytes: int64(p.config.Limits.TenantQueueBytes), TotalQueueBytes: int64(p.config.Limits.QueueBytes),
-		Observer: store.Observer{Appended: p.metrics.Appended},
-	})
+	own, err := p.config.Database.URLFor(p.config.Database.Documents)
+	if err != nil {
+		return err
+	}
+	c.Observer = store.Observer{Appended: p.metrics.Appended}
+	p.store, err = store.Open(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -138,7 +149,7 @@ func (p *Process) open(ctx context.Context, o settings) error {
 	if !synced {
 		p.log.Warn("the database does not sync its commits: a crash of its machine can lose what was acknowledged; set fsync and synchronous_commit on")
 	}
-	return p.openDatabases(ctx, o, urls["documents"])
+	return p.openDatabases(ctx, o, own)
 }
 
 // openDatabases opens every database of documents, at the same time.

@@ -28,7 +28,7 @@ schema must be there: see manifold migrate.`,
 			log := telemetry.NewLogger(command.ErrOrStderr(), c.Log.Level, c.Log.Format)
 			process, err := Start(command.Context(), c, log, options...)
 			if err != nil {
-				return err
+				return fmt.Errorf("%w\n`manifold doctor` with the same configuration looks at everything, and says what to do", err)
 			}
 			return process.wait(command.Context(), hard, log)
 		},

@@ -95,7 +95,7 @@ func TestOneDatabaseDoesNotHoldUpAnother(t *testing.T) {
 
 	slow.out.Store(true)
 	status, err := p.catalog.Status(t.Context(), tenant, "slow-0")
-	if err != nil || status.State != projection.StateUnavailable || !status.Since.Equal(since) || !status.NextTry.Equal(since.Add(time.Hour)) || !strings.Contains(status.Error, "the network is gone") {
+	if err != nil || status.State != projection.StateUnavailable || !status.Since.Equal(since) || !status.NextTry.Equal(since.Add(time.Hour)) || !strings.Contains(status.Error, `"slow" does not answer`) {
 		t.Errorf("the status is %+v, %v", status, err)
 	}
 	last = b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)

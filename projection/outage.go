@@ -6,7 +6,7 @@ import "time"
 type Outage struct {
 	Since   time.Time
 	NextTry time.Time // when it is asked again
-	Error   string    // what it, or the way to it, said last
+	Error   string    // what it, or the way to it, said last: for operators
 }
 
 // Outages tells whether a database, by its name in the configuration, is known not to answer. It is called by several

@@ -40,7 +40,7 @@ func (p *Progress) troubled(id domain.ProjectionID, tenant domain.TenantID, err 
 	if !ok {
 		trouble.Since = time.Now()
 	}
-	trouble.Error, trouble.NextTry = err.Error(), nextTry
+	trouble.Error, trouble.NextTry = forClients(err), nextTry
 	p.troubles[key] = trouble
 }
 

@@ -1,0 +1,243 @@
+package manifold
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// versioned is what a driver may be that can tell its database's version.
+type versioned interface {
+	Version(ctx context.Context) (string, error)
+}
+
+// documents opens each database of documents and makes, and removes, a table in it.
+func (d *doctor) documents(ctx context.Context) {
+	own, err := d.config.Database.URLFor(d.config.Database.Documents)
+	if err != nil {
+		return // its login's check has said it
+	}
+	configured, logIn := documentsDatabases(d.config, own)
+	d.logIn = logIn
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		check := "documents " + name
+		of := configured[name]
+		open, err := opener(d.settings, name, of, quietLog)
+		if err != nil {
+			d.fail(check, err.Error(), "mend the configuration")
+			continue
+		}
+		var driver drivers.Driver
+		err = within(ctx, func(ctx context.Context) (err error) {
+			driver, err = open(ctx)
+			return err
+		})
+		if err != nil {
+			d.fail(check, fmt.Sprintf("the driver %s cannot open it: %s", of.Driver, err), "see whether the server is up, and whether the URL, the user and the password are right; until then the projections in it wait")
+			continue
+		}
+		d.databases[name] = driver
+		d.database(ctx, check, of.Driver, driver)
+	}
+}
+
+func (d *doctor) database(ctx context.Context, check, kind string, driver drivers.Driver) {
+	var took time.Duration
+	version := ""
+	err := within(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		if err := driver.Ping(ctx); err != nil {
+			return err
+		}
+		took = time.Since(began)
+		if v, ok := driver.(versioned); ok {
+			text, err := v.Version(ctx)
+			if err != nil {
+				return err
+			}
+			version = " " + text
+		}
+		return nil
+	})
+	if err != nil {
+		d.fail(check, fmt.Sprintf("%s does not answer: %s", kind, err), "see whether the server is up")
+		return
+	}
+	step, err := tryTable(ctx, driver)
+	switch {
+	case err != nil && step == swapping:
+		d.warn(check, fmt.Sprintf("%s%s answers in %s, and %s: %s", kind, version, took.Round(10*time.Microsecond), step, err),
+			"grant what is missing, if people are to read the database directly; nothing else depends on it")
+	case err != nil:
+		d.fail(check, fmt.Sprintf("%s%s answers, but %s: %s", kind, version, step, err), "grant the user what it needs: docs/operations.md says what that is")
+	default:
+		d.ok(check, "%s%s answers in %s; tables, indexes and public names can be made", kind, version, took.Round(10*time.Microsecond))
+	}
+}
+
+// The steps of tryTable, as messages name them where they fail.
+const (
+	creating = "no table can be made"
+	saving   = "no document can be saved"
+	indexing = "no index can be made"
+	swapping = "no public name can be made"
+	dropping = "no table can be removed"
+)
+
+// tryTable makes a shared projection's table with everything that belongs to it, and removes it. It returns the step
+// that failed.
+func tryTable(ctx context.Context, driver drivers.Driver) (step string, err error) {
+	build := domain.Build{
+		ProjectionID: domain.ProjectionID{Owner: domain.Everyone, Name: "manifold-doctor-" + strings.ToLower(rand.Text()[:8])},
+		Number:       1, Indexes: []string{"checked"},
+	}
+	tenant := domain.NewTenantID()
+	batch := drivers.Batch{To: 1, Upserts: []domain.Document{{ID: "checked", Version: 1, Data: []byte(`{"checked":true}`)}}}
+	for _, one := range []struct {
+		name string
+		do   func(ctx context.Context) error
+	}{
+		{creating, func(ctx context.Context) error { return driver.CreateTemporaryTable(ctx, build) }},
+		{saving, func(ctx context.Context) error { return driver.Save(ctx, build, tenant, batch) }},
+		{indexing, func(ctx context.Context) error { return driver.IndexTable(ctx, build) }},
+		{swapping, func(ctx context.Context) error { return driver.SwapTable(ctx, build) }},
+	} {
+		if err = within(ctx, one.do); err != nil {
+			step = one.name
+			break
+		}
+	}
+	dropErr := within(context.WithoutCancel(ctx), func(ctx context.Context) error { return driver.DropTable(ctx, build) })
+	if step == "" && dropErr != nil {
+		return dropping, dropErr
+	}
+	return step, err
+}
+
+// definitions reads the files of definitions and holds them against what there is.
+func (d *doctor) definitions(context.Context) {
+	rules := projection.Rules{LogIn: d.logIn, Handlers: d.settings.handlers}
+	configured, _ := documentsDatabases(d.config, "")
+	rules.Databases = slices.Sorted(maps.Keys(configured))
+	places := make(map[string]string)
+	check := func(place string, definitions []domain.Definition) (bad bool) {
+		for _, definition := range definitions {
+			err := rules.Check(domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}, definition)
+			if other, twice := places[definition.Name]; err == nil && twice {
+				err = fmt.Errorf("it is defined in %s as well", other)
+			}
+			places[definition.Name] = place
+			if err != nil {
+				bad = true
+				d.fail("definition "+definition.Name, fmt.Sprintf("in %s: %s", place, err), "mend it")
+			}
+		}
+		return bad
+	}
+	for _, folder := range d.config.Projections {
+		definitions, err := projection.ReadDefinitions(folder)
+		if err != nil {
+			d.fail("definitions", err.Error(), "mend the files, or the setting projections")
+			continue
+		}
+		if !check(folder, definitions) {
+			d.ok("definitions", "%d in %s compile, and name known databases", len(definitions), folder)
+		}
+	}
+	if len(d.settings.definitions) > 0 && !check("the program", d.settings.definitions) {
+		d.ok("definitions", "%d in the program compile, and name known databases", len(d.settings.definitions))
+	}
+	if len(d.config.Projections)+len(d.settings.definitions) == 0 {
+		d.ok("definitions", "none are configured for all tenants")
+	}
+}
+
+// projections looks at the live builds of the shared projections.
+func (d *doctor) projections(ctx context.Context) {
+	if d.store == nil {
+		return // the schema's check has said it
+	}
+	var shared []domain.Projection
+	heads := make(map[domain.TenantID]int64)
+	err := within(ctx, func(ctx context.Context) (err error) {
+		if shared, err = d.store.Projections(ctx, domain.Everyone); err != nil {
+			return err
+		}
+		all, err := d.store.Heads(ctx, time.Time{})
+		for _, head := range all {
+			heads[head.Tenant] = head.Position
+		}
+		return err
+	})
+	if err != nil {
+		d.fail("projections", err.Error(), "run `manifold migrate up`, and see whether the server is up")
+		return
+	}
+	slices.SortFunc(shared, func(a, b domain.Projection) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range shared {
+		d.projection(ctx, &shared[i], heads)
+	}
+}
+
+func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map[domain.TenantID]int64) {
+	check := "projection " + p.Name
+	build := p.LiveBuild()
+	configured, _ := documentsDatabases(d.config, "")
+	driver := d.databases[build.Database]
+	if _, known := configured[build.Database]; !known {
+		d.fail(check, fmt.Sprintf("its documents are in database %q, which is not in the configuration", build.Database), "configure it again, or change the definition's database: it is rebuilt there from the log")
+		return
+	}
+	if driver == nil {
+		d.fail(check, fmt.Sprintf("it waits for database %q", build.Database), "mend that; it goes on by itself then")
+		return
+	}
+	seen := make(map[domain.TenantID]int64)
+	var faults []domain.Fault
+	err := within(ctx, func(ctx context.Context) (err error) {
+		for checkpoint, err := range driver.Checkpoints(ctx, build) {
+			if err != nil {
+				return err
+			}
+			seen[checkpoint.Tenant] = checkpoint.Position
+		}
+		faults, err = d.store.Faults(ctx, p.ProjectionID, p.Build)
+		return err
+	})
+	switch {
+	case errors.Is(err, drivers.ErrNoTable):
+		d.fail(check, fmt.Sprintf("the table of its live build %d is not in database %q", p.Build, build.Database), "is it the right database? If so, a running worker rebuilds it by itself, and `manifold rebuild "+p.Name+"` does")
+		return
+	case err != nil:
+		d.fail(check, err.Error(), "see whether the server is up")
+		return
+	}
+	// A fault that the checkpoint has passed is one that a newer attempt got over.
+	faults = slices.DeleteFunc(faults, func(f domain.Fault) bool { return f.Position <= seen[f.Tenant] })
+	if len(faults) > 0 {
+		d.warn(check, fmt.Sprintf("for %d tenants it stands before an event that it cannot fold; for tenant %s before position %d: %s",
+			len(faults), faults[0].Tenant, faults[0].Position, faults[0].Message), "mend the definition: it is rebuilt, and goes on")
+		return
+	}
+	behind := 0
+	for tenant, head := range heads {
+		if seen[tenant] < head {
+			behind++
+		}
+	}
+	state := ""
+	if p.HeldBy != "" {
+		state = "; a rebuild is about to be swapped in"
+	}
+	d.ok(check, "build %d is live in database %q; of %d logs it has saved %d to their ends%s", p.Build, build.Database, len(heads), len(heads)-behind, state)
+}

@@ -1,0 +1,130 @@
+package manifold
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
+)
+
+// clockTolerance is by how much this machine's clock may differ from the database's.
+const clockTolerance = time.Second
+
+// logins connects with each login of Manifold's own database, and looks at what it may do.
+func (d *doctor) logins(ctx context.Context) {
+	database := &d.config.Database
+	clocked := false
+	for _, login := range []struct {
+		name string
+		role migrations.Role
+		of   config.Login
+	}{
+		{"app", migrations.RoleApp, database.App}, {"system", migrations.RoleSystem, database.System},
+		{"documents", migrations.RoleDocuments, database.Documents}, {"retention", migrations.RoleRetention, database.Retention},
+	} {
+		check := "login " + login.name
+		url, err := database.URLFor(login.of)
+		if err != nil {
+			d.fail(check, err.Error(), "mend the configuration")
+			continue
+		}
+		var found store.Login
+		err = within(ctx, func(ctx context.Context) (err error) {
+			found, err = store.CheckLogin(ctx, url, login.role)
+			return err
+		})
+		if err != nil {
+			d.fail(check, "it cannot connect: "+config.WithoutSecrets(err, url).Error(), "see whether the server is up, and whether name and password are right; `manifold migrate up` makes the logins")
+			continue
+		}
+		d.login(check, login.role, found)
+		if !clocked {
+			clocked = true
+			d.server(found)
+		}
+	}
+}
+
+// login judges what a login may do.
+func (d *doctor) login(check string, role migrations.Role, found store.Login) {
+	remedy := fmt.Sprintf("use a login of its own as `manifold migrate up` makes it (%s)", role)
+	switch {
+	case found.Superuser:
+		d.fail(check, fmt.Sprintf("%s is a superuser: nothing keeps tenants apart on its connections, and events are not safe from it", found.User), remedy)
+	case found.SeesAll:
+		d.fail(check, fmt.Sprintf("%s has BYPASSRLS: nothing keeps tenants apart on its connections", found.User), fmt.Sprintf("alter role %s nobypassrls", found.User))
+	case len(found.Lacks) > 0:
+		d.fail(check, fmt.Sprintf("%s lacks: %s", found.User, strings.Join(found.Lacks, ", ")), "run `manifold migrate up`, or grant it")
+	case found.OwnsLog:
+		d.fail(check, fmt.Sprintf("%s owns Manifold's tables, or is a member of the role that does: it could take their protection away", found.User), remedy)
+	case len(found.HasTooMuch) > 0:
+		d.warn(check, fmt.Sprintf("%s may do what it should not: %s", found.User, strings.Join(found.HasTooMuch, ", ")), "revoke it, or "+remedy)
+	case found.Administers:
+		d.warn(check, fmt.Sprintf("%s may make roles or databases, which it needs not", found.User), fmt.Sprintf("alter role %s nocreaterole nocreatedb", found.User))
+	default:
+		d.ok(check, "%s connects, has what it needs, and no more", found.User)
+	}
+}
+
+// server judges the server that the log is on.
+func (d *doctor) server(found store.Login) {
+	const check = "database"
+	if found.Supported {
+		d.ok(check, "PostgreSQL %s answers in %s", found.ServerIs, found.RoundTrip.Round(10*time.Microsecond))
+	} else {
+		d.fail(check, "it is PostgreSQL "+found.ServerIs, "Manifold needs version 14 or later")
+	}
+	apart := found.ClockAhead.Abs() - found.RoundTrip/2 // at least
+	if apart > clockTolerance {
+		d.warn("clock", fmt.Sprintf("this machine's clock and the database's are %s apart", found.ClockAhead.Abs().Round(time.Millisecond)),
+			"have both keep time by NTP: lags and times until the next try are shown wrongly")
+		return
+	}
+	d.ok("clock", "it differs from the database's by %s at most", (found.ClockAhead.Abs() + found.RoundTrip/2).Round(10*time.Microsecond))
+}
+
+// schema opens the store and looks at the schema's version.
+func (d *doctor) schema(ctx context.Context) {
+	const check = "schema"
+	err := within(ctx, func(ctx context.Context) error {
+		c, err := storeConfig(d.config, quietLog)
+		if err != nil {
+			return err
+		}
+		s, err := store.Open(ctx, c)
+		if err != nil {
+			return err
+		}
+		d.store = s
+		return s.CheckSchema(ctx)
+	})
+	if err != nil {
+		d.fail(check, err.Error(), "run `manifold migrate up` with the same configuration, once the logins above can connect")
+		return
+	}
+	d.ok(check, "it is what this program needs, version %d or newer", migrations.Latest())
+}
+
+func (d *doctor) synced(ctx context.Context) {
+	const check = "commits"
+	if d.store == nil {
+		return // the schema's check has said it
+	}
+	var synced bool
+	err := within(ctx, func(ctx context.Context) (err error) {
+		synced, err = d.store.Synced(ctx)
+		return err
+	})
+	switch {
+	case err != nil:
+		d.fail(check, err.Error(), "see whether the server is up")
+	case !synced:
+		d.warn(check, "the database does not sync them: a crash of its machine can lose what was acknowledged", "set fsync and synchronous_commit on")
+	default:
+		d.ok(check, "the database has them on disk before it answers")
+	}
+}

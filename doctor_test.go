@@ -1,0 +1,241 @@
+package manifold
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+// doctorEnviron is the environment of a service on a database.
+func doctorEnviron(db pgtest.DB) []string {
+	return []string{
+		"MANIFOLD_DATABASE_URL=" + db.URL(pgtest.RoleMigrator), "MANIFOLD_DATABASE_MAX_CONNS=4",
+		"MANIFOLD_DATABASE_APP_URL=" + db.URL(migrations.RoleApp),
+		"MANIFOLD_DATABASE_SYSTEM_URL=" + db.URL(migrations.RoleSystem),
+		"MANIFOLD_DATABASE_DOCUMENTS_URL=" + db.URL(migrations.RoleDocuments),
+		"MANIFOLD_DATABASE_RETENTION_URL=" + db.URL(migrations.RoleRetention),
+	}
+}
+
+func definitionFile(t *testing.T, folder, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(folder, "one.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// found returns the finding of a check.
+func found(t *testing.T, findings []finding, check string) finding {
+	t.Helper()
+	i := slices.IndexFunc(findings, func(f finding) bool { return f.Check == check })
+	if i < 0 {
+		t.Fatalf("there is no check %q in %+v", check, findings)
+	}
+	return findings[i]
+}
+
+// On an installation that works every check is fine, and nothing that the doctor made is left.
+func TestDoctorOfTheHealthy(t *testing.T) {
+	t.Parallel()
+	db, reports, folder := pgtest.Database(t), pgtest.Database(t), t.TempDir()
+	definitionFile(t, folder, "name: counts\ndatabase: reports\non: {Added: 'doc'}\n")
+	environ := append(doctorEnviron(db), "MANIFOLD_PROJECTIONS="+folder,
+		"MANIFOLD_DATABASES={reports: {driver: postgres, url: '"+reports.URL(migrations.RoleDocuments)+"'}}")
+	c, err := config.Load("", environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Listen = "127.0.0.1:0"
+	p, err := Start(t.Context(), c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	findings := examine(t.Context(), "", environ, newSettings(nil))
+	for _, f := range findings {
+		want := fine
+		if f.Check == "commits" {
+			want = warning // the tests' server does not sync
+		}
+		if f.Verdict != want || f.Message == "" || (f.Todo == "") != (want == fine) {
+			t.Errorf("%+v", f)
+		}
+	}
+	for _, check := range []string{
+		"configuration", "login app", "login system", "login documents", "login retention", "database", "clock", "schema", "commits",
+		"documents default", "documents reports", "definitions", "projection counts",
+	} {
+		found(t, findings, check)
+	}
+	var left int
+	err = reports.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), "select count(*) from pg_class where relname like '%doctor%'").Scan(&left)
+	if err != nil || left > 0 {
+		t.Errorf("%d things are left, %v", left, err)
+	}
+}
+
+// Whatever is wrong is found at once, each with what to do, and no password is shown.
+func TestDoctorOfTheSick(t *testing.T) {
+	t.Parallel()
+	db, folder := pgtest.Database(t), t.TempDir()
+	definitionFile(t, folder, "name: counts\non: {Added: 'doc'}\n")
+	environ := append(doctorEnviron(db), "MANIFOLD_PROJECTIONS="+folder, "MANIFOLD_LISTEN=127.0.0.1:0")
+	c, err := config.Load("", environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Start(t.Context(), c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := p.catalog.Get(t.Context(), domain.Everyone, "counts")
+	if err == nil {
+		err = p.Stop(context.Background())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, err := openPostgres(t.Context(), DriverConfig{URL: db.URL(migrations.RoleDocuments)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = driver.DropTable(t.Context(), live.LiveBuild())
+	driver.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	definitionFile(t, folder, "name: others\ndatabase: nowhere\nmode: inline\non: {Added: 'nonsense('}\n")
+	environ = append(environ,
+		"MANIFOLD_DATABASE_APP_URL="+db.URL(pgtest.RoleSuperuser),
+		"MANIFOLD_DATABASE_SYSTEM_URL="+db.URL(pgtest.RoleMigrator),
+		"MANIFOLD_DATABASE_RETENTION_URL="+db.Server.URLAs(db.Name, "manifold_retention", "topsecret"),
+		"MANIFOLD_DATABASES={far: {driver: postgres, url: 'postgres://u:topsecret@127.0.0.1:1/x'}, odd: {driver: oracle, url: 'o://x'}}")
+	findings := examine(t.Context(), "", environ, newSettings(nil))
+	for check, want := range map[string]string{
+		"login app":         "is a superuser",
+		"login system":      "owns Manifold's tables",
+		"login retention":   "it cannot connect",
+		"schema":            "the retention login",
+		"documents far":     "cannot open it",
+		"documents odd":     `no driver "oracle"; there is postgres`,
+		"definition others": `there is no database "nowhere" in the configuration; there is default, far, odd`,
+	} {
+		if f := found(t, findings, check); f.Verdict != failure || !strings.Contains(f.Message, want) || f.Todo == "" {
+			t.Errorf("%+v; want %q", f, want)
+		}
+	}
+	if f := found(t, findings, "login documents"); f.Verdict != fine {
+		t.Errorf("%+v", f)
+	}
+	var said bytes.Buffer
+	if err := errors.Join(writeFindings(&said, findings), writeFindingsJSON(&said, findings)); err != nil || strings.Contains(said.String(), "topsecret") {
+		t.Errorf("it says, %v:\n%s", err, said.String())
+	}
+
+	findings = examine(t.Context(), "", doctorEnviron(db), newSettings(nil))
+	if f := found(t, findings, "projection counts"); f.Verdict != failure || !strings.Contains(f.Message, "the table of its live build") {
+		t.Errorf("%+v", f)
+	}
+	if err := migrations.Down(t.Context(), db.URL(pgtest.RoleMigrator)); err != nil {
+		t.Fatal(err)
+	}
+	findings = examine(t.Context(), "", doctorEnviron(db), newSettings(nil))
+	if f := found(t, findings, "schema"); f.Verdict != failure || !strings.Contains(f.Message, "manifold migrate up") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// The command prints a line for each check, or JSON, and fails where a check does.
+func TestDoctorCommand(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	text := "database:\n  url: '" + db.URL(pgtest.RoleMigrator) + "'\n"
+	for name, role := range map[string]migrations.Role{"app": migrations.RoleApp, "system": migrations.RoleSystem, "documents": migrations.RoleDocuments, "retention": migrations.RoleRetention} {
+		text += "  " + name + ": {url: '" + db.URL(role) + "'}\n"
+	}
+	file := filepath.Join(t.TempDir(), "manifold.yaml")
+	run := func(text string, args ...string) (string, error) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		command := command(nil, t.Context())
+		var out bytes.Buffer
+		command.SetOut(&out)
+		command.SetArgs(append([]string{"doctor", "--config", file}, args...))
+		err := command.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	said, err := run(text)
+	if err != nil || !strings.Contains(said, "\nok       login app: ") || !strings.Contains(said, "\nwarning  commits: ") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	said, err = run(text, "--json")
+	var report struct {
+		OK     bool
+		Checks []finding
+	}
+	if jsonErr := json.Unmarshal([]byte(said), &report); err != nil || jsonErr != nil || !report.OK || len(report.Checks) < 8 {
+		t.Errorf("%v, %v\n%s", err, jsonErr, said)
+	}
+	said, err = run("listen: 1\nrolle: x\n")
+	if !errors.Is(err, ErrShown) || !strings.HasPrefix(said, "failed   configuration: ") || !strings.Contains(said, "there is no setting rolle") || strings.Count(said, "\n") != 1 {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// mute is a driver without public names, or whose tables cannot be removed.
+type mute struct {
+	drivers.Driver
+	stays bool
+}
+
+func (m mute) SwapTable(ctx context.Context, build domain.Build) error {
+	if m.stays {
+		return m.Driver.SwapTable(ctx, build)
+	}
+	return domain.Errorf(domain.CodeUnsupported, "", "there are no views here")
+}
+
+func (m mute) DropTable(ctx context.Context, build domain.Build) error {
+	if err := m.Driver.DropTable(ctx, build); err != nil || !m.stays {
+		return err
+	}
+	return errors.New("it is in use")
+}
+
+func (m mute) Version(context.Context) (string, error) { return "7.1", nil }
+
+// A driver that lacks public names is no failure; one that leaves things behind is.
+func TestDoctorOfADriver(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	for stays, want := range map[bool]verdict{false: warning, true: failure} {
+		open := func(ctx context.Context, c DriverConfig) (drivers.Driver, error) {
+			driver, err := openPostgres(ctx, c)
+			return mute{driver, stays}, err
+		}
+		environ := append(doctorEnviron(db), "MANIFOLD_DATABASES={own: {driver: mute, url: '"+db.URL(migrations.RoleDocuments)+"'}}")
+		findings := examine(t.Context(), "", environ, newSettings([]Option{WithDriver("mute", open)}))
+		if f := found(t, findings, "documents own"); f.Verdict != want || !strings.Contains(f.Message, "mute 7.1 answers") {
+			t.Errorf("%+v; want %s", f, want)
+		}
+	}
+}
