@@ -3,6 +3,7 @@ package domain
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -39,7 +40,9 @@ func Match(predicate Predicate, document Document) (bool, error) {
 func decodeObject(data json.RawMessage) (members map[string]any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
-	err = decoder.Decode(&members)
+	if err = decoder.Decode(&members); err == nil && members == nil {
+		err = errors.New("null is no object")
+	}
 	return members, err
 }
 
