@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -153,6 +154,55 @@ func FuzzDefinitionBody(f *testing.F) {
 			if gone := u.send(t, "DELETE", path, nil); gone.status != 204 {
 				t.Fatalf("%q was taken at %s, and its removal is answered %s", body, path, gone)
 			}
+		}
+	})
+}
+
+// FuzzDocumentQuery asks for documents in ways that nobody thought of. What is taken as a query is a query to its last
+// page, and can be counted and explained.
+func FuzzDocumentQuery(f *testing.F) {
+	for _, seed := range []struct{ filter, orderBy, fields, pageToken string }{
+		{`doc.n > 1 && "a" in doc.list`, "n desc,text", "n,deep.a", ""}, {`doc.text.startsWith("ü")`, "deep.a.b", "", "AQ"},
+		{`doc.n in [1, 2.5, "x", null, true]`, `["odd name"] asc`, `["odd name"]`, ""}, {"has(doc.deep.a) || !has(doc.n)", "", "deep", "AAEAAAAAAAAAAGE"},
+		{`doc.n == 9223372036854775807 || doc.n < -1.7976931348623157e308`, "n", "n", ""}, {`doc.text.matches("^(a|b)*\\.[^x]{1,200}$")`, "text desc", "", ""},
+		{`doc["\u0001'\"$.%\\"] == "'; drop table x; --"`, `["'\"$1"]`, `["\\"]`, ""}, {`doc.n / 2 > 1`, "a,b,c,d", "a..b", ""}, {"true ? doc.n == 1 : doc.list == []", "n,n", "n,n", ""},
+		{`doc.?deep.?a.orValue(1) == 1`, "", "", ""}, {`doc.text.contains("%_[") && !doc.text.endsWith("\\")`, "", "", ""}, {"\xff", "\xff", "\xff", "\xff"}, {"doc", "doc", "doc", ""}, {`doc.n == 1e400`, "", "", ""},
+	} {
+		f.Add(seed.filter, seed.orderBy, seed.fields, seed.pageToken)
+	}
+	u := fuzzed(f)
+	u.must(f, 201, nil, "PUT", "/v1/projections/p", map[string]any{"on": map[string]string{"Set": "event.data"}})
+	for i, data := range []string{
+		`{"n":1,"list":["a",1,null],"text":"ü","deep":{"a":{"b":[true]}}}`, `{"n":-0.5e10,"text":"a.b","odd name":1}`, `{"n":"1","list":{"a":1},"text":null}`, `{}`,
+		`{"n":9223372036854775807,"deep":{"a":"b"}}`, `{"n":[1],"text":"%_[","":0}`,
+	} {
+		u.must(f, 201, nil, "POST", fmt.Sprintf("/v1/streams/doc-%d/events", i), fmt.Appendf(nil, `[{"type":"Set","data":%s}]`, data))
+	}
+	u.must(f, 200, nil, "GET", "/v1/projections/p/documents?minPosition=6&timeout=30", nil)
+	f.Fuzz(func(t *testing.T, filter, orderBy, fields, pageToken string) {
+		query := url.Values{"pageSize": {"2"}, "count": {"exact"}}
+		for name, value := range map[string]string{"filter": filter, "orderBy": orderBy, "fields": fields, "pageToken": pageToken} {
+			if value != "" {
+				query.Set(name, value)
+			}
+		}
+		var total, count int
+		for path := "/v1/projections/p/documents?" + query.Encode(); path != ""; {
+			a := u.send(t, "GET", path, nil)
+			if a.status != 200 {
+				if a.code() == "too-costly" || total == 0 {
+					return
+				}
+				t.Fatalf("%s: a further page is answered %s", path, a)
+			}
+			var page client.DocumentList
+			if err := json.Unmarshal(a.body, &page); err != nil || page.Count == nil {
+				t.Fatalf("%s is answered %s (%v)", path, a, err)
+			}
+			total, count, path = total+len(page.Documents), int(*page.Count), a.next()
+		}
+		if pageToken == "" && total != count {
+			t.Fatalf("%q by %q gives %d documents, and counts %d", filter, orderBy, total, count)
 		}
 	})
 }
