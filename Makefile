@@ -5,11 +5,13 @@ ARGS      ?=
 FUZZTIME  ?= 30s
 # Two packages at a time: each test binary has a PostgreSQL of its own.
 TESTFLAGS ?= -timeout=9m -p=2
-# Packages in which several goroutines share something.
-RACE      ?= ^$(MODULE)/(aggregate|api|auth|console|drivers/.*|embedded|erasure|members|projection|rebuild|store|subscription)$$
+# Packages in which several goroutines share something; the one without a name is the root.
+RACE      ?= ^$(MODULE)(/(aggregate|api|auth|console|drivers/.*|embedded|erasure|members|projection|rebuild|store|subscription))?$$
 
 MODULE      := github.com/manifold-es/manifold
-STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
+STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
+# Modules of their own, so that the product does not depend on what they need.
+NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 
 .DEFAULT_GOAL := help
 .PHONY: help dev build test race fuzz generate drift lint check postgresql clean
@@ -23,8 +25,9 @@ dev: postgresql build ## start a working Manifold with a database of its own; fl
 build: ## build bin/manifold, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/manifold ./cmd/manifold
 
-test: postgresql ## run every test, on a real PostgreSQL
+test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md for other databases
 	$(GO) test $(TESTFLAGS) ./...
+	@for module in $(NESTED); do echo "$(GO) test $$module"; (cd $$module && $(GO) test $(TESTFLAGS) ./...) || exit 1; done
 
 race: postgresql ## run the tests of the concurrent packages with the race detector
 	$(GO) test -race -timeout=20m -p=2 $$($(GO) list ./... | grep -E '$(RACE)')
@@ -54,6 +57,8 @@ lint: ## gofmt, go vet, staticcheck
 		echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
+	@for module in $(NESTED); do echo "$(GO) vet, staticcheck $$module"; \
+		(cd $$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
 
 check: build lint drift test race ## everything that CI does
 

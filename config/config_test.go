@@ -67,7 +67,7 @@ rebuildKeep: 0s
 `)
 	c, err := config.Load(file, []string{
 		"MANIFOLD_LISTEN=:1", "MANIFOLD_LOG_LEVEL=WARN", "MANIFOLD_DATABASE_SYSTEM_PASSWORD=s", "MANIFOLD_LIMITS_REBUILD_WORKERS=5",
-		"HOME=/", "MANIFOLD_URL=http://localhost", "MANIFOLD_SERVICE_HOST=10.0.0.1", "MANIFOLD_PORT_8080_TCP_ADDR=10.0.0.1", "MANIFOLD_WEB_SERVICE_PORT_HTTP=80",
+		"HOME=/", "MANIFOLD_URL=http://localhost", "MANIFOLD_TEST_MONGO_URL=mongodb://x", "MANIFOLD_SERVICE_HOST=10.0.0.1", "MANIFOLD_PORT_8080_TCP_ADDR=10.0.0.1", "MANIFOLD_WEB_SERVICE_PORT_HTTP=80",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestDocumentation(t *testing.T) {
 		t.Fatal("docs/configuration.md has no example")
 	}
 	secrets := t.TempDir()
-	for _, name := range []string{"app", "system", "documents", "retention", "migrator", "reporting", "operator"} {
+	for _, name := range []string{"app", "system", "documents", "retention", "migrator", "documents-mongo", "reporting", "operator"} {
 		if err := os.WriteFile(filepath.Join(secrets, name), []byte("secret of "+name), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -178,9 +178,12 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
+// TestPrefix begins the names of the environment variables of Manifold's own tests. They are no settings of the service.
+const TestPrefix = Prefix + "TEST_"
+
 // ClientVariables are the environment variables of the commands that are clients of a service. They are no settings of
 // the service.
-var ClientVariables = [...]string{"MANIFOLD_URL", "MANIFOLD_KEY", "MANIFOLD_CONFIG", "MANIFOLD_TEST_DATA"}
+var ClientVariables = [...]string{"MANIFOLD_URL", "MANIFOLD_KEY", "MANIFOLD_CONFIG"}
 
 // Kubernetes gives every container of a namespace variables for each service of it: a service named manifold, or
 // manifold-something, makes these.
@@ -210,7 +213,7 @@ func (c *Config) readEnviron(environ []string) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		shape, ok := known[name]
 		if !ok {
-			if !slices.Contains(ClientVariables[:], name) && !kubernetes.MatchString(name) {
+			if !slices.Contains(ClientVariables[:], name) && !strings.HasPrefix(name, TestPrefix) && !kubernetes.MatchString(name) {
 				wrong = append(wrong, fmt.Errorf("there is no setting %s; %s", name, nearest("", name, known)))
 			}
 			continue
