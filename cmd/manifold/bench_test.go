@@ -27,7 +27,9 @@ func TestBench(t *testing.T) {
 		"append":    {"append", "--clients", "3", "--batch", "4", "--preload", "100"},
 		"read":      {"read", "--events", "3000", "--documents", "100", "--clients", "2"},
 		"project":   {"project", "--events", "2000", "--documents", "100"},
+		"database":  {"project", "--events", "2000", "--documents", "2000", "--database", "default"},
 		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100"},
+		"query":     {"query", "--documents", "500", "--warm-up", "1ms"},
 		"lag":       {"lag", "--rate", "200", "--clients", "4", "--warm-up", "100ms"},
 		"state":     {"state", "--events", "250"},
 	} {
@@ -35,8 +37,8 @@ func TestBench(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"bench"}, args...)
 			args = append(args, "--json", "--database-url", server.URL("postgres"))
-			measuresTime := name != "project" && name != "rebuild"
-			if measuresTime {
+			measuresTime := name != "project" && name != "database" && name != "rebuild" && name != "query"
+			if measuresTime || name == "query" {
 				args = append(args, "--duration", "300ms")
 			}
 			var got map[string]any
@@ -51,15 +53,24 @@ func TestBench(t *testing.T) {
 				return value
 			}
 			for _, key := range []string{"clients", "events", "eventsPerSecond"} {
-				if number(key) <= 0 {
+				if number(key) <= 0 && (name != "query" || key != "eventsPerSecond") {
 					t.Errorf("%s is %v", key, got[key])
+				}
+			}
+			queries, _ := got["queries"].([]any)
+			if (len(queries) > 0) != (name == "query") {
+				t.Errorf("the queries are %v", got["queries"])
+			}
+			for _, one := range queries {
+				if q := one.(map[string]any); q["p50ms"].(float64) <= 0 || q["p99ms"].(float64) < q["p50ms"].(float64) {
+					t.Errorf("a query is %v", q)
 				}
 			}
 			if p50, p99 := number("p50ms"), number("p99ms"); measuresTime && (p50 <= 0 || p99 < p50) {
 				t.Errorf("the median is %v, and 99 of 100 are below %v", p50, p99)
 			}
 			limit, ratio := number("limitPerSecond"), number("ratio")
-			if hasLimit := name != "lag" && name != "state"; (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
+			if hasLimit := name != "lag" && name != "state" && name != "query"; (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
 				t.Errorf("the limit is %v, the ratio %v", limit, ratio)
 			}
 			if rss := number("rssMB"); rss == 0 && name != "processes" {

@@ -24,7 +24,7 @@ const ordersPath = "/v1/projections/bench-orders"
 
 func projectionFlags(f *flags, command *cobra.Command) *cobra.Command {
 	command.Flags().IntVar(&f.events, "events", 500_000, "events in the log")
-	command.Flags().IntVar(&f.documents, "documents", 10_000, "streams that they are of, and so documents; with --database, one event a stream")
+	command.Flags().IntVar(&f.documents, "documents", 10_000, "streams that they are of, and so documents; as many as events: each event has a document of its own")
 	databaseFlags(f, command)
 	return command
 }
@@ -35,8 +35,7 @@ func projectCommand() *cobra.Command {
 	command.Long = `Let a new projection catch up with a log, from its creation until its documents are as far as the log's head.
 
 The limit is a plain SELECT of the same rows over one connection. With --database, documents are kept in that database of
-the configuration file, every event has a document of its own, and the limit is the database's own bulk insert of the
-same documents, over one connection.`
+the configuration file, and the limit is the database's own bulk insert of such documents, over one connection.`
 	return projectionFlags(f, command)
 }
 
@@ -53,9 +52,6 @@ The limit is a plain SELECT of the same rows over one connection.`
 func loaded(ctx context.Context, f *flags, progress io.Writer) (*service, *wire, error) {
 	if f.events < 1 || f.documents < 1 {
 		return nil, nil, errors.New("--events and --documents must be at least 1")
-	}
-	if f.database != "" {
-		f.documents = f.events
 	}
 	s, err := startService(ctx, f, progress, func(db *database, tenant domain.TenantID) error {
 		if err := db.preload(ctx, tenant, f.events, f.documents, progress); err != nil {
@@ -91,7 +87,7 @@ func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 		return result, err
 	}
 	result.Name += " --database " + f.database
-	err = s.finish(ctx, &result, "bulk insert of the same documents", func(ctx context.Context, _ string, progress io.Writer) (float64, error) {
+	err = s.finish(ctx, &result, "bulk insert of such documents", func(ctx context.Context, _ string, progress io.Writer) (float64, error) {
 		return insertLimit(ctx, f, s, progress)
 	}, progress)
 	return result, err
