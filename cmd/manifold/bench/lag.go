@@ -53,7 +53,7 @@ func lag(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error
 		return Result{}, err
 	}
 	defer disconnect(wires)
-	status, answer, err := wires[0].do("POST", "/v1/projections", "", []byte(orders))
+	status, answer, err := wires[0].do("POST", "/v1/projections", "", fmt.Appendf(nil, orders, defaultDatabase))
 	if err := want(status, http.StatusCreated, answer, err); err != nil {
 		return Result{}, err
 	}
