@@ -67,6 +67,7 @@ var testPackages = map[string][]string{
 	"drivers/drivertest": {"domain", "drivers"},
 	"embedded/pgtest":    {"embedded", "migrations"},
 	"systemtest":         {},
+	"examples":           {},
 }
 
 // foreign says which of our packages may import a module of others'. A package stands for those below it, too. What is

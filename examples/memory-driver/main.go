@@ -2,8 +2,17 @@
 // to be read and copied: docs/guides/write-a-driver.md says how.
 package main
 
-import "github.com/manifold-es/manifold"
+import (
+	"context"
+
+	"github.com/manifold-es/manifold"
+	"github.com/manifold-es/manifold/drivers"
+)
 
 func main() {
-	manifold.Main(manifold.WithDriver("memory", newMemory().open))
+	// One memory for all databases of this driver: builds are told apart all the same.
+	memory := newMemory()
+	manifold.Main(manifold.WithDriver("memory", func(context.Context, manifold.DriverConfig) (drivers.Driver, error) {
+		return memory, nil
+	}))
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 )
@@ -37,9 +36,6 @@ type contents struct {
 }
 
 func newMemory() *memory { return &memory{tables: make(map[key]table)} }
-
-// open is the manifold.OpenDriver. All databases of this driver are one: builds are told apart all the same.
-func (m *memory) open(context.Context, manifold.DriverConfig) (drivers.Driver, error) { return m, nil }
 
 func keyOf(build domain.Build) key { return key{build.ProjectionID, build.Number} }
 
@@ -198,4 +194,5 @@ func (m *memory) Explain(ctx context.Context, build domain.Build, tenant domain.
 }
 
 func (m *memory) Ping(ctx context.Context) error { return ctx.Err() }
-func (m *memory) Close()                         {}
+
+func (m *memory) Close() {}

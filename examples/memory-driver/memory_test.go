@@ -3,7 +3,6 @@ package main
 import (
 	"testing"
 
-	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/drivertest"
 )
@@ -12,12 +11,6 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	drivertest.Run(t, drivertest.Harness{Place: func(t *testing.T) drivertest.Place {
 		memory := newMemory()
-		return drivertest.Place{Open: func(t *testing.T) drivers.Driver {
-			driver, err := memory.open(t.Context(), manifold.DriverConfig{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return driver
-		}}
+		return drivertest.Place{Open: func(t *testing.T) drivers.Driver { return memory }}
 	}})
 }
