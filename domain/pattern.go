@@ -25,8 +25,9 @@ type Pattern struct {
 
 // Limits of patterns.
 const (
-	MaxPatternBytes = 1000 // the text of a pattern
-	MaxPatternCount = 255  // n and m of x{n,m}
+	MaxPatternBytes  = 1000   // the text of a pattern
+	MaxPatternCount  = 255    // n and m of x{n,m}
+	MaxPortableBytes = 32_000 // the portable form, with the ranges of classes such as \pL written out: what every database takes
 )
 
 // ParsePattern reads a pattern. The error says what in it is not allowed.
@@ -45,7 +46,11 @@ func ParsePattern(text string) (Pattern, error) {
 	if err != nil {
 		return Pattern{}, fmt.Errorf("not a regular expression (RE2 syntax): %w", err)
 	}
-	return Pattern{text: text, compiled: compiled, tree: tree}, nil
+	pattern := Pattern{text: text, compiled: compiled, tree: tree}
+	if n := len(pattern.Portable(`\A`, `\z`)); n > MaxPortableBytes {
+		return Pattern{}, fmt.Errorf("written out, the pattern has %d bytes; at most %d are allowed: classes of Unicode such as \\pL take thousands each", n, MaxPortableBytes)
+	}
+	return pattern, nil
 }
 
 // portable reports what in a pattern other dialects do not have, or read otherwise.

@@ -29,6 +29,7 @@ func TestWhatPatternsRefuse(t *testing.T) {
 		`\x00`:                    "U+0000",
 		`[^\x00-\x{10FFFF}]`:      "nothing can fit",
 		`a\x{d800}`:               "surrogate",
+		strings.Repeat(`\pL`, 20): "written out",
 		"\xff":                    "not a regular expression",
 		strings.Repeat("a", 1001): "1001 bytes",
 	} {

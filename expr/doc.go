@@ -13,7 +13,11 @@
 //   - Each evaluation has a budget of steps and one of memory, charged before work is done or memory taken.
 //   - A fault says where in the text it happened, what was wrong, and what to write instead.
 //
-// docs/expressions.md describes the language for those who write definitions; its examples are tests.
+// CompileFilter makes a domain.Predicate of an expression of a document, in that part of the language which every database
+// can answer; CompileOrder and CompileFields read the paths that go with it.
+//
+// docs/expressions.md describes the language for those who write definitions, docs/filters.md for those who query
+// documents; their examples are tests.
 package expr
 
 import "github.com/manifold-es/manifold/domain"
