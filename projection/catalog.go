@@ -49,8 +49,9 @@ const defaultKeep = time.Hour
 // projections and the shared ones; where both have a name, its own. All methods may be called concurrently. Errors that
 // a client can act on are *domain.Error.
 type Catalog struct {
-	config CatalogConfig
-	rules  Rules
+	config  CatalogConfig
+	rules   Rules
+	filters filterCache
 }
 
 // NewCatalog returns a Catalog.

@@ -66,7 +66,7 @@ func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id
 // domain.CodeInvalidRequest or, where only this database cannot, domain.CodeUnsupported; both name the place. A query that
 // takes longer than the driver lets it is domain.CodeTooCostly.
 func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (DocumentsPage, error) {
-	asked, err := q.compile(tenant, name)
+	asked, err := c.compile(tenant, name, q)
 	if err != nil {
 		return DocumentsPage{}, err
 	}
@@ -99,7 +99,7 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 // Explain says how the database would answer the query for the tenant, and returns no document. It is for operators: what
 // it returns may have the filter's values in it, and the names of tables. Errors are as those of Documents.
 func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (Explanation, error) {
-	asked, err := q.compile(tenant, name)
+	asked, err := c.compile(tenant, name, q)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -123,7 +123,7 @@ type compiledQuery struct {
 	question question
 }
 
-func (q DocumentsQuery) compile(tenant domain.TenantID, name string) (compiledQuery, error) {
+func (c *Catalog) compile(tenant domain.TenantID, name string, q DocumentsQuery) (compiledQuery, error) {
 	asked := compiledQuery{question: questionOf(tenant, name, q.Filter, q.OrderBy)}
 	if q.PageSize < 1 {
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
@@ -131,7 +131,7 @@ func (q DocumentsQuery) compile(tenant domain.TenantID, name string) (compiledQu
 	asked.query.Limit = q.PageSize + 1
 	var err error
 	if q.Filter != "" {
-		if asked.query.Where, err = expr.CompileFilter(q.Filter); err != nil {
+		if asked.query.Where, err = c.filters.compile(tenant, q.Filter); err != nil {
 			return asked, notCompiled("filter", err)
 		}
 	}

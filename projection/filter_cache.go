@@ -1,0 +1,73 @@
+package projection
+
+import (
+	"container/list"
+	"sync"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+const (
+	maxKeptFilters     = 500
+	maxKeptFilterBytes = 1000 // of a filter's text: longer ones are compiled each time, so that few cannot take much memory
+)
+
+// filterCache keeps the filters that were asked for last as predicates, since page behind page and user behind user the
+// same ones come: to compile one is a quarter of all that a query costs the service itself. Each tenant's are its own, so
+// that nobody can tell by the time that a query takes what another tenant asks for. It is safe for concurrent use.
+type filterCache struct {
+	mu     sync.Mutex
+	kept   map[filterKey]*list.Element
+	recent list.List // of keptFilter; the one asked for last is in front
+}
+
+type filterKey struct {
+	tenant domain.TenantID
+	source string
+}
+
+type keptFilter struct {
+	filterKey
+	predicate domain.Predicate
+}
+
+// compile is expr.CompileFilter, for what is not kept.
+func (c *filterCache) compile(tenant domain.TenantID, source string) (domain.Predicate, error) {
+	key := filterKey{tenant, source}
+	if predicate, ok := c.look(key); ok {
+		return predicate, nil
+	}
+	predicate, err := expr.CompileFilter(source)
+	if err == nil && len(source) <= maxKeptFilterBytes {
+		c.keep(keptFilter{key, predicate})
+	}
+	return predicate, err
+}
+
+func (c *filterCache) look(key filterKey) (domain.Predicate, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	element, ok := c.kept[key]
+	if !ok {
+		return nil, false
+	}
+	c.recent.MoveToFront(element)
+	return element.Value.(keptFilter).predicate, true
+}
+
+func (c *filterCache) keep(filter keptFilter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.kept[filter.filterKey]; ok {
+		return // somebody else was as fast
+	}
+	if c.kept == nil {
+		c.kept = make(map[filterKey]*list.Element)
+	}
+	c.kept[filter.filterKey] = c.recent.PushFront(filter)
+	if len(c.kept) > maxKeptFilters {
+		oldest := c.recent.Remove(c.recent.Back()).(keptFilter)
+		delete(c.kept, oldest.filterKey)
+	}
+}
