@@ -51,14 +51,20 @@ type Deletion struct {
 // A document comes back as the JSON value that was saved: the same strings, members in any order, integers of 64 bits
 // exact, other numbers at least as precise as IEEE doubles. The last of two members of one name is kept. Ids are
 // compared and ordered as bytes. Predicates and orders take a number for the int64 or double that domain.ParseNumber
-// reads from it; those that save write each number in the shortest form of that (as domain.Scalar.JSON does).
+// reads from it; those that save write each number in the shortest form of that (as domain.Scalar.JSON does). A caller
+// does not change what it was given, and may use the memory of what it gave again when the method has returned.
 //
-// Errors are wrapped native ones, with these exceptions: ErrStale, ErrNoTable, and *domain.Error with
-// domain.CodeTooLarge for a document beyond domain.MaxDocumentBytes or beyond what the database can keep,
-// domain.CodeInvalidJSON for one whose data domain.CheckJSON refuses (nesting that the database takes may pass),
-// domain.CodeInvalidRequest for an id to be saved that domain.CheckDocumentID refuses and for a batch or query that
-// breaks its rules, domain.CodeUnsupported and domain.CodeTooCostly as Query says, and domain.CodeUnavailable, with the native error within, for a database that cannot be reached or
-// is going down. A batch that is refused is not saved at all.
+// Errors are wrapped native ones, with these exceptions:
+//   - ErrStale and ErrNoTable
+//   - *domain.Error with domain.CodeTooLarge: a document beyond domain.MaxDocumentBytes or what the database can keep
+//   - domain.CodeInvalidJSON: a document whose data domain.CheckJSON refuses, or that nests deeper than the database can
+//     keep; what nests deeper than domain.MaxJSONDepth may pass
+//   - domain.CodeInvalidRequest: an id to be saved that domain.CheckDocumentID refuses, a batch or a query that breaks its
+//     rules (Batch.Check, domain.DocumentQuery.Check)
+//   - domain.CodeUnsupported and domain.CodeTooCostly, as Query says
+//   - domain.CodeUnavailable, with the native error within: a database that cannot be reached or is going down
+//
+// A batch that is refused is not saved at all.
 type Driver interface {
 	// CreateTemporaryTable makes the place for a new build beside the live one, empty. It may be repeated: a table that
 	// is there already stays as it is. The common table needs nothing to be made.
@@ -69,9 +75,9 @@ type Driver interface {
 	IndexTable(ctx context.Context, build domain.Build) error
 
 	// SwapTable points the public name of a shared projection (a view, for people who read the database directly, with
-	// the tenant as a column and no checkpoint rows) at the build. It waits only shortly for locks, gives up with an error
-	// rather than make others wait, and may be repeated; for a tenant's own projection it does nothing. Readers through
-	// this contract do not depend on it.
+	// the tenant as a column, no checkpoint rows and nothing of what was removed) at the build. It waits only shortly for
+	// locks, gives up with an error rather than make others wait, and may be repeated; for a tenant's own projection it
+	// does nothing. Readers through this contract do not depend on it.
 	SwapTable(ctx context.Context, build domain.Build) error
 
 	// DropTable removes the build's documents and checkpoints for all tenants; in the common table in slices, so that
@@ -100,7 +106,8 @@ type Driver interface {
 	// Checkpoint returns the stored checkpoint; 0 where there is none.
 	Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error)
 
-	// Checkpoints yields every tenant's stored checkpoint in the build, in any order. An error ends it.
+	// Checkpoints yields every tenant's stored checkpoint in the build, in any order. An error ends it. The loop may end
+	// before, and may call the driver.
 	Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[Checkpoint, error]
 
 	// Get returns one document; ok is false where it is not there, also for an id that no document can have.
@@ -116,7 +123,8 @@ type Driver interface {
 	// Count returns how many of the tenant's documents in the build match; nil: all. Errors are as in Query.
 	Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error)
 
-	// Explain says how the database answers the query, without changing anything. Errors are as in Query.
+	// Explain says how the database answers the query, without changing anything: its statement at least. Errors are as in
+	// Query.
 	Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error)
 
 	// Ping reports whether the database answers.

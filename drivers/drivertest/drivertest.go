@@ -36,6 +36,10 @@ type Harness struct {
 	// MaxDocumentBytes is what a document's data may have, where that is less than domain.MaxDocumentBytes: a larger one
 	// is refused with domain.CodeTooLarge. 0: domain.MaxDocumentBytes.
 	MaxDocumentBytes int
+
+	// Slow says that the server takes a millisecond or more for each document, as one that stands in for another does:
+	// tests with very many documents go with a fiftieth of them.
+	Slow bool
 }
 
 // Place is where drivers keep documents.
@@ -97,6 +101,14 @@ type suite struct {
 	place   Place
 	driver  drivers.Driver
 	numbers atomic.Int64 // the last build number that was given out
+}
+
+// many is how many documents a test with very many has.
+func (s *suite) many(documents int64) int64 {
+	if s.Slow {
+		return documents / 50
+	}
+	return documents
 }
 
 func (s *suite) open(t *testing.T) drivers.Driver {

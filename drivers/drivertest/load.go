@@ -49,12 +49,12 @@ func (s *suite) loads(t *testing.T) {
 	})
 
 	s.each(t, "many at once", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		const n = 20_000
+		n := s.many(20_000)
 		batch := drivers.Batch{To: n}
 		ids := make([]string, 0, 2*n)
 		for i := range n {
 			id := fmt.Sprintf("%d-%s", i, strings.Repeat("x", i%100))
-			batch.Upserts = append(batch.Upserts, document(id, int64(i+1), fmt.Sprintf(`{"n": %d}`, i)))
+			batch.Upserts = append(batch.Upserts, document(id, i+1, fmt.Sprintf(`{"n": %d}`, i)))
 			ids = append(ids, id, "not "+id)
 		}
 		s.save(t, build, tenant, batch)
@@ -62,7 +62,7 @@ func (s *suite) loads(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Load: %v", err)
 		}
-		if len(documents) != n {
+		if len(documents) != int(n) {
 			t.Errorf("Load gives %d documents, want %d", len(documents), n)
 		}
 	})

@@ -130,3 +130,19 @@ func (s *suite) model(t *testing.T) {
 		}
 	})
 }
+
+// between is the part of a batch that leads from one position to another.
+func between(batch drivers.Batch, from, to int64) drivers.Batch {
+	part := drivers.Batch{From: from, To: to}
+	for _, document := range batch.Upserts {
+		if from < document.Version && document.Version <= to {
+			part.Upserts = append(part.Upserts, document)
+		}
+	}
+	for _, deletion := range batch.Deletes {
+		if from < deletion.Version && deletion.Version <= to {
+			part.Deletes = append(part.Deletes, deletion)
+		}
+	}
+	return part
+}

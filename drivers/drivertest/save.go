@@ -35,6 +35,13 @@ func (s *suite) saves(t *testing.T) {
 		s.wantCheckpoint(t, build, tenant, 11)
 	})
 
+	s.each(t, "the batch's memory is the caller's again", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		data := []byte(`{"n": 1}`)
+		s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{{ID: "a", Version: 1, Data: data}}})
+		copy(data, `{"n": 2}`)
+		s.wantDocuments(t, build, tenant, document("a", 1, `{"n": 1}`))
+	})
+
 	s.each(t, "a save whose checkpoint is elsewhere is stale and keeps nothing", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		stale := func(from, to int64) {
 			t.Helper()
@@ -141,7 +148,7 @@ func (s *suite) saves(t *testing.T) {
 			if err == nil && s.MaxDepth == domain.MaxJSONDepth {
 				return // nobody asks for it, and the database takes it
 			}
-			if !isCode(err, domain.CodeInvalidJSON) && !isCode(err, domain.CodeTooLarge) {
+			if !isCode(err, domain.CodeInvalidJSON) {
 				t.Errorf("a document %d deep gives %v, want the code %s", depth, err, domain.CodeInvalidJSON)
 			}
 			s.wantDocuments(t, build, tenant, deepest)
@@ -150,7 +157,7 @@ func (s *suite) saves(t *testing.T) {
 	})
 
 	s.each(t, "100,000 small documents", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		const n = 100_000
+		n := s.many(100_000)
 		batch := drivers.Batch{To: n, Upserts: make([]domain.Document, n)}
 		for i := range batch.Upserts {
 			batch.Upserts[i] = document(fmt.Sprintf("document %d", i), int64(i+1), fmt.Sprintf(`{"n": %d}`, i))

@@ -138,7 +138,7 @@ func (s *suite) tables(t *testing.T) {
 	parallel(t, "a large build of a tenant's own is dropped whole", func(t *testing.T) {
 		tenant := domain.NewTenantID()
 		build := s.own(tenant)
-		const n = 12_345
+		n := s.many(12_345)
 		batch := drivers.Batch{To: 1}
 		for i := range n {
 			batch.Upserts = append(batch.Upserts, document(fmt.Sprintf("d%d", i), 1, `{}`))
