@@ -250,9 +250,11 @@ func (p *Process) wire(o settings) error {
 	if p.states, err = aggregate.New(aggregate.Config{Store: p.store, Log: p.log}); err != nil {
 		return err
 	}
+	// No time at all is a setting; a zero there asks for the default.
+	keep := max(p.config.RebuildKeep, time.Nanosecond)
 	progress := projection.NewProgress()
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
-		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: p.config.RebuildKeep, Log: p.log,
+		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: keep, Log: p.log,
 		Outages: p.outage, LogIn: p.logIn,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
@@ -274,7 +276,7 @@ func (p *Process) wire(o settings) error {
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Catalog: p.catalog, Outages: p.outage,
-		Tenants: p.config.Limits.RebuildWorkers, Keep: p.config.RebuildKeep, Log: p.log,
+		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Log: p.log,
 		Observer: rebuild.Observer{
 			Progress: func(r domain.Rebuild) {
 				p.metrics.Rebuilding(r.Name, r.Shared(), r.EventsDone, r.EventsTotal)

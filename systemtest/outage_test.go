@@ -2,7 +2,6 @@ package systemtest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -79,8 +78,7 @@ func TestDatabaseThatGoesDown(t *testing.T) {
 	elsewhere := func(i int) string { return fmt.Sprint("there-", i) }
 	u.must(t, 201, nil, "PUT", "/v1/projections/here", sumsDefinition("here", 1))
 	for i := range there {
-		definition := strings.Replace(string(sumsDefinition(elsewhere(i), 1)), "{", `{"database": "reports",`, 1)
-		u.must(t, 201, nil, "PUT", "/v1/projections/"+elsewhere(i), json.RawMessage(definition))
+		u.must(t, 201, nil, "PUT", "/v1/projections/"+elsewhere(i), in(sumsDefinition(elsewhere(i), 1), "reports"))
 	}
 	n := 0
 	add := func() (position int64) {

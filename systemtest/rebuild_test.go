@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/client"
+	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
@@ -21,36 +22,55 @@ func TestRebuildUnderLoad(t *testing.T) {
 			t.Parallel()
 			c := configuration(pgtest.Database(t))
 			c.RebuildKeep = keep
-			w := newWorkload(t, inside(t, c))
-			w.load(8, 1)
-			var rebuilds []<-chan struct{}
-			for _, target := range w.targets {
-				for _, p := range target.tenants {
-					w.run(func() error { return p.page(t.Context(), w.quit, target.name) })
-					w.run(func() error { return p.get(t.Context(), w.quit, target.name) })
-				}
-				done := make(chan struct{})
-				rebuilds = append(rebuilds, done)
-				w.run(func() error {
-					defer close(done)
-					for _, changed := range []bool{true, false, true} {
-						if err := target.rebuild(t.Context(), changed, func() {}); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			}
-			for _, done := range rebuilds {
-				<-done
-			}
-			w.finish()
-			for _, target := range w.targets {
-				if target.rebuilds != 3 && !t.Failed() {
-					t.Errorf("%s was rebuilt %d times", target.name, target.rebuilds)
-				}
-			}
+			rebuildUnderLoad(t, c)
 		})
+	}
+}
+
+// The same, while each rebuild moves the documents to another database and the next one back.
+func TestMoveUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, place := range otherDatabases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := configuration(pgtest.Database(t))
+			c.RebuildKeep = 0
+			c.Databases = map[string]config.DocumentsDatabase{"elsewhere": place(t)}
+			rebuildUnderLoad(t, c, "default", "elsewhere")
+		})
+	}
+}
+
+func rebuildUnderLoad(t *testing.T, c config.Config, databases ...string) {
+	w := newWorkload(t, inside(t, c))
+	w.load(8, 1)
+	var rebuilds []<-chan struct{}
+	for _, target := range w.targets {
+		target.databases = databases
+		for _, p := range target.tenants {
+			w.run(func() error { return p.page(t.Context(), w.quit, target.name) })
+			w.run(func() error { return p.get(t.Context(), w.quit, target.name) })
+		}
+		done := make(chan struct{})
+		rebuilds = append(rebuilds, done)
+		w.run(func() error {
+			defer close(done)
+			for _, changed := range []bool{true, false, true} {
+				if err := target.rebuild(t.Context(), changed, func() {}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for _, done := range rebuilds {
+		<-done
+	}
+	w.finish()
+	for _, target := range w.targets {
+		if target.rebuilds != 3 && !t.Failed() {
+			t.Errorf("%s was rebuilt %d times", target.name, target.rebuilds)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/manifold-es/manifold/client"
@@ -17,7 +18,7 @@ func (g *target) rebuild(ctx context.Context, changed bool, started func()) erro
 	method, path, body := "POST", "/v1/projections/"+g.name+"/rebuilds", any(nil)
 	if changed {
 		g.edition++
-		method, path, body = "PUT", "/v1/projections/"+g.name, sumsDefinition(g.name, g.edition)
+		method, path, body = "PUT", "/v1/projections/"+g.name, g.definition()
 	}
 	a, err := g.by.call(ctx, 0, method, path, body)
 	if err != nil {
@@ -64,4 +65,18 @@ func (g *target) rebuild(ctx context.Context, changed bool, started func()) erro
 	}
 	g.rebuilds++
 	return nil
+}
+
+// definition is the present edition's, in the database whose turn it is.
+func (g *target) definition() json.RawMessage {
+	definition := sumsDefinition(g.name, g.edition)
+	if len(g.databases) == 0 {
+		return definition
+	}
+	return in(definition, g.databases[g.edition%int64(len(g.databases))])
+}
+
+// in is a definition with its documents in a database.
+func in(definition json.RawMessage, database string) json.RawMessage {
+	return json.RawMessage(strings.Replace(string(definition), "{", fmt.Sprintf("{\"database\": %q,", database), 1))
 }

@@ -54,6 +54,8 @@ type target struct {
 	tenants  []*party // who has documents of it
 	edition  int64    // of the definition that was put last
 	rebuilds int      // that were swapped in
+
+	databases []string // each edition's documents are in the next of them; none: in the log's own
 }
 
 // newWorkload makes tenants, with events, and projections: one of each tenant's own, and a shared one.
