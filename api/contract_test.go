@@ -301,6 +301,15 @@ func TestDocsPage(t *testing.T) {
 		}
 		at += place + len(next)
 	}
+	for _, shown := range []string{
+		// Expressions as a shell takes them, and marks in headings as well.
+		"curl -G &#39;http://localhost:8080/v1/projections/order-summary/documents&#39; \\\n  --data-urlencode &#39;filter=doc.total &gt; 10 &amp;&amp; &#34;A-1&#34; in doc.items&#39;",
+		">400</b> A parameter is not as it must be; of <code>filter</code>",
+	} {
+		if !strings.Contains(text, shown) {
+			t.Errorf("the page lacks %s", shown)
+		}
+	}
 	// Each link within the page leads somewhere, and nothing comes from elsewhere.
 	for rest := text; ; {
 		_, after, ok := strings.Cut(rest, `href="`)

@@ -74,8 +74,10 @@ func TestFilterCacheKeepsTheLatest(t *testing.T) {
 	}
 	long := `doc.text == "` + strings.Repeat("x", maxKeptFilterBytes) + `"`
 	for _, source := range []string{long, "doc."} {
-		if ask(one, source) || ask(one, source) {
-			t.Errorf("%.40s is kept", source)
+		for range 2 {
+			if ask(one, source) {
+				t.Errorf("%.40s is kept", source)
+			}
 		}
 	}
 }
