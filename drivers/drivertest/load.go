@@ -53,7 +53,7 @@ func (s *suite) loads(t *testing.T) {
 		batch := drivers.Batch{To: n}
 		ids := make([]string, 0, 2*n)
 		for i := range n {
-			id := fmt.Sprintf("%d-%s", i, strings.Repeat("x", i%100))
+			id := fmt.Sprintf("%d-%s", i, strings.Repeat("x", int(i%100)))
 			batch.Upserts = append(batch.Upserts, document(id, i+1, fmt.Sprintf(`{"n": %d}`, i)))
 			ids = append(ids, id, "not "+id)
 		}

@@ -147,7 +147,7 @@ func compareJSON(want, got []byte) string {
 	if err != nil {
 		return fmt.Sprintf("the data is no JSON: %v", err)
 	}
-	return compare("", a, b)
+	return compare(a, b)
 }
 
 func decode(text []byte) (value any, err error) {
@@ -162,8 +162,9 @@ func decode(text []byte) (value any, err error) {
 	return value, nil
 }
 
-func compare(path string, want, got any) string {
-	different := func() string { return fmt.Sprintf("%s is %.80v (%T), want %.80v (%T)", path, got, got, want, want) }
+// compare says where in the wanted value the difference is, and what it is.
+func compare(want, got any) string {
+	different := func() string { return fmt.Sprintf(" is %.80v (%T), want %.80v (%T)", got, got, want, want) }
 	switch want := want.(type) {
 	case map[string]any:
 		got, ok := got.(map[string]any)
@@ -173,10 +174,10 @@ func compare(path string, want, got any) string {
 		for name, value := range want {
 			other, ok := got[name]
 			if !ok {
-				return fmt.Sprintf("%s has no member %q", path, name)
+				return fmt.Sprintf(" has no member %q", name)
 			}
-			if difference := compare(path+"."+name, value, other); difference != "" {
-				return difference
+			if difference := compare(value, other); difference != "" {
+				return fmt.Sprintf(".%.80s%s", name, difference)
 			}
 		}
 	case []any:
@@ -185,8 +186,8 @@ func compare(path string, want, got any) string {
 			return different()
 		}
 		for i, value := range want {
-			if difference := compare(fmt.Sprintf("%s[%d]", path, i), value, got[i]); difference != "" {
-				return difference
+			if difference := compare(value, got[i]); difference != "" {
+				return fmt.Sprintf("[%d]%s", i, difference)
 			}
 		}
 	case json.Number:
