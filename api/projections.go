@@ -129,12 +129,7 @@ func (s generated) GetProjectionState(ctx context.Context, request openapi.GetPr
 		Name: request.Name, State: string(status.State), Build: status.Projection.Build, Checkpoint: status.Checkpoint,
 		Head: status.Head, LagEvents: status.LagEvents, LagSeconds: status.Lag.Seconds(), Error: status.Error,
 	}
-	if at := status.Since.UTC(); !status.Since.IsZero() {
-		answer.Since = &at
-	}
-	if at := status.NextTry.UTC(); !status.NextTry.IsZero() {
-		answer.NextTry = &at
-	}
+	answer.Since, answer.NextTry = moment(status.Since), moment(status.NextTry)
 	if fault := status.Fault; fault != nil {
 		answer.Fault = &openapi.Fault{
 			Position: fault.Position, EventId: fault.EventID.String(), Message: fault.Message, At: fault.At.UTC(),

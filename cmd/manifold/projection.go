@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"text/tabwriter"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -137,12 +138,24 @@ func projectionState(to *connection) *cobra.Command {
 			}
 			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s at position %d of %d, build %d, %d events and %.1f s behind\n",
 				state.Name, state.State, state.Checkpoint, state.Head, state.Build, state.LagEvents, state.LagSeconds)
-			if err == nil && state.Fault != nil {
+			switch {
+			case err != nil:
+			case state.Fault != nil:
 				err = fmt.Errorf("it stands still before the event at position %d: %s", state.Fault.Position, state.Fault.Message)
+			case state.Error != "":
+				err = fmt.Errorf("it cannot go on%s: %s%s", at(" since ", state.Since), state.Error, at("; it is tried again at ", state.NextTry))
 			}
 			return err
 		},
 	}
+}
+
+// at is a moment with words before it; nothing where it is not known.
+func at(words string, moment *time.Time) string {
+	if moment == nil {
+		return ""
+	}
+	return words + moment.Local().Format(time.RFC3339)
 }
 
 func projectionRemove(to *connection) *cobra.Command {
