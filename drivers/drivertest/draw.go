@@ -85,7 +85,7 @@ type world struct {
 func drawWorld(t *rapid.T) world {
 	var w world
 	w.names = rapid.SliceOfNDistinct(rapid.OneOf(rapid.SampledFrom(names[:4]), rapid.SampledFrom(names)), 1, 5, rapid.ID[string]).Draw(t, "names")
-	w.ids = rapid.SliceOfNDistinct(rapid.SampledFrom(oddIDs), 1, 25, rapid.ID[string]).Draw(t, "ids")
+	w.ids = rapid.SliceOfNDistinct(rapid.SampledFrom(oddIDs), 10, 30, rapid.ID[string]).Draw(t, "ids")
 	name := rapid.SampledFrom(w.names)
 	list := rapid.Map(rapid.SliceOfN(rapid.OneOf(scalarDrawn,
 		rapid.Map(rapid.MapOfN(name, scalarDrawn, 0, 2), func(members map[string]any) any { return members }),
@@ -193,6 +193,15 @@ func (w world) drawPredicate(t *rapid.T, depth int) domain.Predicate {
 		return domain.Or(parts)
 	}
 	path, value := w.drawPath(t)
+	for range 3 {
+		// A value that the leaf can judge is wanted most of the time.
+		_, isText := value.(string)
+		_, isList := value.([]any)
+		_, isObject := value.(map[string]any)
+		if kind == 5 && !isList && !isObject || (kind == 6 || kind == 7) && !isText {
+			path, value = w.drawPath(t)
+		}
+	}
 	not := rapid.Bool().Draw(t, "not")
 	switch kind {
 	case 0, 1, 2, 8, 9:
@@ -207,6 +216,14 @@ func (w world) drawPredicate(t *rapid.T, depth int) domain.Predicate {
 		}
 		return domain.OneOf{Path: path, Values: values, Not: not}
 	case 5:
+		switch within := value.(type) {
+		case []any:
+			if len(within) > 0 {
+				value = rapid.SampledFrom(within).Draw(t, "element")
+			}
+		case map[string]any:
+			value = rapid.SampledFrom(w.names).Draw(t, "name")
+		}
 		return domain.Contains{Path: path, Value: drawScalar(t, value), Not: not}
 	case 6:
 		if text, ok := value.(string); ok {
