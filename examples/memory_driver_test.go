@@ -34,7 +34,7 @@ func TestMemoryDriver(t *testing.T) {
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
 	build.Dir = "memory-driver"
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		t.Fatalf("go build: %v\n%s\nwhere dependencies have changed, `go mod tidy` in examples/memory-driver mends it", err, out)
 	}
 	definitions := t.TempDir()
 	const definition = `{"name": %q, "database": "mine", "source": {"categories": ["order"]}, "initial": {"total": 0}, "on": {"ItemAdded": "{\"total\": doc.total + event.data.price}"}}`
