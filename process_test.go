@@ -409,6 +409,41 @@ func TestDocumentsDatabaseThatIsDown(t *testing.T) {
 	}
 }
 
+// What cannot work is refused when it is declared, by a request and by a file alike, and the message says what there is.
+func TestDefinitionsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	c := configuration(db)
+	c.Databases = map[string]config.DocumentsDatabase{"reports": {Driver: "postgres", URL: db.URL(migrations.RoleDocuments)}}
+	p := start(t, c)
+	acme := as(t, p, newTenant(t, p, "acme"))
+	for name, d := range map[string]struct{ definition, file, request string }{
+		"unknown database": {`{"name":"x","database":"nowhere","on":{"A":"doc"}}`,
+			`database: there is no database "nowhere" in the configuration; there is default, reports`,
+			`database: there is no database \"nowhere\" in the configuration; there is default, reports`},
+		"inline elsewhere": {`{"name":"x","database":"reports","mode":"inline","on":{"A":"doc"}}`,
+			`it needs documents in the log's own database, which is "default", and cannot be in "reports"`, "mode"},
+		"inline":   {`{"name":"x","mode":"inline","on":{"A":"doc"}}`, "mode inline is not there yet; use async", "mode"},
+		"any mode": {`{"name":"x","mode":"sideways","on":{"A":"doc"}}`, `there is no mode "sideways"; use async`, "mode"},
+	} {
+		if r := acme.put(d.definition); r.StatusCode() != http.StatusBadRequest && r.StatusCode() != http.StatusUnprocessableEntity || !strings.Contains(string(r.Body), d.request) {
+			t.Errorf("%s by a request: %d %s", name, r.StatusCode(), r.Body)
+		}
+		bad := c
+		bad.Projections = []string{t.TempDir()}
+		if err := os.WriteFile(filepath.Join(bad.Projections[0], "x.json"), []byte(d.definition), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		q, err := manifold.Start(t.Context(), bad, slog.New(slog.DiscardHandler))
+		if err == nil {
+			stop(t, q)
+		}
+		if err == nil || !strings.Contains(err.Error(), d.file) {
+			t.Errorf("%s in a file: %v", name, err)
+		}
+	}
+}
+
 // A request that does not come to its end in time is cancelled, and one that does is answered.
 func TestStopDrainsThenCancels(t *testing.T) {
 	t.Parallel()
