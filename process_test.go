@@ -420,7 +420,7 @@ func TestDefinitionsThatCannotWork(t *testing.T) {
 	for name, d := range map[string]struct{ definition, file, request string }{
 		"unknown database": {`{"name":"x","database":"nowhere","on":{"A":"doc"}}`,
 			`database: there is no database "nowhere" in the configuration; there is default, reports`,
-			`database: there is no database \"nowhere\" in the configuration; there is default, reports`},
+			`there is no database \"nowhere\" in the configuration; there is default, reports`},
 		"inline elsewhere": {`{"name":"x","database":"reports","mode":"inline","on":{"A":"doc"}}`,
 			`it needs documents in the log's own database, which is "default", and cannot be in "reports"`, "mode"},
 		"inline":   {`{"name":"x","mode":"inline","on":{"A":"doc"}}`, "mode inline is not there yet; use async", "mode"},
