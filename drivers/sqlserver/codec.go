@@ -1,0 +1,321 @@
+package sqlserver
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// Batches go to the database as JSON, one parameter for hundreds of documents, read there by OPENJSON. A document stands
+// in it as a JSON string, not as JSON within JSON: so the database reads it as text, of any length, changes nothing in
+// it, and does not count its nesting. Ids and sort keys stand in it as hexadecimal digits: their bytes are made here, and
+// no conversion between character sets plays a part.
+//
+// Every text parameter is of one type, nvarchar(max) or varchar(max), whatever its length: the client would declare
+// nvarchar(7) for a text of 7, and the database would keep one plan for each length.
+
+func hexadecimal(key []byte) mssql.VarCharMax { return mssql.VarCharMax(hex.EncodeToString(key)) }
+
+// row is a part of a batch as the database reads it. The members' names are short: there is one of each for each row.
+type row struct {
+	id       string
+	version  int64
+	document []byte   // normal JSON; nil for a deletion
+	keys     [][]byte // sort keys, in the order of the table's key columns
+}
+
+// encodeRows writes rows as a JSON array: b is the id's bytes, i the id, v the version, d the document, k0, k1 ... the
+// sort keys.
+func encodeRows(rows []row) mssql.NVarCharMax {
+	size := 2
+	for i := range rows {
+		size += 80 + 4*len(rows[i].id) + len(rows[i].document) + len(rows[i].document)/4 + 64*len(rows[i].keys)
+	}
+	to := make([]byte, 0, size)
+	to = append(to, '[')
+	for i := range rows {
+		row := &rows[i]
+		if i > 0 {
+			to = append(to, ',')
+		}
+		to = append(to, `{"b":"`...)
+		to = hex.AppendEncode(to, []byte(row.id))
+		to = append(to, `","v":`...)
+		to = strconv.AppendInt(to, row.version, 10)
+		if row.document != nil {
+			to = append(to, `,"i":`...)
+			to = appendText(to, row.id)
+			to = append(to, `,"d":`...)
+			to = appendText(to, row.document)
+		}
+		for n, key := range row.keys {
+			to = append(to, `,"k`...)
+			to = strconv.AppendInt(to, int64(n), 10)
+			to = append(to, `":"`...)
+			to = hex.AppendEncode(to, key)
+			to = append(to, '"')
+		}
+		to = append(to, '}')
+	}
+	return mssql.NVarCharMax(append(to, ']'))
+}
+
+// encodeIDs writes ids as a JSON array of hexadecimal texts.
+func encodeIDs(ids []string) mssql.NVarCharMax {
+	var to []byte
+	for _, id := range ids {
+		to = append(to, `,"`...)
+		to = hex.AppendEncode(to, []byte(id))
+		to = append(to, '"')
+	}
+	return mssql.NVarCharMax("[" + strings.TrimPrefix(string(to), ",") + "]")
+}
+
+// appendText writes a JSON string. Its text is UTF-8.
+func appendText[T string | []byte](to []byte, text T) []byte {
+	const digits = "0123456789abcdef"
+	to = append(to, '"')
+	start := 0
+	for i := range len(text) {
+		c := text[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		to = append(to, text[start:i]...)
+		start = i + 1
+		if c < ' ' {
+			to = append(to, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		} else {
+			to = append(to, '\\', c)
+		}
+	}
+	return append(append(to, text[start:]...), '"')
+}
+
+// normal is a JSON text, which domain.CheckJSON has passed, without white space, with each number in its shortest form,
+// and with the last alone of several members of one name: SQL Server would find the first. A number beyond the range of
+// doubles stays as it is.
+func normal(data []byte) []byte {
+	n := normalizer{text: data, to: make([]byte, 0, len(data))}
+	n.value()
+	return n.to
+}
+
+type normalizer struct {
+	text []byte
+	pos  int
+	to   []byte
+}
+
+// member is where a member of an object was written: its name, value and comma.
+type member struct {
+	name       string
+	start, end int
+}
+
+func (n *normalizer) space() {
+	for n.pos < len(n.text) && n.text[n.pos] <= ' ' {
+		n.pos++
+	}
+}
+
+func (n *normalizer) value() {
+	n.space()
+	switch n.text[n.pos] {
+	case '{':
+		n.object()
+	case '[':
+		n.list()
+	case '"':
+		n.to = append(n.to, n.token(n.stringEnd())...)
+	default:
+		end := n.pos
+		for end < len(n.text) && n.text[end] > ' ' && n.text[end] != ',' && n.text[end] != ']' && n.text[end] != '}' {
+			end++
+		}
+		n.to = append(n.to, normalWord(n.token(end))...)
+	}
+}
+
+// token consumes the text up to end.
+func (n *normalizer) token(end int) []byte {
+	text := n.text[n.pos:end]
+	n.pos = end
+	return text
+}
+
+func (n *normalizer) stringEnd() int {
+	end := n.pos + 1
+	for n.text[end] != '"' {
+		if n.text[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	return end + 1
+}
+
+func normalWord(word []byte) []byte {
+	if c := word[0]; c != '-' && (c < '0' || c > '9') {
+		return word // true, false, null
+	}
+	if len(word) <= 18 && word[0] != '-' && !bytes.ContainsAny(word, ".eE") {
+		return word
+	}
+	if _, err := strconv.ParseFloat(string(word), 64); err != nil {
+		return word
+	}
+	return []byte(domain.ParseNumber(string(word)).JSON())
+}
+
+// separated consumes the items of a list or object, and the brackets.
+func (n *normalizer) separated(item func()) {
+	open := n.text[n.pos]
+	end := open + 2 // "[" and "]", "{" and "}" are two apart
+	n.to = append(n.to, open)
+	n.pos++
+	n.space()
+	for n.text[n.pos] != end {
+		item()
+		n.space()
+		if n.text[n.pos] == ',' {
+			n.pos++
+			n.space()
+		}
+	}
+	n.pos++
+	if last := len(n.to) - 1; n.to[last] == ',' {
+		n.to[last] = end
+	} else {
+		n.to = append(n.to, end)
+	}
+}
+
+func (n *normalizer) list() {
+	n.separated(func() {
+		n.value()
+		n.to = append(n.to, ',')
+	})
+}
+
+// manyMembers is from how many members on they are looked up in a map.
+const manyMembers = 16
+
+func (n *normalizer) object() {
+	var members []member
+	var byName map[string]int
+	n.separated(func() {
+		this := member{start: len(n.to)}
+		raw := n.token(n.stringEnd())
+		this.name = nameOf(raw)
+		n.to = append(n.to, raw...)
+		n.space()
+		n.pos++ // the colon
+		n.to = append(n.to, ':')
+		n.value()
+		n.to = append(n.to, ',')
+		this.end = len(n.to)
+
+		earlier := -1
+		if byName != nil {
+			if i, ok := byName[this.name]; ok {
+				earlier = i
+			}
+		} else {
+			earlier = slices.IndexFunc(members, func(m member) bool { return m.name == this.name })
+		}
+		if earlier >= 0 {
+			gone := members[earlier]
+			n.to = append(n.to[:gone.start], n.to[gone.end:]...)
+			members = slices.Delete(members, earlier, earlier+1)
+			size := gone.end - gone.start
+			for i := earlier; i < len(members); i++ {
+				members[i].start -= size
+				members[i].end -= size
+			}
+			this.start -= size
+			this.end -= size
+			byName = nil
+		}
+		members = append(members, this)
+		switch {
+		case byName != nil:
+			byName[this.name] = len(members) - 1
+		case len(members) >= manyMembers && earlier < 0:
+			byName = make(map[string]int, 2*len(members))
+			for i, m := range members {
+				byName[m.name] = i
+			}
+		}
+	})
+}
+
+// nameOf is what a JSON string means.
+func nameOf(raw []byte) string {
+	if !bytes.ContainsRune(raw, '\\') {
+		return string(raw[1 : len(raw)-1])
+	}
+	var name string
+	_ = json.Unmarshal(raw, &name) // it was checked before
+	return name
+}
+
+// A statement's share of a batch: enough that its own cost vanishes, and so little that the database holds no more of it
+// in memory than it must, and that a statement stays far below the 5,000 locks at which SQL Server would think of
+// locking the whole table.
+const (
+	partBytes = 4 << 20
+	partRows  = 1000
+)
+
+// part is one statement's share of a batch.
+type part struct{ upserts, deletes []row }
+
+// parts cuts a batch into parts of at most partRows, each ending with the row that reaches partBytes. There is at least
+// one, be it empty. Documents are normalised as they are asked for.
+func parts(batch drivers.Batch, paths [][]string) iter.Seq2[part, error] {
+	return func(yield func(part, error) bool) {
+		var now part
+		size, yielded := 0, false
+		add := func(bytes int) bool {
+			size += bytes
+			if size < partBytes && len(now.upserts)+len(now.deletes) < partRows {
+				return true
+			}
+			full := now
+			now, size, yielded = part{}, 0, true
+			return yield(full, nil)
+		}
+		for i := range batch.Upserts {
+			document := &batch.Upserts[i]
+			data := normal(document.Data)
+			keys, err := columnKeys(data, paths)
+			if err != nil {
+				yield(part{}, domain.Errorf(domain.CodeInvalidJSON, "document "+document.ID, "its data is no JSON object"))
+				return
+			}
+			now.upserts = append(now.upserts, row{id: document.ID, version: document.Version, document: data, keys: keys})
+			if !add(len(document.ID) + len(data)) {
+				return
+			}
+		}
+		for _, deletion := range batch.Deletes {
+			now.deletes = append(now.deletes, row{id: deletion.ID, version: deletion.Version})
+			if !add(len(deletion.ID)) {
+				return
+			}
+		}
+		if !yielded || len(now.upserts)+len(now.deletes) > 0 {
+			yield(now, nil)
+		}
+	}
+}

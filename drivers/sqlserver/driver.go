@@ -1,0 +1,281 @@
+// Package sqlserver is the driver that keeps documents in Microsoft SQL Server, version 2019 or later, and in Azure SQL.
+//
+// All tables are in the schema "manifold_documents" and look alike:
+//
+//	tenant_id uniqueidentifier
+//	build     bigint
+//	id_bytes  varbinary(512)   the document's id as UTF-8
+//	id        nvarchar(512)    the same for people
+//	version   bigint
+//	document  nvarchar(max)    JSON
+//	[key ...] varbinary(1001)  a sort key for each path that the definition declares: see sortkey.go
+//	primary key clustered (tenant_id, build, id_bytes)
+//
+// A shared projection's build has a table named after it, such as "order-summary.12"; the builds of tenants' own
+// projections are together in "documents". A tenant's checkpoint in a build is the row whose id is empty: its version is
+// the position, its document null.
+//
+// Ids are keys as bytes, because SQL Server takes no notice of blanks at the end of a text, whatever its collation: "a"
+// and "a " would be one key. It fills the shorter of two binary values up with 0x00, too, but no id has that byte.
+//
+// # Reading and writing at the same time
+//
+// A save is one transaction at the isolation level read committed. It takes the checkpoint's row first, by a
+// compare-and-set, and keeps it until it ends: so two saves of one tenant never overlap, and one that loses finds the
+// checkpoint moved. That holds whether the database's setting read_committed_snapshot is on or off, since what is to be
+// changed is always read as it was last committed, under a lock.
+//
+// A reader sees all of a save or nothing of it. With read_committed_snapshot on (the default of Azure SQL, and what is
+// recommended) each statement reads what was committed when it began, and waits for nobody. With it off, a read first takes
+// a shared lock on the checkpoint's row and keeps it until it ends: readers and savers of one tenant wait for one another.
+// Which of the two it is, is asked when the driver is opened.
+//
+// Locks are on rows, and the tables never escalate them: escalation would stop all tenants for the sake of one. No range
+// is ever locked by a save; of two that both find no checkpoint, the second one's insert is a duplicate key.
+//
+// # What is not here
+//
+// Tenants are kept apart by the statements, each of which names the tenant, and not by the server's row-level security:
+// the login that owns the tables is above it anyhow. matches() is refused, as SQL Server 2019 and 2022 have no regular
+// expressions. Logging in by Microsoft Entra ID needs a client library that is not built in.
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/microsoft/go-mssqldb/msdsn"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// Config says how to reach the database.
+type Config struct {
+	URL      string // sqlserver://user:password@host:1433?database=name, with the parameters of go-mssqldb
+	MaxConns int    // 0: 8
+	Log      *slog.Logger
+}
+
+// Driver keeps documents in one SQL Server database. It is a drivers.Driver.
+type Driver struct {
+	db      *sql.DB
+	log     *slog.Logger
+	locking bool           // read_committed_snapshot is off
+	columns sync.Map       // table -> []string, the paths that have key columns there; see keyColumns
+	calls   sync.WaitGroup // those under way
+}
+
+var _ drivers.Driver = (*Driver)(nil)
+
+// Open connects and sees to it that the schema and the common table are there. The driver must be closed.
+func Open(ctx context.Context, config Config) (*Driver, error) {
+	parsed, err := msdsn.Parse(config.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the documents' database URL: %w", err)
+	}
+	if parsed.Database == "" {
+		return nil, errors.New("the documents' database URL: no database is named; add ?database=name")
+	}
+	if _, named := parsed.Parameters[msdsn.AppName]; !named {
+		parsed.AppName = "manifold-documents"
+	}
+	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
+	conns := config.MaxConns
+	if conns == 0 {
+		conns = 8
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	d := &Driver{db: db, log: config.Log}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if err := d.prepareDatabase(ctx); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("prepare the documents' database: %w", err)
+	}
+	return d, nil
+}
+
+// Close waits for what is under way and closes all connections.
+func (d *Driver) Close() {
+	d.calls.Wait()
+	if err := d.db.Close(); err != nil {
+		d.log.Warn("closing the connections to the documents' database", "error", err)
+	}
+}
+
+// Ping reports whether the database answers.
+func (d *Driver) Ping(ctx context.Context) error {
+	_, err := try(ctx, d, func(ctx context.Context, conn *sql.Conn) (struct{}, error) { return struct{}{}, conn.PingContext(ctx) })
+	if err != nil {
+		return fmt.Errorf("ping the documents' database: %w", err)
+	}
+	return nil
+}
+
+// Save stores a batch in one transaction. A batch of one part, as it is while a projection follows its log, is one round
+// trip; a larger one is one for each part, and two more.
+//
+// A transaction that was rolled back, or whose outcome a lost connection hides, is tried again a few times: the
+// compare-and-set makes that safe. If it had been committed after all, the answer is ErrStale.
+func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return err
+	}
+	if err := batch.Check(); err != nil {
+		return err
+	}
+	for i := range batch.Upserts {
+		if err := domain.CheckJSON(batch.Upserts[i].Data); err != nil {
+			return domain.Errorf(domain.CodeInvalidJSON, "document "+batch.Upserts[i].ID, "its data cannot be kept: %s", err)
+		}
+	}
+	stale, err := withColumns(ctx, d, build, func(table table) (bool, error) {
+		return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (bool, error) { return save(ctx, conn, table, tenant, batch) })
+	})
+	switch number := numberOf(err); {
+	case batch.From == 0 && (number == errorDuplicateKey || number == errorDuplicateRow):
+		// Another first save was faster.
+		return drivers.ErrStale
+	case number == errorCheck || number == errorNestedTooDeep:
+		err = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeInvalidJSON, "batch", "the database does not take a document's data for JSON; is it nested too deep?"), err)
+	}
+	if err != nil {
+		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, err)
+	}
+	if stale {
+		return drivers.ErrStale
+	}
+	return nil
+}
+
+// save reports whether the batch is stale.
+func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.TenantID, batch drivers.Batch) (stale bool, err error) {
+	size := 0
+	for i := range batch.Upserts {
+		size += len(batch.Upserts[i].ID) + len(batch.Upserts[i].Data)
+	}
+	if size < partBytes && len(batch.Upserts)+len(batch.Deletes) < partRows {
+		for part, err := range parts(batch, table.paths()) {
+			if err != nil {
+				return false, err
+			}
+			moved, err := number(ctx, conn, table.saveWhole(tenant, batch, part))
+			return moved == 0, err
+		}
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if err != nil || stale {
+			_ = tx.Rollback() // what the server has ended already is no transaction any more
+		}
+	}()
+	moved, err := number(ctx, tx, table.moveCheckpoint(tenant, batch))
+	if err != nil || moved == 0 {
+		return moved == 0, err
+	}
+	for part, err := range parts(batch, table.paths()) {
+		if err != nil {
+			return false, err
+		}
+		statement := table.savePart(tenant, part)
+		if _, err := tx.ExecContext(ctx, statement.sql, statement.args...); err != nil {
+			return false, err
+		}
+	}
+	return false, tx.Commit()
+}
+
+// Checkpoint returns the stored checkpoint; 0 where there is none.
+func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return 0, err
+	}
+	positions, err := read(ctx, d, tableOf(build).checkpoint(tenant), func(rows *sql.Rows) (position int64, err error) {
+		err = rows.Scan(&position)
+		return position, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	if len(positions) == 0 {
+		return 0, nil
+	}
+	return positions[0], nil
+}
+
+// Checkpoints yields every tenant's stored checkpoint. They are read before the first is yielded: 24 bytes each.
+func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
+	return func(yield func(drivers.Checkpoint, error) bool) {
+		if !build.Shared() {
+			position, err := d.Checkpoint(ctx, build, build.Owner)
+			if err != nil || position > 0 {
+				yield(drivers.Checkpoint{Tenant: build.Owner, Position: position}, err)
+			}
+			return
+		}
+		all, err := read(ctx, d, tableOf(build).checkpoints(), func(rows *sql.Rows) (checkpoint drivers.Checkpoint, err error) {
+			var tenant mssql.UniqueIdentifier
+			err = rows.Scan(&tenant, &checkpoint.Position)
+			checkpoint.Tenant = domain.TenantID(tenant)
+			return checkpoint, err
+		})
+		if err != nil {
+			yield(drivers.Checkpoint{}, fmt.Errorf("read the checkpoints of build %d of %s: %w", build.Number, build.Name, err))
+			return
+		}
+		for _, checkpoint := range all {
+			if !yield(checkpoint, nil) {
+				return
+			}
+		}
+	}
+}
+
+// DropTenant removes one tenant's documents and checkpoint from the build.
+func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return err
+	}
+	if err := d.dropRows(ctx, tableOf(build), tenant); err != nil && !errors.Is(err, drivers.ErrNoTable) {
+		return fmt.Errorf("remove a tenant's documents from build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return nil
+}
+
+// dropRows removes the checkpoint first, which makes a save under way stale, and then the documents in slices, each
+// going on behind the last so that it does not walk over what was just removed.
+func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.TenantID) error {
+	first := table.dropCheckpoint(tenant)
+	_, err := try(ctx, d, func(ctx context.Context, conn *sql.Conn) (sql.Result, error) {
+		return conn.ExecContext(ctx, first.sql, first.args...)
+	})
+	var after []byte
+	for err == nil {
+		var last [][]byte
+		last, err = read(ctx, d, table.dropSlice(tenant, after), func(rows *sql.Rows) (last []byte, err error) {
+			err = rows.Scan(&last)
+			return last, err
+		})
+		if err == nil && (len(last) == 0 || last[0] == nil) {
+			return nil
+		}
+		if err == nil {
+			after = last[0]
+		}
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+package sqlserver_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/drivertest"
+	"github.com/manifold-es/manifold/drivers/sqlserver"
+)
+
+// serverURL is a login that may make databases, on a server for tests.
+const serverURL = "MANIFOLD_TEST_SQLSERVER_URL"
+
+// server gives the address of the server, or skips the test and says what that means.
+func server(t *testing.T) *url.URL {
+	t.Helper()
+	text := os.Getenv(serverURL)
+	if text == "" {
+		t.Skipf("NOT RUN: %s ON SQL SERVER. %s is not set: the statements are held against testdata only, and nothing was asked of a server. Set it to something like sqlserver://sa:PASSWORD@127.0.0.1:1433?database=master",
+			strings.ToUpper(t.Name()), serverURL)
+	}
+	address, err := url.Parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", serverURL, err)
+	}
+	return address
+}
+
+// in is the address with another database.
+func in(address *url.URL, database string) string {
+	other := *address
+	query := other.Query()
+	query.Set("database", database)
+	other.RawQuery = query.Encode()
+	return other.String()
+}
+
+// database makes a fresh database, which goes when the test ends, with read_committed_snapshot on or off.
+func database(t *testing.T, snapshot bool) (urlOf *url.URL, db *sql.DB) {
+	t.Helper()
+	address := server(t)
+	admin, err := sql.Open("sqlserver", address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "manifold_test_" + strings.ToLower(rand.Text()[:12])
+	setting := map[bool]string{true: "on", false: "off"}[snapshot]
+	for _, statement := range []string{"create database " + name, "alter database " + name + " set read_committed_snapshot " + setting + " with rollback immediate"} {
+		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	own, err := url.Parse(in(address, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err = sql.Open("sqlserver", own.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, statement := range []string{"alter database " + name + " set single_user with rollback immediate", "drop database " + name} {
+			if _, err := admin.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
+				t.Errorf("%s: %v", statement, err)
+			}
+		}
+		if err := admin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return own, db
+}
+
+func open(t *testing.T, address string) *sqlserver.Driver {
+	t.Helper()
+	driver, err := sqlserver.Open(t.Context(), sqlserver.Config{URL: address, MaxConns: 4})
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	return driver
+}
+
+func harness(snapshot bool) drivertest.Harness {
+	return drivertest.Harness{NoPatterns: true, Place: func(t *testing.T) drivertest.Place {
+		address, db := database(t, snapshot)
+		return drivertest.Place{
+			Open: func(t *testing.T) drivers.Driver { return open(t, address.String()) },
+			Public: func(t *testing.T, projection string) ([]drivertest.PublicDocument, bool) {
+				return public(t, db, projection)
+			},
+			Address: address.Host,
+			OpenAt: func(t *testing.T, host string) drivers.Driver {
+				other := *address
+				other.Host = host
+				return open(t, other.String())
+			},
+			Forget: func(t *testing.T) { forget(t, db) },
+		}
+	}}
+}
+
+// Both settings of read_committed_snapshot are what people have: Azure SQL has it on, SQL Server has it off.
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	server(t)
+	t.Run("snapshot", func(t *testing.T) { t.Parallel(); drivertest.Run(t, harness(true)) })
+	t.Run("locking", func(t *testing.T) { t.Parallel(); drivertest.Run(t, harness(false)) })
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	address := server(t)
+	if _, _, err := net.SplitHostPort(address.Host); err != nil {
+		t.Fatalf("%s has to name a port: %v", serverURL, err)
+	}
+	t.Run("snapshot", func(t *testing.T) { t.Parallel(); drivertest.RunFaults(t, harness(true)) })
+	t.Run("locking", func(t *testing.T) { t.Parallel(); drivertest.RunFaults(t, harness(false)) })
+}
+
+// public reads a view as people do.
+func public(t *testing.T, db *sql.DB, projection string) (documents []drivertest.PublicDocument, ok bool) {
+	t.Helper()
+	view := sqlserver.ViewName(projection)
+	var there int
+	if err := db.QueryRowContext(t.Context(), "select count(*) from sys.views where object_id = object_id(@p1)", view).Scan(&there); err != nil {
+		t.Fatal(err)
+	}
+	if there == 0 {
+		return nil, false
+	}
+	rows, err := db.QueryContext(t.Context(), "select tenant_id, id, version from "+view)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var document drivertest.PublicDocument
+		var tenant mssql.UniqueIdentifier
+		if err := rows.Scan(&tenant, &document.ID, &document.Version); err != nil {
+			t.Fatal(err)
+		}
+		document.Tenant = domain.TenantID(tenant)
+		documents = append(documents, document)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return documents, true
+}
+
+// forget drops everything that is in the driver's schema.
+func forget(t *testing.T, db *sql.DB) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `select 'drop ' + case type when 'V' then 'view ' else 'table ' end + quotename(schema_name(schema_id)) + '.' + quotename(name)
+		from sys.objects where schema_id = schema_id('manifold_documents') and type in ('V', 'U') order by type desc`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var drops []string
+	for rows.Next() {
+		var drop string
+		if err := rows.Scan(&drop); err != nil {
+			t.Fatal(err)
+		}
+		drops = append(drops, drop)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, drop := range append(drops, "drop schema manifold_documents") {
+		if _, err := db.ExecContext(t.Context(), drop); err != nil {
+			t.Fatalf("%s: %v", drop, err)
+		}
+	}
+}

@@ -1,0 +1,420 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// query makes the parts of a select that ask for what is in documents: sources for the values at paths, conditions on
+// them, and parameters. Each path has one source, an "outer apply" named p1, p2 ..., whose row has the value's type and text as
+// OPENJSON gives them, and no row where nothing is at the path. The types are
+//
+//	0 null, 1 text, 2 number, 3 bool, 4 list, 5 object
+//
+// The members are walked through by their names, level by level, and not by a path expression of the database's: that
+// way a path leads through objects only, and a name may be any text.
+//
+// A condition is true or not true; unknown, as where a value is missing, is not true, and there is no "not" around
+// conditions that could make it so.
+type query struct {
+	table   table
+	sources strings.Builder
+	values  map[string]string // path -> alias of its value
+	numbers map[string]string // alias of a value -> alias of its number key
+	keys    map[string]string // path -> its sort key
+	args    []any
+	params  int
+}
+
+// maxParams bounds a statement's parameters: the server takes 2,100.
+const maxParams = 2000
+
+// Collations that compare by what the texts are made of.
+const (
+	binary2    = " collate Latin1_General_100_BIN2"
+	binaryUTF8 = " collate Latin1_General_100_BIN2_UTF8"
+)
+
+func newQuery(table table, tenant domain.TenantID) *query {
+	return &query{table: table, values: map[string]string{}, numbers: map[string]string{}, keys: map[string]string{}, args: table.of(tenant)}
+}
+
+// param adds a parameter and gives its name.
+func (q *query) param(value any) string {
+	q.params++
+	name := "v" + strconv.Itoa(q.params)
+	q.args = append(q.args, sql.Named(name, value))
+	return "@" + name
+}
+
+func (q *query) text(text string) string { return q.param(mssql.NVarCharMax(text)) }
+
+// id adds an id as a parameter, of whatever length: cut off behind the longest id that there is, it stands at the same
+// place among them.
+func (q *query) id(id string) string {
+	return fmt.Sprintf("convert(varbinary(%d), %s, 2)", domain.MaxDocumentIDBytes+1, q.param(hexadecimal([]byte(id[:min(len(id), domain.MaxDocumentIDBytes+1)]))))
+}
+
+// key adds a sort key, or one with a byte behind it, as a parameter.
+func (q *query) key(key []byte) string {
+	return "convert(varbinary(" + strconv.Itoa(maxKeyBytes+1) + "), " + q.param(hexadecimal(key)) + ", 2)"
+}
+
+// value is the alias of the value at a path.
+func (q *query) value(path domain.Path) string {
+	id := fmt.Sprintf("%q", []string(path))
+	if alias, ok := q.values[id]; ok {
+		return alias
+	}
+	from := "t.document"
+	if last := len(path) - 1; last > 0 {
+		around := q.value(path[:last])
+		from = "case when " + around + ".type = 5 then " + around + ".value end"
+	}
+	name := q.text(path[len(path)-1])
+	alias := "p" + strconv.Itoa(len(q.values)+1)
+	q.values[id] = alias
+	fmt.Fprintf(&q.sources, "outer apply (select top (1) j.type, j.value from openjson(%s) as j where %s) as %s\n", from, sameText("j.[key]", name), alias)
+	return alias
+}
+
+// number is the number key of a value; unknown for what is no number.
+func (q *query) number(value string) string {
+	alias, ok := q.numbers[value]
+	if !ok {
+		alias = "n" + strings.TrimPrefix(value, "p")
+		q.numbers[value] = alias
+		fmt.Fprintf(&q.sources, "outer apply "+numberExpression+" as %[2]s\n", value, alias)
+	}
+	return alias + ".k"
+}
+
+// sortKey is the sort key of the value at a path: a column where the table has one, else worked out.
+func (q *query) sortKey(path domain.Path) string {
+	if column, ok := q.keyColumn(path); ok {
+		return column
+	}
+	id := fmt.Sprintf("%q", []string(path))
+	key, ok := q.keys[id]
+	if !ok {
+		value := q.value(path)
+		number := strings.TrimSuffix(q.number(value), ".k")
+		alias := "k" + strings.TrimPrefix(value, "p")
+		key = alias + ".k"
+		q.keys[id] = key
+		fmt.Fprintf(&q.sources, "cross apply "+keyExpression+" as %[3]s\n", value, number, alias)
+	}
+	return key
+}
+
+// keyColumn is the key column of a path, if there is one. A declared path is names with dots between them: where a name
+// has a dot in it, that is another path.
+func (q *query) keyColumn(path domain.Path) (column string, ok bool) {
+	i := slices.IndexFunc(q.table.keys, func(key string) bool { return slices.Equal(strings.Split(key, "."), path) })
+	if i < 0 {
+		return "", false
+	}
+	return "t." + keyColumn(q.table.keys[i]), true
+}
+
+// sameText compares two texts exactly: by their code units, and, since blanks at the end count for nothing, their lengths.
+func sameText(a, b string) string {
+	return a + " = " + b + binary2 + " and datalength(" + a + ") = datalength(" + b + ")"
+}
+
+// all joins the conditions of several parts.
+func (q *query) all(parts []domain.Predicate, between, none string) (string, error) {
+	if len(parts) == 0 {
+		return none, nil
+	}
+	conditions := make([]string, len(parts))
+	for i, part := range parts {
+		condition, err := q.condition(part)
+		if err != nil {
+			return "", err
+		}
+		conditions[i] = condition
+	}
+	return "(" + strings.Join(conditions, between) + ")", nil
+}
+
+const (
+	always = "1 = 1"
+	never  = "1 = 0"
+)
+
+// condition is true for the documents that the predicate matches. For a declared path there is a condition on its key
+// column beside it, which is true wherever the other is: it may use the path's index, but decides nothing.
+func (q *query) condition(predicate domain.Predicate) (string, error) {
+	var narrow, exact string
+	var err error
+	switch p := predicate.(type) {
+	case domain.And:
+		return q.all(p, "\nand ", always)
+	case domain.Or:
+		return q.all(p, "\nor ", never)
+	case domain.Has:
+		exact = q.has(p)
+	case domain.Compare:
+		exact, narrow = q.compare(p)
+	case domain.OneOf:
+		exact, narrow = q.oneOf(p)
+	case domain.Contains:
+		exact = q.contains(p)
+	case domain.Text:
+		exact, narrow, err = q.textTest(p)
+	case domain.Matches:
+		return "", domain.Errorf(domain.CodeUnsupported, string(p.Place), "SQL Server has no regular expressions: matches() cannot be asked of it; startsWith(), endsWith() and contains() can")
+	default:
+		return "", fmt.Errorf("a predicate of an unknown type: %T", predicate)
+	}
+	if err != nil {
+		return "", err
+	}
+	if q.params > maxParams {
+		return "", domain.Errorf(domain.CodeUnsupported, "filter", "it has more than %d constants and names, which is more than SQL Server takes at once", maxParams)
+	}
+	if narrow != "" {
+		return "(" + narrow + " and " + exact + ")", nil
+	}
+	return "(" + exact + ")", nil
+}
+
+func (q *query) has(p domain.Has) string {
+	value := q.value(p.Path)
+	if !p.Not {
+		return value + ".type is not null"
+	}
+	last := len(p.Path) - 1
+	if last == 0 {
+		return value + ".type is null"
+	}
+	around := q.value(p.Path[:last])
+	return around + ".type = 0 or " + around + ".type = 5 and " + value + ".type is null"
+}
+
+// The types of OPENJSON.
+const (
+	typeNull   = 0
+	typeText   = 1
+	typeNumber = 2
+	typeBool   = 3
+)
+
+func typeOf(s domain.Scalar) int {
+	switch {
+	case s.Number():
+		return typeNumber
+	case s.Kind == domain.ScalarText:
+		return typeText
+	case s.Kind == domain.ScalarBool:
+		return typeBool
+	}
+	return typeNull
+}
+
+// textOf is the scalar as OPENJSON gives its value. Numbers are saved in their shortest form, so that equal ones have
+// equal texts.
+func textOf(s domain.Scalar) string {
+	if s.Kind == domain.ScalarText {
+		return s.Text
+	}
+	return s.JSON()
+}
+
+// equals says that the value of an alias, which need not be a path's, is the scalar.
+func (q *query) equals(alias string, s domain.Scalar) string {
+	if s.Kind == domain.ScalarNull {
+		return alias + ".type = 0"
+	}
+	return alias + ".type = " + strconv.Itoa(typeOf(s)) + " and " + sameText(alias+".value", q.text(textOf(s)))
+}
+
+func (q *query) compare(p domain.Compare) (exact, narrow string) {
+	switch p.Comparison {
+	case domain.Equal:
+		narrow = q.narrow(p.Path, func(column string) string { return column + " = " + q.key(columnKey(p.Value)) })
+		return q.equals(q.value(p.Path), p.Value), narrow
+	case domain.NotEqual:
+		value := q.value(p.Path)
+		if p.Value.Kind == domain.ScalarNull {
+			return value + ".type <> 0", ""
+		}
+		text := q.text(textOf(p.Value))
+		return fmt.Sprintf("%[1]s.type <> %[2]d or %[1]s.value <> %[3]s%[4]s or datalength(%[1]s.value) <> datalength(%[3]s)", value, typeOf(p.Value), text, binary2), ""
+	}
+	switch operator := string(p.Comparison); {
+	case operator != "<" && operator != "<=" && operator != ">" && operator != ">=":
+		return never, ""
+	case p.Value.Kind == domain.ScalarBool:
+		return q.compareBool(p), ""
+	case p.Value.Number():
+		value := q.value(p.Path)
+		exact = value + ".type = 2 and " + q.number(value) + " " + operator + " " + q.key(sortKey(p.Value))
+	case p.Value.Kind == domain.ScalarText:
+		value := q.value(p.Path)
+		bytes := "convert(varbinary(max), convert(varchar(max), " + value + ".value" + binaryUTF8 + "))"
+		exact = value + ".type = 1 and " + bytes + " " + operator + " convert(varbinary(max), " + q.param(hexadecimal([]byte(p.Value.Text))) + ", 2)"
+	default:
+		return never, ""
+	}
+	return exact, q.narrow(p.Path, func(column string) string { return q.ranged(column, p) })
+}
+
+func (q *query) compareBool(p domain.Compare) string {
+	fits := func(value bool) bool {
+		order := domain.Scalar{Kind: domain.ScalarBool, Bool: value}.Compare(p.Value)
+		return order < 0 && p.Comparison[0] == '<' || order > 0 && p.Comparison[0] == '>' || order == 0 && len(p.Comparison) == 2
+	}
+	switch {
+	case fits(false) && fits(true):
+		return q.value(p.Path) + ".type = 3"
+	case fits(false), fits(true):
+		return q.equals(q.value(p.Path), domain.Scalar{Kind: domain.ScalarBool, Bool: fits(true)})
+	}
+	return never
+}
+
+// narrow is what the key column of a path must be for a condition to be true; empty where there is no column.
+func (q *query) narrow(path domain.Path, condition func(column string) string) string {
+	column, ok := q.keyColumn(path)
+	if !ok {
+		return ""
+	}
+	return condition(column)
+}
+
+// ranged narrows a comparison by its range: of one kind, and where texts are compared, also what is too long to be
+// ordered.
+func (q *query) ranged(column string, p domain.Compare) string {
+	text := p.Value.Kind == domain.ScalarText
+	low, high := []byte{kindNumber}, []byte{kindText}
+	if text {
+		low, high = []byte{kindText}, []byte{kindBool}
+	}
+	key := columnKey(p.Value)
+	if len(key) == 1 && key[0] == kindUnordered {
+		return "(" + column + " >= 0x30 and " + column + " < 0x40 or " + column + " = 0xff)"
+	}
+	var condition string
+	if p.Comparison[0] == '<' {
+		condition = column + " >= " + bytesLiteral(low) + " and " + column + " " + string(p.Comparison) + " " + q.key(key)
+	} else {
+		condition = column + " " + string(p.Comparison) + " " + q.key(key) + " and " + column + " < " + bytesLiteral(high)
+	}
+	if text {
+		return "(" + condition + " or " + column + " = 0xff)"
+	}
+	return condition
+}
+
+func bytesLiteral(bytes []byte) string { return fmt.Sprintf("0x%x", bytes) }
+
+// maxNarrowed is for how many constants a list is looked up in an index.
+const maxNarrowed = 50
+
+func (q *query) oneOf(p domain.OneOf) (exact, narrow string) {
+	value := q.value(p.Path)
+	texts := make([]string, len(p.Values))
+	for i, scalar := range p.Values {
+		texts[i] = scalar.JSON()
+	}
+	list := q.text("[" + strings.Join(texts, ",") + "]")
+	is := fmt.Sprintf("exists (select * from openjson(%[1]s) as c where c.type = %[2]s.type and (c.type = 0 or %[3]s))", list, value, sameText("c.value", value+".value"))
+	if p.Not {
+		return value + ".type is not null and not " + is, ""
+	}
+	if len(p.Values) > 0 && len(p.Values) <= maxNarrowed {
+		narrow = q.narrow(p.Path, func(column string) string {
+			keys := make([]string, len(p.Values))
+			for i, scalar := range p.Values {
+				keys[i] = q.key(columnKey(scalar))
+			}
+			return column + " in (" + strings.Join(keys, ", ") + ")"
+		})
+	}
+	return is, narrow
+}
+
+func (q *query) contains(p domain.Contains) string {
+	value := q.value(p.Path)
+	is := value + ".type = 4 and " + q.equals("e", p.Value)
+	if p.Value.Kind == domain.ScalarText {
+		is += " or " + value + ".type = 5 and " + sameText("e.[key]", q.text(p.Value.Text))
+	}
+	is = fmt.Sprintf("exists (select * from openjson(case when %[1]s.type in (4, 5) then %[1]s.value end) as e where %[2]s)", value, is)
+	if p.Not {
+		return value + ".type in (4, 5) and not " + is
+	}
+	return is
+}
+
+// maxSearched is how long a text may be that is looked for in another, in UTF-16 code units: it is CHARINDEX's bound.
+const maxSearched = 4000
+
+func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
+	value := q.value(p.Path)
+	if p.Text == "" { // is at the beginning, at the end and within every text
+		if p.Not {
+			return never, "", nil
+		}
+		return value + ".type = 1", "", nil
+	}
+	// The texts' bytes: LEFT, RIGHT and LIKE have ideas of their own about blanks, pairs of surrogates and wildcards.
+	bytes := "convert(varbinary(max), " + value + ".value)"
+	var test string
+	switch p.Test {
+	case domain.StartsWith, domain.EndsWith:
+		wanted := utf16Bytes(p.Text)
+		param := "convert(varbinary(max), " + q.param(hexadecimal(wanted)) + ", 2)"
+		from := "1"
+		if p.Test == domain.EndsWith {
+			from = fmt.Sprintf("datalength(%s.value) - %d", value, len(wanted)-1)
+		}
+		// A text that is shorter than the wanted one is compared as if 0x00 were behind it, which no text has.
+		test = fmt.Sprintf("case when datalength(%s.value) >= %d then substring(%s, %s, %d) end", value, len(wanted), bytes, from, len(wanted))
+		if p.Not {
+			return fmt.Sprintf("%[1]s.type = 1 and (datalength(%[1]s.value) < %[2]d or %[3]s <> %[4]s)", value, len(wanted), test, param), "", nil
+		}
+		exact = value + ".type = 1 and " + test + " = " + param
+		if p.Test == domain.StartsWith {
+			narrow = q.narrow(p.Path, func(column string) string {
+				key := columnKey(domain.Scalar{Kind: domain.ScalarText, Text: p.Text})
+				if len(key) == 1 {
+					return column + " = 0xff"
+				}
+				// 0xff is in no text and so is above all that goes on behind the prefix.
+				return "(" + column + " >= " + q.key(key) + " and " + column + " < " + q.key(append(slices.Clone(key), 0xff)) + " or " + column + " = 0xff)"
+			})
+		}
+		return exact, narrow, nil
+	case domain.Includes:
+		if units(p.Text) > maxSearched {
+			return "", "", domain.Errorf(domain.CodeUnsupported, string(p.Place), "SQL Server looks for texts of at most %d characters within others", maxSearched)
+		}
+		comparison := " > 0"
+		if p.Not {
+			comparison = " = 0"
+		}
+		return value + ".type = 1 and charindex(convert(nvarchar(4000), " + q.text(p.Text) + ")" + binary2 + ", " + value + ".value)" + comparison, "", nil
+	}
+	return never, "", nil
+}
+
+// utf16Bytes is the text as nvarchar keeps it: UTF-16, the low byte first.
+func utf16Bytes(text string) []byte {
+	var to []byte
+	for _, unit := range utf16.Encode([]rune(text)) {
+		to = binary.LittleEndian.AppendUint16(to, unit)
+	}
+	return to
+}

@@ -1,0 +1,334 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// queryTime bounds what the database works on a query, a count or the making of a plan.
+const queryTime = 10 * time.Second
+
+// Load returns the documents among ids that are there: one look-up in the primary key for each.
+func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return nil, err
+	}
+	possible := make([]string, 0, len(ids))
+	seen := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		if _, twice := seen[id]; twice || domain.CheckDocumentID("", id) != nil {
+			continue
+		}
+		seen[id] = struct{}{}
+		possible = append(possible, id)
+	}
+	documents, err := read(ctx, d, tableOf(build).load(d.locking, tenant, possible), scanDocument)
+	if err != nil {
+		return nil, fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return documents, nil
+}
+
+// Get returns one document; ok is false where it is not there.
+func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return domain.Document{}, false, err
+	}
+	if domain.CheckDocumentID("", id) != nil {
+		id = strings.Repeat("\x01", domain.MaxDocumentIDBytes+1) // no document's; that the table is there is still to be asked
+	}
+	documents, err := read(ctx, d, tableOf(build).get(tenant, id), scanDocument)
+	if err != nil {
+		return domain.Document{}, false, fmt.Errorf("read a document of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	if len(documents) == 0 {
+		return domain.Document{}, false, nil
+	}
+	return documents[0], true, nil
+}
+
+func scanDocument(rows *sql.Rows) (document domain.Document, err error) {
+	var id []byte
+	var data string
+	err = rows.Scan(&id, &document.Version, &data)
+	document.ID, document.Data = string(id), json.RawMessage(data)
+	return document, err
+}
+
+// Query returns a page of documents by keyset: it begins where the last page ended.
+func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return nil, err
+	}
+	if err := query.Check(); err != nil {
+		return nil, err
+	}
+	documents, err := withinTime(ctx, func(ctx context.Context) ([]domain.Document, error) {
+		return withColumns(ctx, d, build, func(table table) ([]domain.Document, error) {
+			statement, err := table.query(d.locking, tenant, query)
+			if err != nil {
+				return nil, err
+			}
+			return read(ctx, d, statement, scanDocument)
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("query documents of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return documents, nil
+}
+
+// Count returns how many of the tenant's documents match.
+func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return 0, err
+	}
+	count, err := withinTime(ctx, func(ctx context.Context) (int64, error) {
+		return withColumns(ctx, d, build, func(table table) (int64, error) {
+			statement, err := table.count(d.locking, tenant, where)
+			if err != nil {
+				return 0, err
+			}
+			return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (int64, error) { return number(ctx, conn, statement) })
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return count, nil
+}
+
+// withinTime gives do a bounded time.
+func withinTime[T any](ctx context.Context, do func(ctx context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, queryTime)
+	defer cancel()
+	value, err := do(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or filter and order by a path that the definition declares in indexes", queryTime)
+	}
+	return value, err
+}
+
+// recompile makes the plan for the very values that are asked for: one filter fits a tenth of a tenant's documents, and
+// with another constant a handful. Queries without filter and order need none of that: they have one plan.
+const recompile = "option (recompile);\n"
+
+// orderedRecompile is recompile for a page whose ids are found first: then each document is one look-up.
+const orderedRecompile = "option (recompile, loop join, force order);\n"
+
+// query makes the select of a page. One with an order first finds the ids of the page, so that documents are not moved
+// about while they are sorted.
+func (t table) query(locking bool, tenant domain.TenantID, asked domain.DocumentQuery) (statement, error) {
+	q := newQuery(t, tenant)
+	text, err := q.page(asked)
+	if err != nil {
+		return statement{}, err
+	}
+	return statement{sql: t.consistent(locking, text), args: q.args}, nil
+}
+
+// page writes the select without settings.
+func (q *query) page(asked domain.DocumentQuery) (string, error) {
+	q.args = append(q.args, sql.Named("limit", int64(asked.Limit)))
+	conditions := where
+	if len(asked.Order) == 0 {
+		after := "0x" // the checkpoint's id
+		if asked.After != nil {
+			after = q.id(asked.After.ID)
+		}
+		conditions += " and t.id_bytes > " + after
+	} else {
+		conditions += " and t.id_bytes > 0x"
+	}
+	if asked.Where != nil {
+		condition, err := q.condition(asked.Where)
+		if err != nil {
+			return "", err
+		}
+		conditions += "\nand " + condition
+	}
+	if len(asked.Order) == 0 {
+		text := "select top (@limit) " + documentColumns + "\nfrom " + q.table.name + " as t\n" + q.sources.String() +
+			"where " + conditions + "\norder by t.id_bytes\n"
+		if asked.Where != nil {
+			return text + recompile, nil
+		}
+		return strings.TrimSuffix(text, "\n") + ";\n", nil
+	}
+	keys := make([]string, len(asked.Order))
+	for i, part := range asked.Order {
+		keys[i] = q.sortKey(part.Path)
+	}
+	if asked.After != nil {
+		conditions += "\nand (" + q.behind(asked, keys) + ")"
+	}
+	columns, inner, outer := orderTerms(keys, asked.Order)
+	return "select " + documentColumns + "\nfrom (\n" +
+		"select top (@limit) t.id_bytes" + columns + "\nfrom " + q.table.name + " as t\n" + q.sources.String() +
+		"where " + conditions + "\norder by " + inner + ", t.id_bytes\n) as o\n" +
+		"inner join " + q.table.name + " as t with (forceseek) on " + where + " and t.id_bytes = o.id_bytes\n" +
+		"order by " + outer + ", o.id_bytes\n" + orderedRecompile, nil
+}
+
+// orderTerms writes what the ids of a page are ordered by, as columns to select, and as terms within and outside. The
+// documents that cannot be ordered stand behind all others, and among themselves only their ids count. With one path that
+// ascends that is the order of its keys as they are, which an index may have.
+func orderTerms(keys []string, order []domain.Order) (columns, inner, outer string) {
+	if len(keys) == 1 && !order[0].Descending {
+		return ", " + keys[0] + " as s1", keys[0], "o.s1"
+	}
+	last := "case when " + unordered(keys) + " then 1 else 0 end"
+	columns, inner, outer = ", "+last+" as s0", last, "o.s0"
+	for i, key := range keys {
+		direction := ""
+		if order[i].Descending {
+			direction = " desc"
+		}
+		term := "case when " + unordered(keys) + " then 0xff else " + key + " end"
+		columns += fmt.Sprintf(", %s as s%d", term, i+1)
+		inner += ", " + term + direction
+		outer += fmt.Sprintf(", o.s%d%s", i+1, direction)
+	}
+	return columns, inner, outer
+}
+
+func unordered(keys []string) string { return "0xff in (" + strings.Join(keys, ", ") + ")" }
+
+// behind is true for the documents that stand behind a place.
+func (q *query) behind(asked domain.DocumentQuery, keys []string) string {
+	id := "t.id_bytes > " + q.id(asked.After.ID)
+	if asked.After.Unordered {
+		return unordered(keys) + " and " + id
+	}
+	var alternatives []string
+	same := ""
+	for i, key := range keys {
+		place := q.key(columnKey(asked.After.Values[i]))
+		operator := " > "
+		if asked.Order[i].Descending {
+			operator = " < "
+		}
+		alternatives = append(alternatives, same+key+operator+place)
+		same += key + " = " + place + " and "
+	}
+	alternatives = append(alternatives, same+id)
+	if len(keys) == 1 && !asked.Order[0].Descending {
+		// 0xff, of what cannot be ordered, is behind every place already. The bound is there for the index's sake.
+		return keys[0] + " >= " + q.key(columnKey(asked.After.Values[0])) + " and (" + strings.Join(alternatives, " or ") + ")"
+	}
+	return unordered(keys) + "\nor not " + unordered(keys) + " and (" + strings.Join(alternatives, "\nor ") + ")"
+}
+
+// count makes the select of a count.
+func (t table) count(locking bool, tenant domain.TenantID, predicate domain.Predicate) (statement, error) {
+	q := newQuery(t, tenant)
+	conditions := where + " and t.id_bytes > 0x"
+	end := ";\n"
+	if predicate != nil {
+		condition, err := q.condition(predicate)
+		if err != nil {
+			return statement{}, err
+		}
+		conditions += "\nand " + condition
+		end = "\n" + recompile
+	}
+	text := "select count_big(*)\nfrom " + t.name + " as t\n" + q.sources.String() + "where " + conditions + end
+	return statement{sql: t.consistent(locking, text), args: q.args}, nil
+}
+
+// Explain gives the query with its parameters declared before it, ready to be run by hand, and the server's estimated
+// plan: a JSON text that holds the XML of SHOWPLAN_XML. There is no plan where the login lacks the right to see it
+// (grant showplan).
+func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return domain.Explanation{}, err
+	}
+	if err := query.Check(); err != nil {
+		return domain.Explanation{}, err
+	}
+	explanation, err := withinTime(ctx, func(ctx context.Context) (domain.Explanation, error) {
+		return withColumns(ctx, d, build, func(table table) (domain.Explanation, error) {
+			q := newQuery(table, tenant)
+			text, err := q.page(query)
+			if err != nil {
+				return domain.Explanation{}, err
+			}
+			text = declarations(q.args) + text
+			plan, err := d.plan(ctx, table, text)
+			return domain.Explanation{Statement: text, Plan: plan}, err
+		})
+	})
+	if err != nil {
+		return domain.Explanation{}, fmt.Errorf("explain a query of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return explanation, nil
+}
+
+// plan gives the plan of a batch, which is not run; nil where the server gives none.
+func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMessage, error) {
+	return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (json.RawMessage, error) {
+		if there, err := number(ctx, conn, exists(table.name)); err != nil {
+			return nil, err
+		} else if there == 0 {
+			return nil, drivers.ErrNoTable
+		}
+		if _, err := conn.ExecContext(ctx, "set showplan_xml on"); err != nil {
+			return nil, unlessRefused(err)
+		}
+		plans, err := collect(ctx, conn, statement{sql: text}, func(rows *sql.Rows) (plan string, err error) {
+			if columns, err := rows.Columns(); err != nil || len(columns) != 1 {
+				return "", err // what takes no notice of the setting gives the query's own answer
+			}
+			err = rows.Scan(&plan)
+			return plan, err
+		})
+		if _, off := conn.ExecContext(ctx, "set showplan_xml off"); off != nil {
+			err = errors.Join(err, off)
+		}
+		plan := strings.TrimSpace(strings.Join(plans, "\n"))
+		if err != nil || plan == "" {
+			return nil, unlessRefused(err)
+		}
+		return json.Marshal(plan)
+	})
+}
+
+// unlessRefused is nil for an error by which the server says that it gives no plan.
+func unlessRefused(err error) error {
+	if number := numberOf(err); number != 0 && !away(number) {
+		return nil
+	}
+	return err
+}
+
+// declarations declares a statement's parameters as variables, with the types that the client would give them.
+func declarations(args []any) string {
+	var text strings.Builder
+	for _, arg := range args {
+		named, ok := arg.(sql.NamedArg)
+		if !ok {
+			continue
+		}
+		switch value := named.Value.(type) {
+		case int64:
+			fmt.Fprintf(&text, "declare @%s bigint = %d;\n", named.Name, value)
+		case mssql.VarChar:
+			fmt.Fprintf(&text, "declare @%s varchar(%d) = %s;\n", named.Name, len(value), literal(string(value)))
+		case mssql.VarCharMax:
+			fmt.Fprintf(&text, "declare @%s varchar(max) = %s;\n", named.Name, literal(string(value)))
+		case mssql.NVarCharMax:
+			fmt.Fprintf(&text, "declare @%s nvarchar(max) = %s;\n", named.Name, literal(string(value)))
+		}
+	}
+	return text.String()
+}

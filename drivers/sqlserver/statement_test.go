@@ -1,0 +1,285 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+var update = flag.Bool("update", false, "write testdata instead of holding the statements against it")
+
+// The statements that the driver sends are made here by the functions that make them when they are sent, and held
+// against testdata: whoever changes one sees what the server will see.
+
+var (
+	tenant = domain.TenantID{0x01, 0x90, 0xd3, 0xa4, 0x5b, 0x6c, 0x7d, 0xef, 0x81, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef}
+	shared = domain.Build{ProjectionID: domain.ProjectionID{Name: "order-summary"}, Number: 12}
+	own    = domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "mine"}, Number: 3}
+)
+
+// indexed is the shared build's table with key columns.
+func indexed() table {
+	table := tableOf(shared)
+	table.keys = []string{"status", "customer.name"}
+	return table
+}
+
+func document(id, data string) domain.Document {
+	return domain.Document{ID: id, Version: 9, Data: []byte(data)}
+}
+
+func golden(t *testing.T, name string, statements ...statement) {
+	t.Helper()
+	var text strings.Builder
+	for i, s := range statements {
+		if i > 0 {
+			text.WriteString("\n-- and then\n\n")
+		}
+		for _, arg := range s.args {
+			named := arg.(sql.NamedArg)
+			value := fmt.Sprint(named.Value)
+			fmt.Fprintf(&text, "-- @%s %T: %s\n", named.Name, named.Value, value)
+		}
+		text.WriteString(s.sql)
+	}
+	path := filepath.Join("testdata", name+".sql")
+	if *update {
+		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text.String() != string(want) {
+		t.Errorf("the statements are not those of %s; run the test with -update if that is meant, and read the difference. They are now:\n%s", path, text.String())
+	}
+}
+
+func TestSaveStatements(t *testing.T) {
+	t.Parallel()
+	batch := drivers.Batch{From: 5, To: 9,
+		Upserts: []domain.Document{document("é 1", `{"status": "placed", "customer": {"name": 12.50}, "a": 1, "a": 2}`)},
+		Deletes: []drivers.Deletion{{ID: "gone", Version: 8}}}
+	first := batch
+	first.From = 0
+	for part, err := range parts(batch, indexed().paths()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "save", indexed().saveWhole(tenant, batch, part))
+		golden(t, "save_parts", indexed().moveCheckpoint(tenant, batch), indexed().savePart(tenant, part))
+		golden(t, "save_first", indexed().saveWhole(tenant, first, part))
+	}
+	for part, err := range parts(drivers.Batch{From: 5, To: 9}, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "save_checkpoint", tableOf(own).saveWhole(tenant, drivers.Batch{From: 5, To: 9}, part))
+	}
+	for part, err := range parts(drivers.Batch{From: 5, To: 9, Upserts: []domain.Document{document("a", `{}`)}}, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "save_own", tableOf(own).saveWhole(tenant, drivers.Batch{From: 5, To: 9}, part))
+	}
+}
+
+func TestReadStatements(t *testing.T) {
+	t.Parallel()
+	golden(t, "checkpoint", tableOf(own).checkpoint(tenant))
+	golden(t, "checkpoints", tableOf(shared).checkpoints())
+	golden(t, "load", tableOf(shared).load(false, tenant, []string{"a", "é"}))
+	golden(t, "load_locking", tableOf(shared).load(true, tenant, []string{"a"}))
+	golden(t, "get", tableOf(shared).get(tenant, "a"))
+	golden(t, "drop_tenant", tableOf(own).dropCheckpoint(tenant), tableOf(own).dropSlice(tenant, nil), tableOf(own).dropSlice(tenant, []byte("last")))
+}
+
+func TestSchemaStatements(t *testing.T) {
+	t.Parallel()
+	var statements []statement
+	for _, sql := range indexed().createSQL(true) {
+		statements = append(statements, statement{sql: sql})
+	}
+	golden(t, "create_table", append([]statement{lockName(indexed().name), exists(indexed().name)}, statements...)...)
+	golden(t, "open", statement{sql: probe})
+	golden(t, "index_table", keyColumnNames(indexed().name), statement{sql: indexed().indexSQL("customer.name")})
+	golden(t, "swap_table", shows(viewName(shared.Name), indexed().name),
+		statement{sql: indexed().viewSQL(viewName(shared.Name), false)}, statement{sql: indexed().viewSQL(viewName(shared.Name), true)})
+}
+
+func text(s string) domain.Scalar    { return domain.Scalar{Kind: domain.ScalarText, Text: s} }
+func whole(i int64) domain.Scalar    { return domain.Scalar{Kind: domain.ScalarInt, Int: i} }
+func double(f float64) domain.Scalar { return domain.Scalar{Kind: domain.ScalarDouble, Double: f} }
+func boolean(b bool) domain.Scalar   { return domain.Scalar{Kind: domain.ScalarBool, Bool: b} }
+
+func TestQueryStatements(t *testing.T) {
+	t.Parallel()
+	status, name, total := domain.Path{"status"}, domain.Path{"customer", "name"}, domain.Path{"total"}
+	long := text(strings.Repeat("x", 251))
+	predicates := map[string]domain.Predicate{
+		"has":             domain.And{domain.Has{Path: status}, domain.Has{Path: status, Not: true}, domain.Has{Path: name, Not: true}},
+		"equal":           domain.And{domain.Compare{Path: status, Comparison: domain.Equal, Value: text("open ")}, domain.Compare{Path: total, Comparison: domain.Equal, Value: double(0.1)}, domain.Compare{Path: total, Comparison: domain.Equal}},
+		"not_equal":       domain.Or{domain.Compare{Path: status, Comparison: domain.NotEqual, Value: boolean(true)}, domain.Compare{Path: total, Comparison: domain.NotEqual}},
+		"range_number":    domain.And{domain.Compare{Path: total, Comparison: domain.Greater, Value: whole(100)}, domain.Compare{Path: name, Comparison: domain.LessOrEqual, Value: double(-1e300)}},
+		"range_text":      domain.And{domain.Compare{Path: total, Comparison: domain.Less, Value: text("a")}, domain.Compare{Path: status, Comparison: domain.GreaterOrEqual, Value: text("a")}, domain.Compare{Path: status, Comparison: domain.Less, Value: long}},
+		"range_bool":      domain.Or{domain.Compare{Path: total, Comparison: domain.LessOrEqual, Value: boolean(true)}, domain.Compare{Path: total, Comparison: domain.Less, Value: boolean(true)}, domain.Compare{Path: total, Comparison: domain.Greater, Value: boolean(true)}},
+		"range_null":      domain.Compare{Path: total, Comparison: domain.Less},
+		"one_of":          domain.And{domain.OneOf{Path: status, Values: []domain.Scalar{text("a"), whole(1), {}}}, domain.OneOf{Path: total, Values: []domain.Scalar{boolean(true)}, Not: true}},
+		"contains":        domain.And{domain.Contains{Path: status, Value: text("a")}, domain.Contains{Path: total, Value: whole(1), Not: true}},
+		"text":            domain.And{domain.Text{Path: status, Test: domain.StartsWith, Text: "a%"}, domain.Text{Path: total, Test: domain.EndsWith, Text: "\U0001f600", Not: true}, domain.Text{Path: total, Test: domain.Includes, Text: "[_]"}, domain.Text{Path: total, Test: domain.Includes}},
+		"nothing_and_all": domain.Or{domain.And{}, domain.Or{}},
+		"odd_names":       domain.Compare{Path: domain.Path{`a"b`, "'; drop table t --", ""}, Comparison: domain.Equal, Value: text("'")},
+	}
+	for file, predicate := range predicates {
+		made, err := indexed().count(false, tenant, predicate)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		golden(t, "where_"+file, made)
+	}
+	for file, query := range map[string]domain.DocumentQuery{
+		"first":           {Limit: 10},
+		"next":            {Limit: 10, After: &domain.SortKey{ID: "a"}},
+		"filtered":        {Limit: 10, Where: predicates["equal"], After: &domain.SortKey{ID: "a"}},
+		"order_column":    {Limit: 10, Order: []domain.Order{{Path: status}}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}},
+		"order_path":      {Limit: 10, Order: []domain.Order{{Path: total, Descending: true}}},
+		"order_several":   {Limit: 10, Where: predicates["range_null"], Order: []domain.Order{{Path: total, Descending: true}, {Path: name}, {Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{whole(1), {}, boolean(true)}, ID: "a"}},
+		"order_unordered": {Limit: 10, Order: []domain.Order{{Path: total}, {Path: status}}, After: &domain.SortKey{Unordered: true, ID: "a"}},
+	} {
+		made, err := indexed().query(false, tenant, query)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		golden(t, "query_"+file, made)
+	}
+	made, err := tableOf(shared).query(true, tenant, domain.DocumentQuery{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "query_locking", made)
+	made, err = tableOf(shared).count(true, tenant, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "count_locking", made)
+	golden(t, "explain", statement{sql: declarations(made.args) + made.sql})
+}
+
+// Every golden file is some test's.
+func TestGoldenFilesAreUsed(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.sql")
+	if err != nil || len(files) < 30 {
+		t.Fatalf("there are %d golden files, %v", len(files), err)
+	}
+	source, err := os.ReadFile("statement_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".sql")
+		short := strings.TrimPrefix(strings.TrimPrefix(name, "where_"), "query_")
+		if !strings.Contains(string(source), `"`+name+`"`) && !strings.Contains(string(source), `"`+short+`"`) {
+			t.Errorf("no test makes %s", file)
+		}
+	}
+}
+
+func TestWhatCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	pattern, err := domain.ParsePattern("a+")
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := make(domain.And, maxParams+1)
+	for i := range many {
+		many[i] = domain.Compare{Path: domain.Path{"a"}, Comparison: domain.Equal, Value: whole(int64(i))}
+	}
+	for name, predicate := range map[string]domain.Predicate{
+		"a pattern":           domain.And{domain.Matches{Path: domain.Path{"a"}, Pattern: pattern, Place: "line 1, column 5"}},
+		"a very long text":    domain.Text{Path: domain.Path{"a"}, Test: domain.Includes, Text: strings.Repeat("x", maxSearched+1), Place: "line 1, column 5"},
+		"very many constants": many,
+	} {
+		_, err := tableOf(shared).count(false, tenant, predicate)
+		refused, ok := errors.AsType[*domain.Error](err)
+		if !ok || refused.Code != domain.CodeUnsupported || refused.Where == "" {
+			t.Errorf("%s: the error is %v, want one with the code %s and a place", name, err, domain.CodeUnsupported)
+		}
+	}
+}
+
+// Whatever stands in names and constants comes into a statement by parameters only.
+func TestStatementsHoldNoValues(t *testing.T) {
+	t.Parallel()
+	const marker = "x'\"]\\marker"
+	made, err := tableOf(shared).query(true, tenant, domain.DocumentQuery{
+		Where: domain.And{
+			domain.Compare{Path: domain.Path{marker}, Comparison: domain.Less, Value: text(marker)},
+			domain.OneOf{Path: domain.Path{"a", marker}, Values: []domain.Scalar{text(marker)}},
+			domain.Contains{Path: domain.Path{marker, marker}, Value: text(marker)},
+			domain.Text{Path: domain.Path{marker}, Test: domain.Includes, Text: marker},
+		},
+		Order: []domain.Order{{Path: domain.Path{marker}}},
+		After: &domain.SortKey{Values: []domain.Scalar{text(marker)}, ID: marker},
+		Limit: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(made.sql, "marker") {
+		t.Errorf("a value stands in the statement:\n%s", made.sql)
+	}
+}
+
+func TestErrorsAreSortedByNumber(t *testing.T) {
+	t.Parallel()
+	native := func(number int32) error { return fmt.Errorf("wrapped: %w", mssql.Error{Number: number}) }
+	for _, c := range []struct {
+		err       error
+		code      domain.Code
+		is        error
+		transient bool
+	}{
+		{err: native(errorNoObject), is: drivers.ErrNoTable},
+		{err: native(errorDeadlock), transient: true},
+		{err: native(errorConflict), transient: true},
+		{err: native(40613), code: domain.CodeUnavailable, transient: true},
+		{err: native(10928), code: domain.CodeUnavailable, transient: true},
+		{err: native(3906), code: domain.CodeUnavailable, transient: true},
+		{err: native(errorLockTimeout), code: domain.CodeUnavailable},
+		{err: mssql.StreamError{InnerError: errors.New("cut off")}, code: domain.CodeUnavailable, transient: true},
+		{err: native(errorCheck)},
+		{err: native(18456)}, // login failed: nothing that waiting helps
+		{err: context.Canceled, is: context.Canceled},
+		{err: domain.Errorf(domain.CodeUnsupported, "x", "y"), code: domain.CodeUnsupported},
+	} {
+		if got := transient(c.err); got != c.transient {
+			t.Errorf("%v: transient is %t", c.err, got)
+		}
+		mended := mend(c.err)
+		if !errors.Is(mended, c.err) {
+			t.Errorf("%v became %v, which does not hold it", c.err, mended)
+		}
+		if c.is != nil && !errors.Is(mended, c.is) {
+			t.Errorf("%v became %v, want %v", c.err, mended, c.is)
+		}
+		sorted, ok := errors.AsType[*domain.Error](mended)
+		if ok != (c.code != "") || ok && sorted.Code != c.code {
+			t.Errorf("%v became %v, want the code %q", c.err, mended, c.code)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// table is a table of documents as statements see it for one build, and makes them.
+type table struct {
+	name  string   // quoted, with its schema
+	build int64    // the rows' build
+	keys  []string // the declared paths that have key columns, in the order of the columns
+}
+
+// tableOf is the build's table, without its key columns: withColumns knows those.
+func tableOf(build domain.Build) table { return table{name: tableName(build), build: build.Number} }
+
+// paths are the names on the way to each key column's values.
+func (t table) paths() [][]string {
+	paths := make([][]string, len(t.keys))
+	for i, key := range t.keys {
+		paths[i] = strings.Split(key, ".")
+	}
+	return paths
+}
+
+// of are the parameters that say whose rows are meant.
+func (t table) of(tenant domain.TenantID, more ...sql.NamedArg) []any {
+	args := []any{sql.Named("tenant", mssql.VarChar(tenant.String())), sql.Named("build", t.build)}
+	for _, arg := range more {
+		args = append(args, arg)
+	}
+	return args
+}
+
+// Every batch begins with what it needs of its session. A connection comes from the pool with the server's defaults.
+const (
+	// lockWait bounds, in milliseconds, how long a statement waits for somebody's lock: whoever holds one for longer is not
+	// at work but stuck.
+	lockWait = "10000"
+
+	readSettings = "set nocount on;\nset lock_timeout " + lockWait + ";\n"
+	// With xact_abort any error rolls the whole transaction back, and so does a client that goes away.
+	writeSettings = readSettings + "set xact_abort on;\n"
+)
+
+// fromBatch makes each row of a batch one look-up in the primary key. The optimizer takes any JSON for 50 rows, and might
+// otherwise read a whole tenant instead.
+const fromBatch = "option (loop join, force order);\n"
+
+// where is the rows of a tenant's build.
+const where = "t.tenant_id = @tenant and t.build = @build"
+
+// moveSQL is the compare-and-set, whose number of rows is 1 if the checkpoint was where it should be. Of two workers that
+// both find no checkpoint, one inserts the row, and the other waits for it and gets a duplicate key. A hint that locks the
+// place where the row will be (holdlock) would do the same, but would lock the gap to the next row as well, and with it
+// other tenants.
+func (t table) moveSQL(from int64) string {
+	if from > 0 {
+		return "update t set version = @to from " + t.name + " as t with (rowlock) where " + where + " and t.id_bytes = 0x and t.version = @from;\n"
+	}
+	columns, values := "", ""
+	for _, key := range t.keys {
+		columns += ", " + keyColumn(key)
+		values += ", 0x"
+	}
+	return "insert into " + t.name + " (tenant_id, build, id_bytes, id, version" + columns + ")\n" +
+		"select @tenant, @build, 0x, N'', @to" + values + "\n" +
+		"where not exists (select * from " + t.name + " as t where " + where + " and t.id_bytes = 0x);\n"
+}
+
+func (t table) moveArgs(tenant domain.TenantID, batch drivers.Batch) []any {
+	args := t.of(tenant, sql.Named("to", batch.To))
+	if batch.From > 0 {
+		args = append(args, sql.Named("from", batch.From))
+	}
+	return args
+}
+
+// saveWhole is a save in one round trip: it gives 1, or 0 if the batch is stale.
+func (t table) saveWhole(tenant domain.TenantID, batch drivers.Batch, part part) statement {
+	partSQL, partArgs := t.partSQL(part)
+	return statement{
+		sql: writeSettings +
+			"begin transaction;\n" +
+			t.moveSQL(batch.From) +
+			"if @@rowcount = 1\nbegin\n" + partSQL + "commit transaction;\nselect 1;\nend\n" +
+			"else\nbegin\nrollback transaction;\nselect 0;\nend;\n",
+		args: append(t.moveArgs(tenant, batch), partArgs...),
+	}
+}
+
+// moveCheckpoint is the first statement of a save in parts: it gives 1, or 0 if the batch is stale.
+func (t table) moveCheckpoint(tenant domain.TenantID, batch drivers.Batch) statement {
+	return statement{sql: writeSettings + t.moveSQL(batch.From) + "select @@rowcount;\n", args: t.moveArgs(tenant, batch)}
+}
+
+// savePart is a further statement of a save in parts.
+func (t table) savePart(tenant domain.TenantID, part part) statement {
+	partSQL, partArgs := t.partSQL(part)
+	return statement{sql: writeSettings + partSQL, args: append(t.of(tenant), partArgs...)}
+}
+
+// partSQL writes a part's documents. No MERGE: it has a history of faults, and is no more atomic than two statements
+// under the checkpoint's lock.
+//
+// Nothing is cut off by a conversion: ids and keys are as long as their columns at most, and are made by this package.
+func (t table) partSQL(part part) (text string, args []any) {
+	const key = "convert(varbinary(512), b.id_bytes, 2)"
+	with, set, columns, values := "", "", "", ""
+	for i, path := range t.keys {
+		n := strconv.Itoa(i)
+		with += ", k" + n + " varchar(" + strconv.Itoa(2*maxKeyBytes) + ") '$.k" + n + "'"
+		value := "convert(varbinary(" + strconv.Itoa(maxKeyBytes) + "), b.k" + n + ", 2)"
+		set += ", " + keyColumn(path) + " = " + value
+		columns += ", " + keyColumn(path)
+		values += ", " + value
+	}
+	if len(part.upserts) > 0 {
+		rows := "from openjson(@upserts) with (id_bytes varchar(1024) '$.b', id nvarchar(512) '$.i', version bigint '$.v', document nvarchar(max) '$.d'" + with + ") as b\n"
+		text += "update t set version = b.version, document = b.document" + set + "\n" + rows +
+			"inner join " + t.name + " as t with (rowlock, forceseek) on " + where + " and t.id_bytes = " + key + "\n" +
+			"where t.version < b.version\n" + fromBatch +
+			"insert into " + t.name + " (tenant_id, build, id_bytes, id, version, document" + columns + ")\n" +
+			"select @tenant, @build, " + key + ", b.id, b.version, b.document" + values + "\n" + rows +
+			"where not exists (select * from " + t.name + " as t where " + where + " and t.id_bytes = " + key + ")\n" +
+			fromBatch
+		args = append(args, sql.Named("upserts", encodeRows(part.upserts)))
+	}
+	if len(part.deletes) > 0 {
+		text += "delete t\nfrom openjson(@deletes) with (id_bytes varchar(1024) '$.b', version bigint '$.v') as b\n" +
+			"inner join " + t.name + " as t with (rowlock, forceseek) on " + where + " and t.id_bytes = " + key + "\n" +
+			"where t.version < b.version\n" + fromBatch
+		args = append(args, sql.Named("deletes", encodeRows(part.deletes)))
+	}
+	return text, args
+}
+
+func (t table) checkpoint(tenant domain.TenantID) statement {
+	return statement{
+		sql:  readSettings + "select t.version from " + t.name + " as t where " + where + " and t.id_bytes = 0x;\n",
+		args: t.of(tenant),
+	}
+}
+
+// checkpoints is answered by the index of checkpoints alone.
+func (t table) checkpoints() statement {
+	return statement{
+		sql:  readSettings + "select t.tenant_id, t.version from " + t.name + " as t where t.build = @build and t.id_bytes = 0x;\n",
+		args: []any{sql.Named("build", t.build)},
+	}
+}
+
+// consistent makes a select see all of a save or nothing of it. See the package's comment.
+func (t table) consistent(locking bool, query string) string {
+	if !locking {
+		return readSettings + query
+	}
+	return writeSettings + "begin transaction;\n" +
+		"declare @checkpoint bigint = (select t.version from " + t.name + " as t with (rowlock, holdlock) where " + where + " and t.id_bytes = 0x);\n" +
+		query + "commit transaction;\n"
+}
+
+const documentColumns = "t.id_bytes, t.version, t.document"
+
+func (t table) load(locking bool, tenant domain.TenantID, ids []string) statement {
+	return statement{
+		sql: t.consistent(locking, "select "+documentColumns+"\nfrom openjson(@ids) with (id_bytes varchar(1024) '$') as b\n"+
+			"inner join "+t.name+" as t with (forceseek) on "+where+" and t.id_bytes = convert(varbinary(512), b.id_bytes, 2)\n"+fromBatch),
+		args: t.of(tenant, sql.Named("ids", encodeIDs(ids))),
+	}
+}
+
+func (t table) get(tenant domain.TenantID, id string) statement {
+	return statement{
+		sql:  readSettings + "select " + documentColumns + " from " + t.name + " as t where " + where + " and t.id_bytes = convert(varbinary(513), @id, 2);\n",
+		args: t.of(tenant, sql.Named("id", hexadecimal([]byte(id)))),
+	}
+}
+
+func (t table) dropCheckpoint(tenant domain.TenantID) statement {
+	return statement{
+		sql:  writeSettings + "delete t from " + t.name + " as t with (rowlock) where " + where + " and t.id_bytes = 0x;\n",
+		args: t.of(tenant),
+	}
+}
+
+// dropRows is how many rows one statement of a drop removes.
+const dropRows = 1000
+
+// dropSlice removes the first documents behind an id, and gives the last id of them, or null if there are none.
+func (t table) dropSlice(tenant domain.TenantID, after []byte) statement {
+	return statement{
+		sql: writeSettings + fmt.Sprintf("declare @after_bytes varbinary(512) = convert(varbinary(512), @after, 2);\n"+
+			"declare @last_bytes varbinary(512) = (select max(s.id_bytes) from (\n"+
+			"select top (%d) t.id_bytes from %s as t where %s and t.id_bytes > @after_bytes order by t.id_bytes) as s);\n"+
+			"delete t from %[2]s as t with (rowlock) where %[3]s and t.id_bytes > @after_bytes and t.id_bytes <= @last_bytes;\n"+
+			"select @last_bytes;\n", dropRows, t.name, where),
+		args: t.of(tenant, sql.Named("after", hexadecimal(after))),
+	}
+}

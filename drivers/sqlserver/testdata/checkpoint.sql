@@ -1,0 +1,5 @@
+-- @tenant mssql.VarChar: 0190d3a4-5b6c-7def-8123-456789abcdef
+-- @build int64: 3
+set nocount on;
+set lock_timeout 10000;
+select t.version from manifold_documents.[documents] as t where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x;

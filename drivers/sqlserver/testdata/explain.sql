@@ -1,0 +1,11 @@
+declare @tenant varchar(36) = N'0190d3a4-5b6c-7def-8123-456789abcdef';
+declare @build bigint = 12;
+set nocount on;
+set lock_timeout 10000;
+set xact_abort on;
+begin transaction;
+declare @checkpoint bigint = (select t.version from manifold_documents.[order-summary.12] as t with (rowlock, holdlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x);
+select count_big(*)
+from manifold_documents.[order-summary.12] as t
+where t.tenant_id = @tenant and t.build = @build and t.id_bytes > 0x;
+commit transaction;

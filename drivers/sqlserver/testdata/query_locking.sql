@@ -1,0 +1,13 @@
+-- @tenant mssql.VarChar: 0190d3a4-5b6c-7def-8123-456789abcdef
+-- @build int64: 12
+-- @limit int64: 10
+set nocount on;
+set lock_timeout 10000;
+set xact_abort on;
+begin transaction;
+declare @checkpoint bigint = (select t.version from manifold_documents.[order-summary.12] as t with (rowlock, holdlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x);
+select top (@limit) t.id_bytes, t.version, t.document
+from manifold_documents.[order-summary.12] as t
+where t.tenant_id = @tenant and t.build = @build and t.id_bytes > 0x
+order by t.id_bytes;
+commit transaction;

@@ -1,0 +1,11 @@
+-- @view string: manifold_documents.[order-summary]
+-- @table string: manifold_documents.[order-summary.12] 
+select case when object_id(@view) is null then -1 when charindex(@table, object_definition(object_id(@view))) > 0 then 1 else 0 end;
+
+-- and then
+
+create view manifold_documents.[order-summary] as select t.tenant_id, t.id, t.version, t.document from manifold_documents.[order-summary.12] as t where t.id_bytes > 0x;
+
+-- and then
+
+alter view manifold_documents.[order-summary] as select t.tenant_id, t.id, t.version, t.document from manifold_documents.[order-summary.12] as t where t.id_bytes > 0x;

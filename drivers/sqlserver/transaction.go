@@ -1,0 +1,227 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// statement is a batch of T-SQL and its parameters. A statement with parameters goes out as sp_executesql, in one round
+// trip, and what it sets (xact_abort, lock_timeout) holds until it ends.
+type statement struct {
+	sql  string
+	args []any // sql.NamedArg
+}
+
+// attempts bounds how often something is tried in all.
+const attempts = 4
+
+// grace is how long a call that was given up may still take to say how it ended, before it is left to end by itself: the
+// client waits up to ten seconds for a server to confirm a cancellation, which one that hangs never does.
+const grace = time.Second
+
+// try runs do on a connection of its own. What the database has rolled back through no fault of its own, and what failed
+// because the connection was lost, is tried again; the caller sees to it that doing so is safe. try returns when ctx ends,
+// and do, which must not write to anything that the caller reads, may go on for some seconds.
+func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, conn *sql.Conn) (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	for attempt := 1; ; attempt++ {
+		done := make(chan outcome, 1)
+		d.calls.Go(func() {
+			value, err := onConnection(ctx, d.db, do)
+			done <- outcome{value, err}
+		})
+		var end outcome
+		select {
+		case end = <-done:
+		case <-ctx.Done():
+			select {
+			case end = <-done:
+			case <-time.After(grace):
+				end.err = ctx.Err()
+			}
+		}
+		if end.err == nil {
+			return end.value, nil
+		}
+		if ctx.Err() != nil && !errors.Is(end.err, ctx.Err()) {
+			end.err = fmt.Errorf("%w: %w", ctx.Err(), end.err)
+		}
+		if attempt == attempts || ctx.Err() != nil || !transient(end.err) {
+			return end.value, mend(end.err)
+		}
+		pause := 10 * time.Millisecond << (2 * attempt) // 40, 160, 640 ms at most
+		select {
+		case <-time.After(rand.N(pause)):
+		case <-ctx.Done():
+			return end.value, mend(end.err)
+		}
+	}
+}
+
+// onConnection sees to it that a connection which is of no use any more does not go back to the pool: the next one may
+// lead to the new primary.
+func onConnection[T any](ctx context.Context, db *sql.DB, do func(ctx context.Context, conn *sql.Conn) (T, error)) (value T, err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return value, err
+	}
+	value, err = do(ctx, conn)
+	if err != nil && unavailable(err) {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the error is what this is for
+	}
+	if closing := conn.Close(); err == nil && closing != nil && !errors.Is(closing, sql.ErrConnDone) {
+		err = closing
+	}
+	return value, err
+}
+
+// read runs a statement and collects its rows.
+func read[T any](ctx context.Context, d *Driver, statement statement, scan func(rows *sql.Rows) (T, error)) ([]T, error) {
+	return try(ctx, d, func(ctx context.Context, conn *sql.Conn) ([]T, error) { return collect(ctx, conn, statement, scan) })
+}
+
+// queryer is a connection or a transaction.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func collect[T any](ctx context.Context, on queryer, statement statement, scan func(rows *sql.Rows) (T, error)) (all []T, err error) {
+	rows, err := on.QueryContext(ctx, statement.sql, statement.args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		value, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, value)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	// What stands behind the rows may fail as well, and only shows when it is read.
+	for rows.NextResultSet() {
+	}
+	return all, rows.Err()
+}
+
+// number runs a statement that gives one number.
+func number(ctx context.Context, on queryer, statement statement) (int64, error) {
+	numbers, err := collect(ctx, on, statement, func(rows *sql.Rows) (n int64, err error) {
+		err = rows.Scan(&n)
+		return n, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if len(numbers) != 1 {
+		return 0, fmt.Errorf("the database answered with %d rows instead of one", len(numbers))
+	}
+	return numbers[0], nil
+}
+
+// The numbers of SQL Server's errors that something here hangs on (sys.messages).
+const (
+	errorNoObject      = 208   // no such table
+	errorNoColumn      = 207   // no such column
+	errorNull          = 515   // a column that must have a value has none
+	errorCheck         = 547   // a check constraint
+	errorDuplicateKey  = 2627  // a primary key
+	errorDuplicateRow  = 2601  // a unique index
+	errorLockTimeout   = 1222  // lock_timeout has passed
+	errorDeadlock      = 1205  // chosen as the victim
+	errorConflict      = 3960  // snapshot isolation: somebody else wrote the row
+	errorExists        = 2714  // there is already an object of that name
+	errorNoPermission  = 262   // the login may not do this in the database
+	errorNoneOfYours   = 229   // the login may not do this with the object
+	errorNestedTooDeep = 13609 // the text is not JSON as the server takes it
+)
+
+// numberOf is the number of the server's error; 0 where it is none.
+func numberOf(err error) int32 {
+	if native, ok := errors.AsType[mssql.Error](err); ok {
+		return native.Number
+	}
+	return 0
+}
+
+// away reports whether the server says that it cannot serve, for now.
+func away(number int32) bool {
+	switch number {
+	case 40197, 40501, 40613, 40143, 49918, 49919, 49920, 4221, // Azure SQL: reconfigured, busy, moving
+		10928, 10929, 10936, // Azure SQL: at its limit of workers, sessions or requests
+		4060, 921, 922, 924, 927, 945, 952, // the database cannot be opened: recovering, restoring, in single-user mode
+		976, 978, 979, 983, // a replica that may not be read, or not yet
+		3906,                          // the database has become read-only: this is the secondary now
+		6005, 17142, 18401, 596, 6104, // shutting down, paused, being upgraded; the session was ended
+		701, 802, 1204, 8645, 8651, 8657, 9002, // no memory, no locks, the log is full
+		errorLockTimeout:
+		return true
+	}
+	return false
+}
+
+// broken reports whether the connection was lost on the way, or never made.
+func broken(err error) bool {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[mssql.StreamError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[mssql.ServerError](err); ok {
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
+
+// unavailable reports whether the database cannot be reached or cannot serve.
+func unavailable(err error) bool { return away(numberOf(err)) || broken(err) }
+
+// transient reports whether the same may well succeed when it is tried again at once.
+func transient(err error) bool {
+	switch numberOf(err) {
+	case errorDeadlock, errorConflict, 3961, // rolled back for the sake of another
+		41301, 41302, 41305, 41325, 41839, // the same, of tables in memory
+		233, 64, 10053, 10054, 10060, // the client's words for a lost connection
+		40540: // Azure SQL: the service has aborted the transaction
+		return true
+	case errorLockTimeout: // has been waited for long enough
+		return false
+	}
+	return unavailable(err)
+}
+
+// mend sorts native errors into those of the contract, which keep the native one within.
+func mend(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if _, ok := errors.AsType[*domain.Error](err); ok {
+		return err
+	}
+	switch {
+	case numberOf(err) == errorNoObject:
+		return fmt.Errorf("%w: %w", drivers.ErrNoTable, err)
+	case unavailable(err):
+		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the documents' database cannot serve now; try again later"), err)
+	}
+	return err
+}
