@@ -25,8 +25,12 @@ func (s *suite) predicates(t *testing.T) {
 func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
 	s.each(t, name, test)
 	parallel(t, name+" with indexes", func(t *testing.T) {
-		build := s.shared(t)
+		// As in production: the build has its indexes declared when its table is made.
+		build := s.unmade()
 		build.Indexes = indexed
+		if err := s.driver.CreateTemporaryTable(t.Context(), build); err != nil {
+			t.Fatalf("CreateTemporaryTable: %v", err)
+		}
 		test(t, build, domain.NewTenantID())
 	})
 }
