@@ -64,10 +64,11 @@ var imports = map[string][]string{
 
 // testPackages are for tests alone: nothing but tests and each other may import them. What is below internal is so, too.
 var testPackages = map[string][]string{
-	"drivers/drivertest": {"domain", "drivers"},
-	"embedded/pgtest":    {"embedded", "migrations"},
-	"systemtest":         {},
-	"examples":           {},
+	"drivers/drivertest":      {"domain", "drivers"},
+	"drivers/mongo/mongotest": {"embedded/pgtest"},
+	"embedded/pgtest":         {"embedded", "migrations"},
+	"systemtest":              {},
+	"examples":                {},
 }
 
 // foreign says which of our packages may import a module of others'. A package stands for those below it, too. What is

@@ -212,7 +212,7 @@ func number(text json.Number) any {
 	if err != nil {
 		return string(text)
 	}
-	if n := int64(x); -1<<53 <= x && x <= 1<<53 && float64(n) == x {
+	if n := int64(x); -1<<63 <= x && x < 1<<63 && float64(n) == x {
 		return n
 	}
 	return x

@@ -1,0 +1,279 @@
+package mongo
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// place is where a tenant's documents of a build are.
+type place struct {
+	collection string
+	shared     bool
+	tenant     string
+	build      int64
+	prefix     string // of the keys of all its documents; the checkpoint's key
+	end        string // the first key behind all of them
+}
+
+// placeOf gives the place. Keys are texts, which MongoDB compares by their bytes: the tenant's come together, a build's
+// together in them, and in those the documents by their ids.
+func placeOf(build domain.Build, tenant domain.TenantID) place {
+	p := place{collection: collectionName(build), shared: build.Shared(), tenant: tenant.String(), build: build.Number}
+	head := p.tenant + "/" + strconv.FormatInt(p.build, 10)
+	p.prefix, p.end = head+"/", head+"0" // 0 is the character behind the slash
+	return p
+}
+
+// A part is as much of a batch as one command brings: enough that the command's own cost vanishes, and so little that the
+// server is done with it long before its time is up.
+const (
+	partBytes  = 4 << 20
+	partWrites = 2000
+)
+
+// part is a part of a batch, its documents encoded.
+type part struct {
+	bytes  []byte // the documents as MongoDB keeps them, one after the other
+	writes []write
+}
+
+// write is what becomes of one document.
+type write struct {
+	key        string
+	version    int64
+	start, end int // of the document in the part's bytes; alike: it is removed
+}
+
+func (w write) removes() bool { return w.start == w.end }
+
+// inserts are the writes that may be tried as inserts, and the rest.
+func (p part) inserts() (inserts, rest []write) {
+	for _, write := range p.writes {
+		if write.removes() {
+			rest = append(rest, write)
+		} else {
+			inserts = append(inserts, write)
+		}
+	}
+	return inserts, rest
+}
+
+// encodeBatch encodes all documents of a batch, in parts. What cannot be kept is refused here.
+func encodeBatch(place place, batch drivers.Batch) (parts []part, err error) {
+	var now part
+	cut := func() {
+		if len(now.writes) > 0 {
+			parts = append(parts, now)
+			now = part{}
+		}
+	}
+	rest := 0
+	for i := range batch.Upserts {
+		rest += len(batch.Upserts[i].Data) + 256
+	}
+	for i := range batch.Upserts {
+		document := &batch.Upserts[i]
+		if now.bytes == nil {
+			now.bytes = make([]byte, 0, min(rest, partBytes)*5/4)
+		}
+		start := len(now.bytes)
+		if now.bytes, err = encodeRow(now.bytes, place, document); err != nil {
+			return nil, err
+		}
+		rest -= len(document.Data) + 256
+		now.writes = append(now.writes, write{place.prefix + document.ID, document.Version, start, len(now.bytes)})
+		// A document that makes the part too large to be sent goes alone.
+		if last := len(now.writes) - 1; last > 0 && len(now.bytes) > 3*partBytes {
+			alone := part{bytes: now.bytes[start:], writes: []write{{place.prefix + document.ID, document.Version, 0, len(now.bytes) - start}}}
+			now.bytes, now.writes = now.bytes[:start:start], now.writes[:last]
+			cut()
+			parts = append(parts, alone)
+			continue
+		}
+		if len(now.bytes) >= partBytes || len(now.writes) >= partWrites {
+			cut()
+		}
+	}
+	for _, deletion := range batch.Deletes {
+		now.writes = append(now.writes, write{key: place.prefix + deletion.ID, version: deletion.Version})
+		if len(now.writes) >= partWrites {
+			cut()
+		}
+	}
+	cut()
+	return parts, nil
+}
+
+// encodeRow appends a document as it is kept: the key, what people and indexes need, and the data.
+func encodeRow(to []byte, place place, document *domain.Document) ([]byte, error) {
+	start := len(to)
+	to = openDocument(to)
+	to = appendText(to, "_id", place.prefix, document.ID)
+	to = appendText(to, "tenant", place.tenant)
+	to = appendInt(to, "build", place.build)
+	to = appendText(to, "id", document.ID)
+	to = appendInt(to, "version", document.Version)
+	to = appendName(to, kindObject, data)
+	where := "document " + document.ID
+	to, err := encodeDocument(to, document.Data, where)
+	if err != nil {
+		return nil, err
+	}
+	to = closeDocument(to, start)
+	if len(to)-start > maxBytes {
+		return nil, tooLarge(where)
+	}
+	return to, nil
+}
+
+// encodeInserts is the command that inserts rows, in any order.
+func encodeInserts(collection string, part part, writes []write, concern bson.E) bson.Raw {
+	to, start := openCommand("insert", collection, part, concern)
+	to = appendName(to, kindList, "documents")
+	list := len(to)
+	to = openDocument(to)
+	for i, write := range writes {
+		to = appendIndex(to, i)
+		to = append(to, part.bytes[write.start:write.end]...)
+	}
+	return closeDocument(closeDocument(to, list), start)
+}
+
+// encodeUpdates is the command that writes over older versions, or where there are none, in any order. What is removed
+// becomes a tombstone: a row with a version and no data, dated by the server's clock.
+func encodeUpdates(collection string, part part, writes []write, concern bson.E) bson.Raw {
+	to, start := openCommand("update", collection, part, concern)
+	to = appendName(to, kindList, "updates")
+	list := len(to)
+	to = openDocument(to)
+	for i, write := range writes {
+		to = appendIndex(to, i)
+		statement := len(to)
+		to = openDocument(to)
+
+		to = appendName(to, kindObject, "q")
+		query := len(to)
+		to = appendText(openDocument(to), "_id", write.key)
+		to = appendName(to, kindObject, "version")
+		below := len(to)
+		to = appendInt(openDocument(to), "$lt", write.version)
+		to = closeDocument(closeDocument(to, below), query)
+
+		to = appendName(to, kindObject, "u")
+		if write.removes() {
+			to = appendTombstone(to, write)
+		} else {
+			to = append(to, part.bytes[write.start:write.end]...)
+		}
+		to = appendBool(to, "upsert", true)
+		to = closeDocument(to, statement)
+	}
+	return closeDocument(closeDocument(to, list), start)
+}
+
+// appendTombstone appends what makes a tombstone of a row, or a new one. The key says whose it is, in case that there is
+// none yet.
+func appendTombstone(to []byte, write write) []byte {
+	tenant, build, id := splitKey(write.key)
+	change := len(to)
+	to = appendName(openDocument(to), kindObject, "$set")
+	set := len(to)
+	to = appendText(openDocument(to), "tenant", tenant)
+	to = appendInt(to, "build", build)
+	to = appendText(to, "id", id)
+	to = closeDocument(appendInt(to, "version", write.version), set)
+	to = appendName(to, kindObject, "$unset")
+	unset := len(to)
+	to = closeDocument(appendText(openDocument(to), data, ""), unset)
+	to = appendName(to, kindObject, "$currentDate")
+	date := len(to)
+	to = closeDocument(appendBool(openDocument(to), "deletedAt", true), date)
+	return closeDocument(to, change)
+}
+
+// splitKey is the reverse of making a key of place.prefix and an id.
+func splitKey(key string) (tenant string, build int64, id string) {
+	const uuid = 36
+	tenant = key[:uuid]
+	i := uuid + 1
+	for ; key[i] != '/'; i++ {
+		build = build*10 + int64(key[i]-'0')
+	}
+	return tenant, build, key[i+1:]
+}
+
+// encodeCheckpoint is the command that inserts a checkpoint where there is none.
+func encodeCheckpoint(place place, position int64, concern bson.E) bson.Raw {
+	var row part
+	row.bytes = openDocument(nil)
+	row.bytes = appendText(row.bytes, "_id", place.prefix)
+	row.bytes = appendText(row.bytes, "tenant", place.tenant)
+	row.bytes = appendInt(row.bytes, "build", place.build)
+	row.bytes = appendText(row.bytes, "id", "")
+	row.bytes = appendInt(row.bytes, "version", position)
+	row.bytes = closeDocument(appendBool(row.bytes, "checkpoint", true), 0)
+	row.writes = []write{{key: place.prefix, version: position, end: len(row.bytes)}}
+	return encodeInserts(place.collection, row, row.writes, concern)
+}
+
+// openCommand begins a command that writes in any order, but for what it writes.
+func openCommand(command, collection string, part part, concern bson.E) (to []byte, start int) {
+	const each = 300 // about what a write has beside the document
+	to = openDocument(make([]byte, 0, len(part.bytes)+each*len(part.writes)+200))
+	to = appendText(to, command, collection)
+	to = appendBool(to, "ordered", false)
+	kind, value, err := bson.MarshalValue(concern.Value)
+	if err != nil {
+		panic(err) // a document of texts and numbers can always be written
+	}
+	return append(appendName(to, byte(kind), concern.Key), value...), 0
+}
+
+// The pieces of BSON that commands are made of.
+
+func openDocument(to []byte) []byte { return append(to, 0, 0, 0, 0) }
+
+// closeDocument ends the document that was opened at start.
+func closeDocument(to []byte, start int) []byte {
+	to = append(to, 0)
+	binary.LittleEndian.PutUint32(to[start:], uint32(len(to)-start))
+	return to
+}
+
+func appendName(to []byte, kind byte, name string) []byte {
+	return append(append(append(to, kind), name...), 0)
+}
+
+// appendIndex begins an object that is an element of a list.
+func appendIndex(to []byte, index int) []byte {
+	return append(strconv.AppendInt(append(to, kindObject), int64(index), 10), 0)
+}
+
+func appendText(to []byte, name string, pieces ...string) []byte {
+	to = appendName(to, kindText, name)
+	start := len(to)
+	to = append(to, 0, 0, 0, 0)
+	for _, piece := range pieces {
+		to = append(to, piece...)
+	}
+	to = append(to, 0)
+	binary.LittleEndian.PutUint32(to[start:], uint32(len(to)-start-4))
+	return to
+}
+
+func appendInt(to []byte, name string, n int64) []byte {
+	return binary.LittleEndian.AppendUint64(appendName(to, kindInt64, name), uint64(n))
+}
+
+func appendBool(to []byte, name string, b bool) []byte {
+	to = append(appendName(to, kindBool, name), 0)
+	if b {
+		to[len(to)-1] = 1
+	}
+	return to
+}

@@ -1,0 +1,449 @@
+// Package mongo is the driver that keeps documents in MongoDB, version 5 or later: a standalone server, a replica set, or a
+// sharded cluster. It needs no transactions.
+//
+// # What a team must know
+//
+// The URL's path is the database, "manifold_documents" where there is none. The login needs the role readWrite on it, and
+// dbAdmin for the views' sake (collMod); nothing outside of it. Everything is read from the primary, with the read concern
+// "majority", and written with the write concern {w: "majority"} and a wtimeout, whatever the URL says of these; on a standalone
+// server that is the server itself. Every command carries maxTimeMS: a save has 30 seconds in all, a query 10.
+//
+// A shared projection's build has a collection of its own, such as "order-summary.12"; the builds of tenants' own
+// projections are together in "documents". A document in them looks like this:
+//
+//	{
+//		_id:      "7f0c.../12/order-1",  // tenant, build and id: MongoDB compares texts by their bytes
+//		tenant:   "7f0c...",             // a UUID as text
+//		build:    Long("12"),
+//		id:       "order-1",
+//		version:  Long("4711"),          // the position of the last event applied to it
+//		document: {...}                  // the data
+//	}
+//
+// Beside them are, without the field "document": a tenant's checkpoint, whose id is empty and whose version is the position;
+// a tombstone for what was removed, with the time as deletedAt; and in a build's own collection the document "table", which
+// says that it was made. The view "order-summary" shows the documents of the live build alone; ask it by tenant first, as in
+// {tenant: "7f0c...", "document.status": "open"}.
+//
+// A cluster is sharded by the key: sh.shardCollection("manifold_documents.documents", {_id: 1}), and a build's collection
+// likewise. A tenant's documents lie together then, and every statement here goes to the shards that hold them.
+//
+// JSON's numbers are stored as 64-bit integers where they are whole and fit, else as doubles. MongoDB cannot ask for a name
+// with a dot in it or a dollar in front, or for an empty one: the characters in question are written as % and two hexadecimal
+// digits, as a % itself is, and the empty name as "%": {"a.b": {"$c": {"": 1}}} becomes {"a%2Eb": {"%24c": {"%": 1}}}. White
+// space at a name's ends is written so as well. Any other name stands as it is. Of two members of one name the last is kept;
+// the order of members means nothing.
+//
+// Two limits are MongoDB's: a document has at most 16 MiB in BSON, all of the above included (a list of small numbers takes
+// several times the bytes that it has in JSON), and its data at most 99 levels of objects and lists. What is beyond is
+// refused, and its batch with it, before anything is written.
+//
+// Each of a projection's declared indexes becomes {tenant: 1, "document.path": 1, _id: 1}, which answers filters, and pages in
+// ascending order; a descending order is sorted by the server, among the tenant's documents. The common collection has a
+// wildcard index on everything in documents, by tenant from MongoDB 7 on.
+//
+// # Why no transaction is needed
+//
+// Save reads the checkpoint and gives up if it is not where the batch starts; writes the documents, each only over an older
+// version of itself (the filter asks for the key and an older version, and inserts where it finds none: a duplicate key
+// means that what is there is as new or newer); and last moves the checkpoint by a compare-and-set on its old value. So:
+//
+//   - A batch that is cut off leaves some documents ahead of the checkpoint. A reader may see them. Whoever saves from that
+//     checkpoint next has loaded them with their versions, and applies to each only the events behind its version: as all fold
+//     the same log in the same way, that gives what the batch would have given. A removed document is loaded as its tombstone,
+//     for the same reason.
+//   - Of two workers at one checkpoint, both may write documents, in any order of their commands: the higher version of each
+//     document stays. One moves the checkpoint. What the other one wrote beyond it is the first case.
+//   - A command of a late writer that arrives when others have gone on finds, for each of its documents, one that is as new or
+//     newer, or a tombstone, and changes nothing: whoever went on has folded the same events, so that every document of the late
+//     batch has been written or removed at its version or above. That is why removing leaves a tombstone, also where nothing was.
+//   - Tombstones are swept by the server, by its own clock, when they are a day old. The server itself gives up a save's
+//     commands after 30 seconds; so no command is left then that a tombstone would have to stop.
+//   - Tenants of one batch's writes need not be on one server: a majority has the documents before the checkpoint moves, so
+//     that no change of primaries can take documents back and leave the checkpoint.
+//
+// DropTenant removes the checkpoint first: a Save that goes on from it is stale. A command that was on its way can still bring
+// documents back; those who erase a tenant stop its log first and wait for longer than a save may take. DropTable drops the
+// collection, and a late command could make it again, as MongoDB makes collections on its own. Such a collection lacks the
+// document "table", which CreateTemporaryTable alone writes; whoever finds nothing in a collection looks for that one, and
+// reports ErrNoTable where it is missing. As a build's number is never used again, nobody takes what is in it for documents of
+// a build. It may be dropped by hand.
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	mongodb "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// Config says how to reach the database.
+type Config struct {
+	URL      string // mongodb:// or mongodb+srv://; its path is the database, "manifold_documents" where there is none
+	MaxConns int    // to each server; 0: 8
+	Log      *slog.Logger
+}
+
+// Driver keeps documents in one MongoDB database. It is a drivers.Driver.
+type Driver struct {
+	client   *mongodb.Client
+	db       *mongodb.Database
+	log      *slog.Logger
+	majority bool // the server is of a replica set or a sharded cluster
+
+	stop       context.CancelFunc // ends what Open has begun in the background
+	background sync.WaitGroup
+
+	noViews    sync.Once // warns
+	noIndexing sync.Once // warns
+}
+
+var _ drivers.Driver = (*Driver)(nil)
+
+const (
+	defaultDatabase = "manifold_documents"
+	openTime        = 10 * time.Second
+	selectionTime   = 5 * time.Second // for a server that can be written to
+)
+
+// Open connects and sees to it that the common collection has its indexes. The driver must be closed.
+func Open(ctx context.Context, config Config) (*Driver, error) {
+	address, err := connstring.ParseAndValidate(config.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the documents' database URL: %w", err)
+	}
+	name := address.Database
+	if name == "" {
+		name = defaultDatabase
+	}
+	settings := options.Client().SetServerSelectionTimeout(selectionTime).SetMaxPoolSize(8).SetAppName("manifold-documents")
+	settings.ApplyURI(config.URL)
+	if config.MaxConns > 0 {
+		settings.SetMaxPoolSize(uint64(config.MaxConns))
+	}
+	settings.SetReadPreference(readpref.Primary())
+	client, err := mongodb.Connect(settings)
+	if err != nil {
+		return nil, fmt.Errorf("the documents' database: %w", err)
+	}
+	d := &Driver{client: client, db: client.Database(name), log: config.Log}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	d.stop = stop
+	if err := d.prepareDatabase(ctx, running); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("prepare the documents' database: %w", err)
+	}
+	return d, nil
+}
+
+// Close closes all connections.
+func (d *Driver) Close() {
+	d.stop()
+	d.background.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), openTime)
+	defer cancel()
+	if err := d.client.Disconnect(ctx); err != nil {
+		d.log.Warn("the connections to the documents' database were not closed in order", "error", err)
+	}
+}
+
+// Ping reports whether the database answers.
+func (d *Driver) Ping(ctx context.Context) error {
+	if err := d.client.Ping(ctx, readpref.Primary()); err != nil {
+		return fmt.Errorf("ping the documents' database: %w", d.mend(ctx, err))
+	}
+	return nil
+}
+
+// saversAtOnce is how many parts of one batch are sent at the same time.
+const saversAtOnce = 2
+
+// Save stores a batch: compares the checkpoint, so that a batch that is stale from the beginning leaves nothing, writes the
+// documents, and then moves the checkpoint, if it still is where it was. See the package's comment for why that is enough.
+func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return err
+	}
+	if err := batch.Check(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	place := placeOf(build, tenant)
+	parts, err := encodeBatch(place, batch) // all of it before anything is written
+	if err != nil {
+		return err
+	}
+	limited, cancel := within(ctx, saveTime)
+	defer cancel()
+	switch err := d.save(limited, place, batch, parts); {
+	case err == nil:
+		return nil
+	case errors.Is(err, drivers.ErrStale):
+		return drivers.ErrStale
+	default:
+		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, overtime(ctx, limited, err, slow))
+	}
+}
+
+func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, parts []part) error {
+	at, err := d.checkpoint(ctx, place)
+	if err != nil {
+		return err
+	}
+	if at != batch.From {
+		return drivers.ErrStale
+	}
+	group, grouped := errgroup.WithContext(ctx)
+	group.SetLimit(saversAtOnce)
+	for _, part := range parts {
+		group.Go(func() error { return d.write(grouped, place, part, batch.From == 0) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return d.moveCheckpoint(ctx, place, batch.From, batch.To)
+}
+
+// write writes one part of a batch: each document over an older version of itself, or where there is none. That is an
+// update that asks for an older one, and inserts where it finds none: where the one that is there is not older, the
+// insert fails on the key, and that is as it should be. fresh says that nothing is likely to be there; then inserting
+// comes first, which costs half as much, and only what is there is updated.
+func (d *Driver) write(ctx context.Context, place place, part part, fresh bool) error {
+	all := part.writes
+	if fresh {
+		inserts, rest := part.inserts()
+		if len(inserts) > 0 {
+			there, err := d.bulk(ctx, encodeInserts(place.collection, part, inserts, writing(ctx, false)))
+			if err != nil {
+				return err
+			}
+			for _, index := range there {
+				rest = append(rest, inserts[index])
+			}
+		}
+		all = rest
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	_, err := d.bulk(ctx, encodeUpdates(place.collection, part, all, writing(ctx, false)))
+	return err
+}
+
+// bulk sends inserts or updates, and returns which of them met a key that is there.
+func (d *Driver) bulk(ctx context.Context, command bson.Raw) (there []int, err error) {
+	_, err = d.run(ctx, command)
+	failed, ok := errors.AsType[mongodb.WriteException](err)
+	if !ok || failed.WriteConcernError != nil {
+		return nil, err
+	}
+	for _, one := range failed.WriteErrors {
+		if one.Code != codeDuplicateKey {
+			return nil, err
+		}
+		there = append(there, one.Index)
+	}
+	return there, nil
+}
+
+// moveCheckpoint is the compare-and-set that decides between those who save from one checkpoint.
+func (d *Driver) moveCheckpoint(ctx context.Context, place place, from, to int64) error {
+	if from == 0 {
+		there, err := d.bulk(ctx, encodeCheckpoint(place, to, writing(ctx, false)))
+		if err == nil && len(there) > 0 {
+			return drivers.ErrStale
+		}
+		return err
+	}
+	answer, err := d.run(ctx, bson.D{
+		{Key: "update", Value: place.collection},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: place.prefix}, {Key: "version", Value: from}}},
+			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: to}}}}},
+		}}},
+		writing(ctx, false),
+	})
+	if err != nil {
+		return err
+	}
+	if n, ok := answer.Lookup("n").AsInt64OK(); !ok || n == 0 {
+		return drivers.ErrStale
+	}
+	return nil
+}
+
+// Checkpoint returns the stored checkpoint; 0 where there is none.
+func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return 0, err
+	}
+	limited, cancel := within(ctx, queryTime)
+	defer cancel()
+	position, err := d.checkpoint(limited, placeOf(build, tenant))
+	if err != nil {
+		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, overtime(ctx, limited, err, slow))
+	}
+	return position, nil
+}
+
+func (d *Driver) checkpoint(ctx context.Context, place place) (position int64, err error) {
+	found := false
+	err = d.find(ctx, bson.D{
+		{Key: "find", Value: place.collection},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: place.prefix}}},
+		{Key: "projection", Value: bson.D{{Key: "version", Value: 1}}},
+		{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
+	}, func() { found = false }, func(row bson.Raw) error {
+		found = true
+		var ok bool
+		if position, ok = row.Lookup("version").AsInt64OK(); !ok {
+			return fmt.Errorf("the checkpoint %s has no number", place.prefix)
+		}
+		return nil
+	})
+	if err != nil || found {
+		return position, err
+	}
+	return 0, d.made(ctx, place)
+}
+
+// Checkpoints yields every tenant's stored checkpoint. They are read before the first is yielded: 24 bytes each.
+func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
+	return func(yield func(drivers.Checkpoint, error) bool) {
+		if !build.Shared() {
+			position, err := d.Checkpoint(ctx, build, build.Owner)
+			if err != nil || position > 0 {
+				yield(drivers.Checkpoint{Tenant: build.Owner, Position: position}, err)
+			}
+			return
+		}
+		all, err := d.checkpoints(ctx, build)
+		if err != nil {
+			yield(drivers.Checkpoint{}, fmt.Errorf("read the checkpoints of build %d of %s: %w", build.Number, build.Name, err))
+			return
+		}
+		for _, checkpoint := range all {
+			if !yield(checkpoint, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (d *Driver) checkpoints(ctx context.Context, build domain.Build) (all []drivers.Checkpoint, err error) {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	place := placeOf(build, domain.Everyone)
+	err = d.find(ctx, bson.D{
+		{Key: "find", Value: place.collection},
+		{Key: "filter", Value: bson.D{{Key: "checkpoint", Value: true}}},
+		{Key: "projection", Value: bson.D{{Key: "tenant", Value: 1}, {Key: "version", Value: 1}}},
+	}, func() { all = nil }, func(row bson.Raw) error {
+		text, _ := row.Lookup("tenant").StringValueOK()
+		tenant, err := domain.ParseTenantID(text)
+		if err != nil {
+			return fmt.Errorf("a checkpoint in %s has no tenant: %w", place.collection, err)
+		}
+		position, ok := row.Lookup("version").AsInt64OK()
+		if !ok {
+			return fmt.Errorf("the checkpoint of tenant %s in %s has no number", text, place.collection)
+		}
+		all = append(all, drivers.Checkpoint{Tenant: tenant, Position: position})
+		return nil
+	})
+	if err != nil || len(all) > 0 {
+		return all, err
+	}
+	return nil, d.made(ctx, place)
+}
+
+// dropSlice is how many documents one command of a drop removes: some tens of milliseconds' work.
+const dropSlice = 5000
+
+// DropTenant removes one tenant's documents and checkpoint from the build.
+func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return err
+	}
+	if err := d.dropRows(ctx, placeOf(build, tenant)); err != nil {
+		return fmt.Errorf("remove a tenant's documents from build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return nil
+}
+
+// dropRows removes the checkpoint first, which makes a save under way stale, and then the documents and tombstones in
+// slices, each going on behind the last.
+func (d *Driver) dropRows(ctx context.Context, place place) error {
+	if err := d.remove(ctx, place, bson.D{{Key: "_id", Value: place.prefix}}, 1); err != nil {
+		return err
+	}
+	for after := place.prefix; ; {
+		last, err := d.sliceEnd(ctx, place, after)
+		if err != nil || last == "" {
+			return err
+		}
+		err = d.remove(ctx, place, bson.D{
+			{Key: "tenant", Value: place.tenant},
+			{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}, {Key: "$lte", Value: last}}},
+		}, 0)
+		if err != nil {
+			return err
+		}
+		after = last
+	}
+}
+
+// sliceEnd is the last key of the slice that begins behind a key; empty where there is none.
+func (d *Driver) sliceEnd(ctx context.Context, place place, after string) (last string, err error) {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	err = d.find(ctx, bson.D{
+		{Key: "find", Value: place.collection},
+		{Key: "filter", Value: bson.D{
+			{Key: "tenant", Value: place.tenant},
+			{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}, {Key: "$lt", Value: place.end}}},
+		}},
+		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "limit", Value: dropSlice},
+	}, func() { last = "" }, func(row bson.Raw) error {
+		key, ok := row.Lookup("_id").StringValueOK()
+		if !ok {
+			return fmt.Errorf("a document in %s has no key of ours", place.collection)
+		}
+		last = strings.Clone(key)
+		return nil
+	})
+	return last, err
+}
+
+// remove deletes what meets the filter: all of it, or as many as most. It is on disk when remove returns.
+func (d *Driver) remove(ctx context.Context, place place, filter bson.D, most int) error {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	_, err := d.run(ctx, bson.D{
+		{Key: "delete", Value: place.collection},
+		{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: most}}}},
+		writing(ctx, true),
+	})
+	return err
+}

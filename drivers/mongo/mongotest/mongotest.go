@@ -1,0 +1,243 @@
+// Package mongotest gives tests a server that speaks MongoDB's protocol: FerretDB on the test binary's PostgreSQL, started
+// when the first test asks for it; and the real MongoDB that MANIFOLD_TEST_MONGO_URL names, where it is set.
+//
+// A package that uses it has
+//
+//	func TestMain(m *testing.M) { mongotest.Main(m) }
+//
+// so that everything is stopped at the end. When the binary is killed, the server ends with it. All functions may be called
+// from parallel tests.
+package mongotest
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// Variable is the environment's variable with the URL of a real MongoDB: a server on which databases may be made and
+// dropped.
+const Variable = "MANIFOLD_TEST_MONGO_URL"
+
+// process is what this test binary shares between its tests.
+var process struct {
+	once    sync.Once
+	url     string
+	err     error
+	command *exec.Cmd
+	stdin   io.Closer
+}
+
+// Main runs the package's tests, stops what they started, and exits.
+func Main(m *testing.M) { os.Exit(Run(m)) }
+
+// Run is Main without the exit: it returns the exit code.
+func Run(m *testing.M) int {
+	code := pgtest.Run(m)
+	if process.command != nil {
+		_ = process.stdin.Close()
+		_ = process.command.Wait() // without its PostgreSQL it has nothing more to say
+	}
+	return code
+}
+
+// Real is the URL of a fresh database on the real MongoDB, which is dropped when the test ends. Where there is none, the
+// test is skipped, and says so.
+func Real(t testing.TB) string {
+	t.Helper()
+	server := os.Getenv(Variable)
+	if server == "" {
+		t.Skipf("NOT RUN: there is no real MongoDB here; set %s to the URL of one, such as mongodb://127.0.0.1:27017/", Variable)
+	}
+	return database(t, server)
+}
+
+// FerretDB is the URL of a fresh database on the binary's FerretDB, which is dropped when the test ends.
+func FerretDB(t testing.TB) string {
+	t.Helper()
+	server := pgtest.Server(t)
+	process.once.Do(func() { process.err = start(server.URL("postgres"), server.URL(storage)) })
+	if process.err != nil {
+		t.Fatalf("mongotest: %v", process.err)
+	}
+	return database(t, process.url)
+}
+
+// database names a fresh database of the server.
+func database(t testing.TB, server string) string {
+	t.Helper()
+	address, err := url.Parse(server)
+	if err != nil {
+		t.Fatalf("mongotest: %s: %v", Variable, err)
+	}
+	if query := address.Query(); query.Get("authSource") == "" && strings.Trim(address.Path, "/") != "" && address.User != nil {
+		// Where the login is kept must not change with the database.
+		query.Set("authSource", strings.Trim(address.Path, "/"))
+		address.RawQuery = query.Encode()
+	}
+	name := "manifold_test_" + strings.ToLower(rand.Text()[:12])
+	address.Path = "/" + name
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		client, err := mongo.Connect(options.Client().ApplyURI(address.String()))
+		if err == nil {
+			err = errors.Join(client.Database(name).Drop(ctx), client.Disconnect(ctx))
+		}
+		if err != nil {
+			t.Errorf("mongotest: drop the test's database: %v", err)
+		}
+	})
+	return address.String()
+}
+
+// storage is the database in PostgreSQL in which FerretDB keeps everything.
+const storage = "ferretdb"
+
+// startTimeout includes building the server, which takes a minute where nothing of it is in Go's cache.
+const startTimeout = 5 * time.Minute
+
+func start(postgres, stored string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := makeStorage(ctx, postgres, stored); err != nil {
+		return fmt.Errorf("make FerretDB's storage: %w", err)
+	}
+	binary, err := build(ctx)
+	if err != nil {
+		return err
+	}
+	command := exec.Command(binary, "-postgres", stored)
+	command.Stderr = os.Stderr
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("start FerretDB: %w", err)
+	}
+	process.command, process.stdin = command, stdin
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("FerretDB did not say where it is: %w", err)
+	}
+	process.url = strings.TrimSpace(line)
+	return nil
+}
+
+// makeStorage makes FerretDB's database. FerretDB looks documents up with an operator that none of its own indexes can
+// answer; so its tables get indexes that can.
+func makeStorage(ctx context.Context, postgres, stored string) error {
+	if err := execute(ctx, postgres, "create database "+storage); err != nil {
+		return err
+	}
+	return execute(ctx, stored,
+		"alter database "+storage+" set plan_cache_mode = force_custom_plan",
+		`create function add_indexes() returns event_trigger language plpgsql as $$
+		declare made record;
+		begin
+			for made in select * from pg_event_trigger_ddl_commands() where command_tag = 'CREATE TABLE' and object_type = 'table' loop
+				if exists (select from pg_attribute where attrelid = made.objid and attname = '_jsonb') then
+					execute format('create index on %s using gin ((_jsonb->''_id'')) with (fastupdate = off)', made.object_identity);
+					execute format('create index on %s using gin ((_jsonb->''tenant'')) with (fastupdate = off)', made.object_identity);
+				end if;
+			end loop;
+		end $$`,
+		"create event trigger add_indexes on ddl_command_end execute function add_indexes()")
+}
+
+func execute(ctx context.Context, address string, statements ...string) (err error) {
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build gives the path of the server's binary, and builds it where its sources have changed or it was never built.
+func build(ctx context.Context) (string, error) {
+	source, err := sources()
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	files, err := os.ReadDir(source)
+	if err != nil {
+		return "", err
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(filepath.Join(source, file.Name()))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", file.Name(), len(content), content)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	binary := filepath.Join(cache, "manifold", "ferretdb-"+hex.EncodeToString(hash.Sum(nil))[:16])
+	if _, err := os.Stat(binary); !errors.Is(err, fs.ErrNotExist) {
+		return binary, err
+	}
+	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
+		return "", err
+	}
+	// Several test binaries may be at it at once: each builds a file of its own.
+	fresh := fmt.Sprintf("%s.%d", binary, os.Getpid())
+	command := exec.CommandContext(ctx, "go", "build", "-o", fresh, ".")
+	command.Dir = source
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build FerretDB (%s; the tests on MongoDB's protocol need it): %w\n%s", source, err, output)
+	}
+	return binary, os.Rename(fresh, binary)
+}
+
+// sources finds tools/ferretdb from the folder that the test runs in, upwards.
+func sources() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		source := filepath.Join(dir, "tools", "ferretdb")
+		if _, err := os.Stat(filepath.Join(source, "go.mod")); err == nil {
+			return source, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("tools/ferretdb is not above the folder that the tests run in")
+		}
+		dir = parent
+	}
+}

@@ -1,0 +1,164 @@
+package mongo
+
+import (
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// MongoDB sorts null and what is missing first, then numbers, texts, false and true, texts by their bytes: as domain.SortKey
+// does. It differs for documents with a list or an object at one of the order's paths, for long texts, which domain puts
+// behind all others, and for those with a list on the way to a path: MongoDB sorts them by what it finds in the list, domain
+// as if nothing were there.
+//
+// So an ordered query is asked in parts, each of which MongoDB can sort: those that can be ordered and have no list on the
+// way; the same with a list on the way to some of the paths, one part for each choice of paths, usually empty; and
+// last those that cannot be ordered, by id.
+
+// ordering is an order, prepared.
+type ordering struct {
+	terms []term
+}
+
+type term struct {
+	at         int // its place in the order
+	field      string
+	descending bool
+	way        bson.D // no list is on the way; empty where there is no way
+}
+
+func newOrdering(order []domain.Order) ordering {
+	var o ordering
+	for i, part := range order {
+		name := field(part.Path)
+		if !slices.ContainsFunc(o.terms, func(t term) bool { return t.field == name }) { // else there is nothing left to order
+			o.terms = append(o.terms, term{i, name, part.Descending, noListOnTheWay(part.Path)})
+		}
+	}
+	return o
+}
+
+// choices are the sets of terms, as bits, to which a list may be on the way; the first is empty.
+func (o ordering) choices() []int {
+	sets := []int{0}
+	for i, t := range o.terms {
+		if len(t.way) == 0 {
+			continue
+		}
+		for _, set := range sets[:len(sets):len(sets)] {
+			sets = append(sets, set|1<<i)
+		}
+	}
+	return sets
+}
+
+// longText fits texts that take no part in an order.
+var longText = fmt.Sprintf(`\A[\s\S]{%d}`, domain.MaxOrderedCharacters+1)
+
+// orderable holds where the value at the path can be ordered. There is no list on the way.
+func (t term) orderable() bson.D {
+	return and(
+		not(t.field, "$type", bson.A{"array", "object"}),
+		or(not(t.field, "$type", "string"), not(t.field, "$regex", longText)),
+	)
+}
+
+// listOnTheWay is the opposite of way.
+func (t term) listOnTheWay() bson.D { return bson.D{{Key: "$nor", Value: bson.A{t.way}}} }
+
+// part is the condition for those that can be ordered and have a list on the way to just the chosen terms' paths.
+func (o ordering) part(chosen int) bson.D {
+	var parts []bson.D
+	for i, t := range o.terms {
+		if chosen&(1<<i) != 0 {
+			parts = append(parts, t.listOnTheWay())
+		} else {
+			parts = append(parts, t.way, t.orderable())
+		}
+	}
+	return and(parts...)
+}
+
+// unordered is the condition for those that cannot be ordered.
+func (o ordering) unordered() bson.D {
+	var parts []bson.D
+	for _, t := range o.terms {
+		parts = append(parts, and(t.way, bson.D{{Key: "$nor", Value: bson.A{t.orderable()}}}))
+	}
+	return or(parts...)
+}
+
+// sort is how MongoDB sorts a part: by what can differ in it, then by id, which the key ends with.
+func (o ordering) sort(chosen int) bson.D {
+	var sort bson.D
+	for i, t := range o.terms {
+		switch {
+		case chosen&(1<<i) != 0: // as if nothing were there, all alike
+		case t.descending:
+			sort = append(sort, bson.E{Key: t.field, Value: -1})
+		default:
+			sort = append(sort, bson.E{Key: t.field, Value: 1})
+		}
+	}
+	return append(sort, bson.E{Key: "_id", Value: 1})
+}
+
+// behind is the condition for those of a part that come behind a place; prefix is what stands before ids in keys.
+func (o ordering) behind(chosen int, place domain.SortKey, prefix string) bson.D {
+	var some, alike []bson.D
+	for i, t := range o.terms {
+		value := place.Values[t.at]
+		null := value.Kind == domain.ScalarNull
+		if chosen&(1<<i) != 0 {
+			if !null && t.descending {
+				some = append(some, and(alike...))
+			}
+			if !null {
+				return or(some...)
+			}
+			continue
+		}
+		if behind := t.behind(value); behind != nil {
+			some = append(some, and(append(alike[:len(alike):len(alike)], behind)...))
+		}
+		alike = append(alike, on(t.field, "$eq", native(value))) // null is alike to what is missing
+	}
+	return or(append(some, and(append(alike, on("_id", "$gt", prefix+place.ID))...))...)
+}
+
+// behind is the condition for the values behind another one, and nil where there are none. Comparisons in MongoDB hold
+// between values of one kind.
+func (t term) behind(value domain.Scalar) bson.D {
+	number, text := on(t.field, "$type", "number"), isText(t.field)
+	truth, null := on(t.field, "$type", "bool"), on(t.field, "$eq", nil)
+	operator := "$gt"
+	if t.descending {
+		operator = "$lt"
+	}
+	further := on(t.field, operator, native(value))
+	switch value.Kind {
+	case domain.ScalarNull:
+		if t.descending {
+			return nil
+		}
+		return on(t.field, "$ne", nil)
+	case domain.ScalarText:
+		if t.descending {
+			return or(further, number, null)
+		}
+		return or(further, truth)
+	case domain.ScalarBool:
+		if t.descending {
+			return or(further, text, number, null)
+		}
+		return further
+	default:
+		if t.descending {
+			return or(further, null)
+		}
+		return or(further, text, truth)
+	}
+}

@@ -1,0 +1,334 @@
+package mongo
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// A filter of MongoDB looks into lists on its own: {"a.b": 1} finds {"a": [{"b": 1}]}, and {"a": 1} finds {"a": [1]}. Paths
+// of a predicate lead through objects only. So each condition on a path comes with conditions that no list is on the way,
+// and none at its end where an element could be taken for the value.
+
+// data is the field that holds a document's data.
+const data = "document"
+
+// Bounds of what a filter may be, so that the server takes it whatever a predicate asks.
+const (
+	maxFilterDepth  = 30     // And and Or inside one another; the server takes 100 levels of conditions
+	maxPatternBytes = 32_000 // the server takes 32,764
+)
+
+// nothing is the condition that no document meets. bson.D{} is the one that all meet.
+func nothing() bson.D { return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: bson.A{}}}}} }
+
+func and(parts ...bson.D) bson.D {
+	parts = slices.DeleteFunc(parts, func(part bson.D) bool { return len(part) == 0 })
+	switch len(parts) {
+	case 0:
+		return bson.D{}
+	case 1:
+		return parts[0]
+	}
+	return bson.D{{Key: "$and", Value: parts}}
+}
+
+func or(parts ...bson.D) bson.D {
+	switch len(parts) {
+	case 0:
+		return nothing()
+	case 1:
+		return parts[0]
+	}
+	return bson.D{{Key: "$or", Value: parts}}
+}
+
+// on is a condition on a field: operator and operand.
+func on(field, operator string, operand any) bson.D {
+	return bson.D{{Key: field, Value: bson.D{{Key: operator, Value: operand}}}}
+}
+
+func not(field, operator string, operand any) bson.D {
+	return on(field, "$not", bson.D{{Key: operator, Value: operand}})
+}
+
+// field is a path's name in MongoDB.
+func field(path domain.Path) string {
+	var name strings.Builder
+	name.WriteString(data)
+	for _, step := range path {
+		name.WriteByte('.')
+		name.WriteString(escapeName(step))
+	}
+	return name.String()
+}
+
+// noListOnTheWay holds where none of the steps before the path's last leads to a list.
+func noListOnTheWay(path domain.Path) bson.D {
+	var parts []bson.D
+	for i := 1; i < len(path); i++ {
+		parts = append(parts, notList(field(path[:i])))
+	}
+	return and(parts...)
+}
+
+func notList(field string) bson.D { return not(field, "$type", "array") }
+
+func isList(field string) bson.D { return on(field, "$type", "array") }
+
+// isObject holds for an object, but for a list with objects in it as well: where there may be one, notList goes with it.
+func isObject(field string) bson.D { return on(field, "$type", "object") }
+
+func isNull(field string) bson.D { return on(field, "$type", "null") }
+
+func isText(field string) bson.D { return on(field, "$type", "string") }
+
+func exists(field string, yes bool) bson.D { return on(field, "$exists", yes) }
+
+// native is a scalar as MongoDB compares it. It compares integers and doubles by their exact values, as domain does.
+func native(scalar domain.Scalar) any {
+	switch scalar.Kind {
+	case domain.ScalarInt:
+		return scalar.Int
+	case domain.ScalarDouble:
+		return scalar.Double
+	case domain.ScalarText:
+		return scalar.Text
+	case domain.ScalarBool:
+		return scalar.Bool
+	}
+	return nil
+}
+
+// filter is a predicate as a condition on what is in a document. The errors are those of Query.
+func filter(where domain.Predicate) (bson.D, error) { return translate(where, 0) }
+
+func translate(where domain.Predicate, depth int) (bson.D, error) {
+	if depth > maxFilterDepth {
+		return nil, domain.Errorf(domain.CodeUnsupported, "filter", "its conditions are nested more than %d deep, which MongoDB cannot be asked", maxFilterDepth)
+	}
+	if path := pathOf(where); len(path) > MaxDepth+1 {
+		return nothing(), nil // no document is that deep
+	}
+	switch where := where.(type) {
+	case nil:
+		return bson.D{}, nil
+	case domain.And:
+		parts, err := translateAll(where, depth)
+		return and(parts...), err
+	case domain.Or:
+		parts, err := translateAll(where, depth)
+		return or(parts...), err
+	case domain.Has:
+		return filterHas(where), nil
+	case domain.Compare:
+		return filterCompare(where), nil
+	case domain.OneOf:
+		return filterOneOf(where), nil
+	case domain.Contains:
+		return filterContains(where), nil
+	case domain.Text:
+		return filterText(where)
+	case domain.Matches:
+		return filterMatches(where)
+	}
+	return nil, domain.Errorf(domain.CodeUnsupported, "filter", "MongoDB cannot be asked for a %T", where)
+}
+
+func translateAll(parts []domain.Predicate, depth int) ([]bson.D, error) {
+	all := make([]bson.D, 0, len(parts))
+	for _, part := range parts {
+		one, err := translate(part, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// pathOf is a leaf's path, and nil for what is no leaf.
+func pathOf(where domain.Predicate) domain.Path {
+	switch where := where.(type) {
+	case domain.Has:
+		return where.Path
+	case domain.Compare:
+		return where.Path
+	case domain.OneOf:
+		return where.Path
+	case domain.Contains:
+		return where.Path
+	case domain.Text:
+		return where.Path
+	case domain.Matches:
+		return where.Path
+	}
+	return nil
+}
+
+func filterHas(p domain.Has) bson.D {
+	last, way := field(p.Path), noListOnTheWay(p.Path)
+	if !p.Not {
+		return and(way, exists(last, true))
+	}
+	if len(p.Path) == 1 {
+		return exists(last, false)
+	}
+	around := field(p.Path[:len(p.Path)-1])
+	return and(way, or(and(isObject(around), exists(last, false)), isNull(around)))
+}
+
+func filterCompare(p domain.Compare) bson.D {
+	name, way := field(p.Path), noListOnTheWay(p.Path)
+	if p.Value.Kind == domain.ScalarNull {
+		switch p.Comparison {
+		case domain.Equal:
+			return and(way, notList(name), isNull(name))
+		case domain.NotEqual:
+			return and(way, exists(name, true), or(isList(name), not(name, "$type", "null")))
+		}
+		return nothing()
+	}
+	value := native(p.Value)
+	switch p.Comparison {
+	case domain.Equal:
+		return and(on(name, "$eq", value), way, notList(name))
+	case domain.NotEqual:
+		return and(way, exists(name, true), or(isList(name), on(name, "$ne", value)))
+	case domain.Less:
+		return and(on(name, "$lt", value), way, notList(name))
+	case domain.LessOrEqual:
+		return and(on(name, "$lte", value), way, notList(name))
+	case domain.Greater:
+		return and(on(name, "$gt", value), way, notList(name))
+	case domain.GreaterOrEqual:
+		return and(on(name, "$gte", value), way, notList(name))
+	}
+	return nothing()
+}
+
+func filterOneOf(p domain.OneOf) bson.D {
+	name, way := field(p.Path), noListOnTheWay(p.Path)
+	values, null := bson.A{}, false
+	for _, value := range p.Values {
+		if value.Kind == domain.ScalarNull {
+			null = true
+		} else {
+			values = append(values, native(value))
+		}
+	}
+	if p.Not {
+		none := []bson.D{}
+		if len(values) > 0 {
+			none = append(none, on(name, "$nin", values))
+		}
+		if null {
+			none = append(none, not(name, "$type", "null"))
+		}
+		if len(none) == 0 {
+			return and(way, exists(name, true))
+		}
+		return and(way, exists(name, true), or(isList(name), and(none...)))
+	}
+	var some []bson.D
+	if len(values) > 0 {
+		some = append(some, on(name, "$in", values))
+	}
+	if null {
+		some = append(some, isNull(name))
+	}
+	if len(some) == 0 {
+		return nothing()
+	}
+	return and(or(some...), way, notList(name))
+}
+
+func filterContains(p domain.Contains) bson.D {
+	name, way := field(p.Path), noListOnTheWay(p.Path)
+	element := bson.D{{Key: "$eq", Value: native(p.Value)}}
+	if p.Value.Kind == domain.ScalarNull {
+		element = bson.D{{Key: "$type", Value: "null"}}
+	}
+	list := on(name, "$elemMatch", element)
+	if p.Not {
+		list = and(isList(name), not(name, "$elemMatch", element))
+	}
+	object := and(isObject(name), notList(name))
+	switch {
+	case p.Value.Kind == domain.ScalarText:
+		object = and(object, exists(field(append(slices.Clone(p.Path), p.Value.Text)), !p.Not))
+	case !p.Not:
+		object = nil // an object has no member of that name: names are texts
+	}
+	if object == nil {
+		return and(way, list)
+	}
+	return and(way, or(list, object))
+}
+
+func filterText(p domain.Text) (bson.D, error) {
+	name, way := field(p.Path), noListOnTheWay(p.Path)
+	condition := bson.D{{Key: "$type", Value: "string"}}
+	pattern := regexp.QuoteMeta(p.Text)
+	switch {
+	case p.Text == "":
+	case p.Test == domain.StartsWith:
+		// As a range, an index can answer it, and the text may be as long as it likes.
+		condition = bson.D{{Key: "$gte", Value: p.Text}}
+		if behind, ok := successor(p.Text); ok {
+			condition = append(condition, bson.E{Key: "$lt", Value: behind})
+		}
+	case p.Test == domain.EndsWith:
+		condition = bson.D{{Key: "$regex", Value: pattern + `\z`}}
+	default:
+		condition = bson.D{{Key: "$regex", Value: pattern}}
+	}
+	if len(pattern) > maxPatternBytes && p.Test != domain.StartsWith {
+		return nil, unsupported(p.Place, "MongoDB cannot look for a text of %d bytes within others", len(p.Text))
+	}
+	return textCondition(name, way, condition, p.Not), nil
+}
+
+// successor is the least text above all that start with prefix; there may be none.
+func successor(prefix string) (string, bool) {
+	for prefix != "" {
+		last, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		switch {
+		case last == 0xd7ff:
+			return prefix + "\ue000", true // what is between is no character
+		case last < utf8.MaxRune:
+			return prefix + string(last+1), true
+		}
+	}
+	return "", false
+}
+
+func filterMatches(p domain.Matches) (bson.D, error) {
+	pattern := p.Pattern.Portable(`\A`, `\z`)
+	if len(pattern) > maxPatternBytes {
+		return nil, unsupported(p.Place, "the pattern becomes too long for MongoDB: %d bytes", len(pattern))
+	}
+	return textCondition(field(p.Path), noListOnTheWay(p.Path), bson.D{{Key: "$regex", Value: pattern}}, p.Not), nil
+}
+
+func textCondition(name string, way, condition bson.D, opposite bool) bson.D {
+	if opposite {
+		return and(isText(name), way, notList(name), on(name, "$not", condition))
+	}
+	return and(bson.D{{Key: name, Value: condition}}, way, notList(name))
+}
+
+// unsupported names a leaf's place where it is known.
+func unsupported(place domain.Place, format string, args ...any) error {
+	where := "filter"
+	if place != "" {
+		where += ", " + string(place)
+	}
+	return domain.Errorf(domain.CodeUnsupported, where, format, args...)
+}

@@ -1,0 +1,385 @@
+package mongo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// loadSlice is how many ids one command asks for.
+const loadSlice = 10_000
+
+// Load returns the documents among ids that are there, and tombstones as documents without data.
+func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return nil, err
+	}
+	place := placeOf(build, tenant)
+	keys := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if domain.CheckDocumentID("", id) == nil {
+			keys = append(keys, place.prefix+id)
+		}
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	limited, cancel := within(ctx, saveTime)
+	defer cancel()
+	var all []domain.Document
+	for slice := range slices.Chunk(keys, loadSlice) {
+		found, err := d.documents(limited, bson.D{
+			{Key: "find", Value: place.collection},
+			{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: slice}}}, {Key: "tenant", Value: place.tenant}}},
+		})
+		if err != nil {
+			return nil, readError(build, overtime(ctx, limited, err, slow))
+		}
+		all = append(all, found...)
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	if err := d.made(limited, place); err != nil {
+		return nil, readError(build, err)
+	}
+	return nil, nil
+}
+
+// Get returns one document; ok is false where it is not there.
+func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return domain.Document{}, false, err
+	}
+	place := placeOf(build, tenant)
+	limited, cancel := within(ctx, queryTime)
+	defer cancel()
+	var found []domain.Document
+	if domain.CheckDocumentID("", id) == nil {
+		found, err = d.documents(limited, bson.D{
+			{Key: "find", Value: place.collection},
+			{Key: "filter", Value: on("_id", "$eq", place.prefix+id)},
+			{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
+		})
+	}
+	if err == nil && len(found) == 0 {
+		err = d.made(limited, place)
+	}
+	if err != nil {
+		return domain.Document{}, false, readError(build, overtime(ctx, limited, err, slow))
+	}
+	if len(found) == 0 || found[0].Data == nil {
+		return domain.Document{}, false, nil
+	}
+	return found[0], true, nil
+}
+
+// Query returns a page of documents.
+func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
+	q, err := prepare(build, tenant, query)
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := within(ctx, queryTime)
+	defer cancel()
+	page, err := d.page(limited, q)
+	if err != nil {
+		return nil, readError(build, overtime(ctx, limited, err, costly))
+	}
+	return page, nil
+}
+
+// prepared is a query with its conditions.
+type prepared struct {
+	domain.DocumentQuery
+	place    place
+	matching bson.D
+	ordering ordering
+}
+
+func prepare(build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (prepared, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return prepared{}, err
+	}
+	if err := query.Check(); err != nil {
+		return prepared{}, err
+	}
+	place := placeOf(build, tenant)
+	matching, err := filter(query.Where)
+	if err != nil {
+		return prepared{}, err
+	}
+	return prepared{query, place, matching, newOrdering(query.Order)}, nil
+}
+
+// documents is the condition for the tenant's documents in the build that meet all the others: by the keys, which a sharded
+// cluster and the primary index go by, and by the tenant, which the other indexes begin with. Checkpoints and tombstones
+// have no data.
+func (p place) documents(others ...bson.D) bson.D {
+	all := bson.D{
+		{Key: "tenant", Value: p.tenant},
+		{Key: "_id", Value: bson.D{{Key: "$gt", Value: p.prefix}, {Key: "$lt", Value: p.end}}},
+		{Key: data, Value: bson.D{{Key: "$exists", Value: true}}},
+	}
+	if others := and(others...); len(others) > 0 {
+		all = append(all, bson.E{Key: "$and", Value: bson.A{others}})
+	}
+	return all
+}
+
+// page asks for the parts of the order, one after the other, until the page is full.
+func (d *Driver) page(ctx context.Context, q prepared) (page []domain.Document, err error) {
+	if len(q.Order) == 0 {
+		page, err = d.documents(ctx, q.byID(bson.D{}, q.After, q.Limit))
+	} else {
+		if q.After == nil || !q.After.Unordered {
+			if page, err = d.ordered(ctx, q); err != nil {
+				return nil, err
+			}
+		}
+		if missing := q.Limit - len(page); missing > 0 {
+			after := q.After
+			if after != nil && !after.Unordered {
+				after = nil
+			}
+			rest, err := d.documents(ctx, q.byID(q.ordering.unordered(), after, missing))
+			if err != nil {
+				return nil, err
+			}
+			page = append(page, rest...)
+		}
+	}
+	if err == nil && len(page) == 0 {
+		err = d.made(ctx, q.place)
+	}
+	return page, err
+}
+
+// byID is the command for those that meet a condition, by id.
+func (q prepared) byID(condition bson.D, after *domain.SortKey, limit int) bson.D {
+	place := q.place
+	if after != nil {
+		place.prefix += after.ID // the keys behind it
+	}
+	return q.find(place.documents(q.matching, condition), bson.D{{Key: "_id", Value: 1}}, limit)
+}
+
+// part is the command for one part of those that can be ordered.
+func (q prepared) part(chosen int) bson.D {
+	condition := q.ordering.part(chosen)
+	if q.After != nil {
+		condition = and(condition, q.ordering.behind(chosen, *q.After, q.place.prefix))
+	}
+	return q.find(q.place.documents(q.matching, condition), q.ordering.sort(chosen), q.Limit)
+}
+
+func (q prepared) find(filter, sort bson.D, limit int) bson.D {
+	return bson.D{
+		{Key: "find", Value: q.place.collection},
+		{Key: "filter", Value: filter},
+		{Key: "sort", Value: sort},
+		{Key: "limit", Value: int64(limit)},
+	}
+}
+
+// ordered merges the parts of those that can be ordered, each of which comes in order.
+func (d *Driver) ordered(ctx context.Context, q prepared) ([]domain.Document, error) {
+	var page []domain.Document
+	for _, chosen := range q.ordering.choices() {
+		part, err := d.documents(ctx, q.part(chosen))
+		if err != nil {
+			return nil, err
+		}
+		if page, err = merge(page, part, q.Order); err != nil {
+			return nil, err
+		}
+	}
+	return page[:min(len(page), q.Limit)], nil
+}
+
+// merge merges two runs of documents in an order. A document that was changed in between, so that both have it, is kept
+// once.
+func merge(a, b []domain.Document, order []domain.Order) ([]domain.Document, error) {
+	if len(b) == 0 {
+		return a, nil
+	}
+	seen := make(map[string]bool, len(a))
+	for _, document := range a {
+		seen[document.ID] = true
+	}
+	b = slices.DeleteFunc(b, func(document domain.Document) bool { return seen[document.ID] })
+	keys := make(map[string]domain.SortKey, len(a)+len(b))
+	for _, document := range slices.Concat(a, b) {
+		key, err := domain.SortKeyOf(document, order)
+		if err != nil {
+			return nil, err
+		}
+		keys[document.ID] = key
+	}
+	merged := make([]domain.Document, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if keys[a[0].ID].Compare(keys[b[0].ID], order) < 0 {
+			merged, a = append(merged, a[0]), a[1:]
+		} else {
+			merged, b = append(merged, b[0]), b[1:]
+		}
+	}
+	return append(append(merged, a...), b...), nil
+}
+
+// Count returns how many of the tenant's documents in the build match.
+func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
+	if err := drivers.CheckTenant(build, tenant); err != nil {
+		return 0, err
+	}
+	place := placeOf(build, tenant)
+	matching, err := filter(where)
+	if err != nil {
+		return 0, err
+	}
+	limited, cancel := within(ctx, queryTime)
+	defer cancel()
+	var count int64
+	// The command "count" takes in what is moving between the servers of a sharded cluster.
+	err = d.find(limited, bson.D{
+		{Key: "aggregate", Value: place.collection},
+		{Key: "pipeline", Value: bson.A{
+			bson.D{{Key: "$match", Value: place.documents(matching)}},
+			bson.D{{Key: "$count", Value: "n"}},
+		}},
+		{Key: "cursor", Value: bson.D{}},
+	}, func() { count = 0 }, func(row bson.Raw) error {
+		var ok bool
+		if count, ok = row.Lookup("n").AsInt64OK(); !ok {
+			return errors.New("the answer has no number")
+		}
+		return nil
+	})
+	if err == nil && count == 0 {
+		err = d.made(limited, place)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, overtime(ctx, limited, patternError(err), costly))
+	}
+	return count, nil
+}
+
+// Explain says how the database answers the query. Of an ordered query, that is the part with those that can be ordered
+// and have no list on the way, which is nearly all.
+func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
+	q, err := prepare(build, tenant, query)
+	if err != nil {
+		return domain.Explanation{}, err
+	}
+	var command bson.D
+	switch {
+	case len(q.Order) == 0:
+		command = q.byID(bson.D{}, q.After, q.Limit)
+	case q.After != nil && q.After.Unordered:
+		command = q.byID(q.ordering.unordered(), q.After, q.Limit)
+	default:
+		command = q.part(0)
+	}
+	statement, err := bson.MarshalExtJSONIndent(command, false, false, "", "  ")
+	if err != nil {
+		return domain.Explanation{}, fmt.Errorf("write the query: %w", err)
+	}
+	limited, cancel := within(ctx, queryTime)
+	defer cancel()
+	if err := d.made(limited, q.place); err != nil {
+		return domain.Explanation{}, readError(build, overtime(ctx, limited, err, costly))
+	}
+	explanation := domain.Explanation{Statement: string(statement)}
+	answer, err := d.run(limited, bson.D{{Key: "explain", Value: command}, {Key: "verbosity", Value: "queryPlanner"}})
+	if lacks(err) {
+		return explanation, nil
+	}
+	if err != nil {
+		return domain.Explanation{}, readError(build, overtime(ctx, limited, err, costly))
+	}
+	if explanation.Plan, err = bson.MarshalExtJSON(answer, false, false); err != nil {
+		return domain.Explanation{}, fmt.Errorf("write the plan: %w", err)
+	}
+	return explanation, nil
+}
+
+// documents runs a find command on rows.
+func (d *Driver) documents(ctx context.Context, command bson.D) (all []domain.Document, err error) {
+	err = d.find(ctx, command, func() { all = nil }, func(row bson.Raw) error {
+		document, err := decodeRow(row)
+		if err != nil {
+			return err
+		}
+		all = append(all, document)
+		return nil
+	})
+	return all, patternError(err)
+}
+
+// decodeRow reads a row; a tombstone is a document without data.
+func decodeRow(row bson.Raw) (document domain.Document, err error) {
+	elements, err := row.Elements()
+	if err != nil {
+		return domain.Document{}, err
+	}
+	for _, element := range elements {
+		value := element.Value()
+		ok := true
+		switch element.Key() {
+		case "id":
+			document.ID, ok = value.StringValueOK()
+		case "version":
+			document.Version, ok = value.AsInt64OK()
+		case data:
+			if ok = value.Type == bson.TypeEmbeddedDocument; ok {
+				document.Data, err = decodeDocument(make(json.RawMessage, 0, len(value.Value)), value.Value)
+			}
+		}
+		if !ok || err != nil {
+			return domain.Document{}, errors.Join(fmt.Errorf("the document %s is not as it was saved: its %s", row.Lookup("_id"), element.Key()), err)
+		}
+	}
+	return document, nil
+}
+
+func readError(build domain.Build, err error) error {
+	return fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
+}
+
+// patternError sorts what MongoDB says of a pattern that it cannot, or can no longer, follow.
+func patternError(err error) error {
+	switch {
+	case hasCode(err, codeInvalidPattern):
+		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnsupported, "filter", "a pattern in it is beyond what MongoDB takes; write a simpler one"), err)
+	case hasCode(err, codePatternGaveUp):
+		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter", "MongoDB has given up on a pattern in it; write a simpler one"), err)
+	}
+	return err
+}
+
+// What a method's own time limit means.
+var (
+	slow   = domain.Errorf(domain.CodeUnavailable, "", "the documents' database took too long to answer; try again later")
+	costly = domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or by what has an index", queryTime)
+)
+
+// overtime sorts an error by which the time is up: where it is the method's own, and not its caller's, it is meant.
+func overtime(caller, own context.Context, err error, meant *domain.Error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if _, sorted := errors.AsType[*domain.Error](err); sorted {
+		return err
+	}
+	theirs, bounded := caller.Deadline()
+	if ours, _ := own.Deadline(); bounded && !theirs.After(ours) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", meant, err)
+}

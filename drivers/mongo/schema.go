@@ -1,0 +1,324 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+const (
+	commonCollection = "documents"
+	markerKey        = "table" // of the document that says that the collection is a build's; no document's key is without a slash
+)
+
+// tombstoneLife is how long the server keeps tombstones, in seconds: a day. They are for a write that arrives after others
+// went on, and the server gives up every write after saveTime.
+const tombstoneLife = 24 * 60 * 60
+
+// collectionName is the build's collection. The names of shared builds' have a dot in them, which no projection's name
+// has, so that collections and views cannot meet. MongoDB keeps names that begin with "system." for itself.
+func collectionName(build domain.Build) string {
+	if !build.Shared() {
+		return commonCollection
+	}
+	name := build.Name + "." + strconv.FormatInt(build.Number, 10)
+	if build.Name == "system" {
+		return "~" + name
+	}
+	return name
+}
+
+// viewName is the public name of a shared projection: the projection's own, but for the one that the common collection has.
+func viewName(projection string) string {
+	if projection == commonCollection {
+		return projection + ".public"
+	}
+	return projection
+}
+
+// prepareDatabase makes what Open promises. running ends when the driver is closed.
+func (d *Driver) prepareDatabase(ctx, running context.Context) error {
+	ctx, cancel := within(ctx, openTime)
+	defer cancel()
+	hello, err := d.run(ctx, bson.D{{Key: "hello", Value: 1}})
+	if err != nil {
+		return err
+	}
+	message, _ := hello.Lookup("msg").StringValueOK()
+	d.majority = hello.Lookup("setName").Type == bson.TypeString || message == "isdbgrid"
+	if err := d.makeCollection(ctx, commonCollection); err != nil {
+		return err
+	}
+	// Where it is new, the index is there at once. On a large collection that had none, it takes its time.
+	d.background.Go(func() { d.indexCommon(running) })
+	return nil
+}
+
+// index is an index to be made.
+type index struct {
+	name    string
+	key     bson.D
+	options bson.D
+}
+
+func (i index) specification() bson.D {
+	return append(bson.D{{Key: "name", Value: i.name}, {Key: "key", Value: i.key}}, i.options...)
+}
+
+// createIndexes makes indexes; those that are there stay as they are.
+func (d *Driver) createIndexes(ctx context.Context, collection string, indexes ...index) error {
+	var all bson.A
+	for _, index := range indexes {
+		all = append(all, index.specification())
+	}
+	_, err := d.run(ctx, bson.D{{Key: "createIndexes", Value: collection}, {Key: "indexes", Value: all}, writing(ctx, false)})
+	return err
+}
+
+// lacks reports whether the error says that the server does not have what it was asked for.
+func lacks(err error) bool {
+	return hasCode(err, codeNotImplemented, codeCommandNotFound, codeCannotCreateIndex, codeInvalidIndexOption, codeNotSupportedOnIndex)
+}
+
+// makeCollection sees to it that a collection is there, with the indexes that the driver itself needs: that of
+// checkpoints, which a shared build is asked for, and that by which the server sweeps tombstones. Both hold nothing of
+// documents.
+func (d *Driver) makeCollection(ctx context.Context, name string) error {
+	sparse := bson.E{Key: "sparse", Value: true}
+	err := d.createIndexes(ctx, name,
+		index{"checkpoints", bson.D{{Key: "checkpoint", Value: 1}}, bson.D{sparse}},
+		index{"tombstones", bson.D{{Key: "deletedAt", Value: 1}}, bson.D{sparse, {Key: "expireAfterSeconds", Value: tombstoneLife}}})
+	if err == nil || !lacks(err) {
+		return err
+	}
+	d.noIndexing.Do(func() {
+		d.log.WarnContext(ctx, "the documents' database has no sparse indexes or none that expire: what is left of removed documents stays, and checkpoints are looked for in whole collections", "error", err)
+	})
+	_, err = d.run(ctx, bson.D{{Key: "create", Value: name}, writing(ctx, false)})
+	if hasCode(err, codeNamespaceExists) {
+		return nil
+	}
+	return err
+}
+
+// indexCommon gives the common collection an index of everything in documents, by tenant where the server can (MongoDB 7).
+func (d *Driver) indexCommon(ctx context.Context) {
+	const everything = data + ".$**"
+	err := d.createIndexes(ctx, commonCollection, index{"values", bson.D{{Key: "tenant", Value: 1}, {Key: everything, Value: 1}}, nil})
+	if lacks(err) {
+		err = d.createIndexes(ctx, commonCollection, index{"all values", bson.D{{Key: everything, Value: 1}}, nil})
+	}
+	if err != nil && ctx.Err() == nil {
+		d.log.WarnContext(ctx, "the documents of tenants' own projections have no general index: queries read all of a tenant's documents", "error", err)
+	}
+}
+
+// CreateTemporaryTable makes the collection of a shared projection's build: its indexes, and then the marker, which makes
+// it one.
+func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
+	if !build.Shared() {
+		return nil
+	}
+	if err := d.makeTable(ctx, build); err != nil {
+		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return nil
+}
+
+func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	name := collectionName(build)
+	if err := d.makeCollection(ctx, name); err != nil {
+		return err
+	}
+	_, err := d.bulk(ctx, mustMarshal(bson.D{
+		{Key: "update", Value: name},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: markerKey}}},
+			{Key: "u", Value: bson.D{{Key: "$setOnInsert", Value: bson.D{{Key: "projection", Value: build.Name}, {Key: "build", Value: build.Number}}}}},
+			{Key: "upsert", Value: true},
+		}}},
+		writing(ctx, false),
+	}))
+	return err
+}
+
+func mustMarshal(command bson.D) bson.Raw {
+	raw, err := bson.Marshal(command)
+	if err != nil {
+		panic(err) // commands are made of texts, numbers and lists of them, which can always be marshalled
+	}
+	return raw
+}
+
+// made reports ErrNoTable for a shared build whose collection is not there or was not made by CreateTemporaryTable. It is
+// asked where nothing was found.
+func (d *Driver) made(ctx context.Context, place place) error {
+	if !place.shared {
+		return nil
+	}
+	found := false
+	err := d.find(ctx, bson.D{
+		{Key: "find", Value: place.collection},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: markerKey}}},
+		{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
+	}, func() { found = false }, func(bson.Raw) error {
+		found = true
+		return nil
+	})
+	if err == nil && !found {
+		return drivers.ErrNoTable
+	}
+	return err
+}
+
+// maxIndexedSteps is how long a path may be to be indexed.
+const maxIndexedSteps = 50
+
+// IndexTable makes an index for each of build.Indexes, paths such as "customer.name": by tenant, value, and key, so that
+// pages in the order of the values are read from it. Where a path leads through objects, lists in their stead are noted as
+// well, as they are in an order's way: those indexes are empty as a rule.
+func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
+	if !build.Shared() {
+		return nil
+	}
+	place := placeOf(build, domain.Everyone)
+	err := d.made(ctx, place)
+	for _, path := range build.Indexes {
+		if err != nil {
+			break
+		}
+		err = d.indexPath(ctx, place.collection, strings.Split(path, "."))
+	}
+	if err != nil {
+		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return nil
+}
+
+func (d *Driver) indexPath(ctx context.Context, collection string, path domain.Path) error {
+	// MongoDB refuses documents where a step that is a number may mean a place in a list as well as a member.
+	numbered := slices.ContainsFunc(path[1:], func(step string) bool { return strings.Trim(step, "0123456789") == "" })
+	if numbered || len(path) > maxIndexedSteps {
+		d.log.WarnContext(ctx, "MongoDB cannot have an index of this path; queries on it read all of a tenant's documents", "collection", collection, "path", path.String())
+		return nil
+	}
+	tenant, key := bson.E{Key: "tenant", Value: 1}, bson.E{Key: "_id", Value: 1}
+	name := field(path)
+	err := d.createIndexes(ctx, collection, index{name, bson.D{tenant, {Key: name, Value: 1}, key}, nil})
+	if hasCode(err, codeInternal) {
+		// FerretDB's answer where a value does not fit into an index. MongoDB has no such limit.
+		d.log.WarnContext(ctx, "the documents' database cannot make an index; queries on its path read all of a tenant's documents", "index", name, "error", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := 1; i < len(path); i++ {
+		// What keeps this index apart from others is its condition, for which MongoDB 5 is needed.
+		around := field(path[:i])
+		lists := bson.E{Key: "partialFilterExpression", Value: isList(around)}
+		err := d.createIndexes(ctx, collection, index{"lists in " + around, bson.D{tenant, key}, bson.D{lists}})
+		if err != nil && !lacks(err) && !hasCode(err, codeIndexOptionsClash, codeIndexKeyClash) {
+			return err
+		}
+	}
+	return nil
+}
+
+// SwapTable points the projection's view at the build's collection. That is one change of the view's definition: it waits
+// for no reader and makes none wait.
+func (d *Driver) SwapTable(ctx context.Context, build domain.Build) error {
+	if !build.Shared() {
+		return nil
+	}
+	err := d.made(ctx, placeOf(build, domain.Everyone))
+	if err == nil {
+		err = d.moveView(ctx, viewName(build.Name), collectionName(build))
+	}
+	if lacks(err) {
+		d.noViews.Do(func() {
+			d.log.WarnContext(ctx, "the documents' database has no views: shared projections have no public names in it", "error", err)
+		})
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, err)
+	}
+	return nil
+}
+
+func (d *Driver) moveView(ctx context.Context, view, collection string) error {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	definition := bson.D{
+		{Key: "viewOn", Value: collection},
+		{Key: "pipeline", Value: bson.A{
+			bson.D{{Key: "$match", Value: exists(data, true)}},
+			bson.D{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: "tenant", Value: 1}, {Key: "id", Value: 1}, {Key: "version", Value: 1}, {Key: data, Value: 1}}}},
+		}},
+		writing(ctx, false),
+	}
+	_, err := d.run(ctx, append(bson.D{{Key: "create", Value: view}}, definition...))
+	if !hasCode(err, codeNamespaceExists) {
+		return err
+	}
+	_, err = d.run(ctx, append(bson.D{{Key: "collMod", Value: view}}, definition...))
+	return err
+}
+
+// DropTable drops a shared build's collection with the view that may still show it, and removes the rows of a tenant's own
+// build.
+func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
+	var err error
+	if build.Shared() {
+		err = errors.Join(d.dropView(ctx, build), d.drop(ctx, collectionName(build)))
+	} else {
+		err = d.dropRows(ctx, placeOf(build, build.Owner))
+	}
+	if err != nil {
+		return fmt.Errorf("drop build %d of %s: %w", build.Number, build.Name, err)
+	}
+	return nil
+}
+
+func (d *Driver) dropView(ctx context.Context, build domain.Build) error {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	view := viewName(build.Name)
+	answer, err := d.run(ctx, bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: view}}}})
+	if err != nil {
+		return err
+	}
+	list, _ := answer.Lookup("cursor", "firstBatch").ArrayOK()
+	found, err := list.Values()
+	if err != nil {
+		return fmt.Errorf("the list of collections: %w", err)
+	}
+	for _, one := range found {
+		row, _ := one.DocumentOK()
+		if on, _ := row.Lookup("options", "viewOn").StringValueOK(); on == collectionName(build) {
+			return d.drop(ctx, view)
+		}
+	}
+	return nil
+}
+
+func (d *Driver) drop(ctx context.Context, name string) error {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	_, err := d.run(ctx, bson.D{{Key: "drop", Value: name}, writing(ctx, true)})
+	if hasCode(err, codeNamespaceNotFound) {
+		return nil
+	}
+	return err
+}
