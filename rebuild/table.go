@@ -146,7 +146,9 @@ func (r *Rebuilds) DropRetired(ctx context.Context) error {
 			continue
 		}
 		err := r.drop(ctx, build)
-		r.dropTried(key, err)
+		if ctx.Err() == nil {
+			r.dropTried(key, err)
+		}
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("drop build %d of projection %q in database %q: %w", build.Number, build.Name, build.Database, err))
 		}
