@@ -74,10 +74,12 @@ var settings = map[string]string{
 }
 
 // querySettings are those of the connections for queries: nothing is known of how many documents match, so the planner
-// decides, for each query by its values. No query takes several processes: other tenants' queries need them.
+// decides, for each query by its values. But it never walks through a whole table, where other tenants' documents are;
+// and no query takes several processes: other tenants' queries need them.
 var querySettings = map[string]string{
 	"application_name":                    "manifold-documents-queries",
 	"plan_cache_mode":                     "force_custom_plan",
+	"enable_seqscan":                      "off",
 	"max_parallel_workers_per_gather":     "0",
 	"jit":                                 "off",
 	"idle_in_transaction_session_timeout": "10000",

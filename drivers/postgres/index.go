@@ -26,6 +26,11 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
 		for _, path := range build.Indexes {
 			value := pathExpression(literals(path), false)
+			// What is known of an index's values serves the planner only if the index has all rows.
+			spread := schema + "." + identifier(buildName(build)+"/"+path+" values")
+			if _, err := tx.Exec(ctx, "create statistics if not exists "+spread+" on ("+keyExpression(value)+") from "+table); err != nil {
+				return err
+			}
 			for suffix, definition := range map[string]string{
 				" values": "(tenant_id, build, (" + keyExpression(value) + "), id) where id <> ''",
 				" parts":  "using gin ((" + membersExpression(value) + ") jsonb_path_ops) where id <> '' and " + membersCondition(value),
@@ -64,11 +69,12 @@ func literals(path string) []string {
 // generalIndexName is the index of the common table that finds a value at any path of a tenant's build.
 const generalIndexName = schema + "." + `"documents/general"`
 
-// generalIndex makes it; %[1]s is the table. "concurrently" goes where %[2]s would.
+// generalIndex makes it with the table, which is %[1]s, generalIndexBeside for a table that is in use. New entries wait in a
+// list until there are enough of them to be put into the index together; each query reads the list, so it is kept short.
 const (
 	generalIndex           = `create index "documents/general" on %[1]s ` + generalIndexDefinition
 	generalIndexBeside     = `create index concurrently "documents/general" on ` + schema + "." + commonTable + " " + generalIndexDefinition
-	generalIndexDefinition = `using gin ((jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text], document)) jsonb_path_ops) where id <> ''`
+	generalIndexDefinition = `using gin ((jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text], document)) jsonb_path_ops) with (gin_pending_list_limit = 512) where id <> ''`
 )
 
 // indexPause is how long a process waits before it looks again at an index that is not there yet.
@@ -80,8 +86,16 @@ func (d *Driver) indexInBackground(ctx, background context.Context) error {
 	if done, err := d.generallyIndexed(ctx, d.pool.QueryRow); err != nil || done {
 		return err
 	}
+	var common domain.Build
+	common.Owner = domain.NewTenantID() // any
 	d.background.Go(func() {
 		for {
+			if d.views {
+				// Before the index is begun: then nobody can change the table's policy until it is made.
+				if err := d.mendSource(background, common); err != nil && background.Err() == nil {
+					d.log.WarnContext(background, "what queries read of the tenants' documents is not mended", "err", err)
+				}
+			}
 			done, err := d.makeGeneralIndex(background)
 			if done || background.Err() != nil {
 				return

@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A page is one statement, and so of one moment. Where an order is asked for it is put together from slices, each with at
-// most as many documents as the page, and each read only if those before it did not fill the page:
+// A page is one statement, and so of one moment. Where its order begins with a declared path it is put together from
+// slices, each with at most as many documents as the page, and each read only if those before it did not fill the page:
 //
 //   - the documents that can be ordered, from the place that the last page ended at;
 //   - behind them those that cannot, by id.
@@ -23,31 +23,26 @@ import (
 
 // page is the statement for a page of documents: id, version, document.
 func (q *question) page(source string, query domain.DocumentQuery) string {
-	from := q.from(source, query.Where)
 	limit := q.int(int64(query.Limit))
 	if len(query.Order) == 0 {
 		var after string
 		if query.After != nil {
 			after = query.After.ID
 		}
-		// The key that an equality on a declared path fixes leads into its index, which goes on with the ids.
-		order := "id"
-		if key := q.fixedKey(query.Where); key != "" {
-			order = key + ", id"
-		}
-		return "select id, version, document " + from + " and id > " + q.text(after) + " order by " + order + " limit " + limit
+		return q.byID(source, query.Where, q.text(after), limit, query.Limit)
 	}
+	p := page{question: q, order: query.Order, limit: limit}
 	for _, part := range query.Order {
 		q.checkTexts("", part.Path...)
-	}
-	p := page{question: q, order: query.Order, from: from, limit: limit}
-	for _, part := range query.Order {
 		p.keys = append(p.keys, q.keyAt(part.Path))
 	}
+	p.from = q.from(source, query.Where)
 	switch {
+	case !q.indexed(query.Order[0].Path):
+		return p.sorted(query.After)
 	case query.After != nil && query.After.Unordered:
 		p.unordered(query.After.ID)
-	case len(query.Order) == 1 && query.Order[0].Descending && q.indexed(query.Order[0].Path):
+	case len(query.Order) == 1 && query.Order[0].Descending:
 		p.backward(query.After)
 		p.unordered("")
 	default:
@@ -55,6 +50,33 @@ func (q *question) page(source string, query domain.DocumentQuery) string {
 		p.unordered("")
 	}
 	return p.statement()
+}
+
+// walked is how many times a page's documents are walked over by id before the general index is asked.
+const walked = 20
+
+// byID is the page of those that match, by id.
+//
+// The general index finds all that match, however many, and nothing is known of how many: so the next documents are looked
+// at first. Where too few of those match, few match in all, as far as one can know.
+func (q *question) byID(source string, where domain.Predicate, after, limit string, page int) string {
+	behind := " and id > " + after
+	q.general = false
+	matches := q.where(where)
+	if !q.findable {
+		// The key that an equality on a declared path fixes leads into its index, which goes on with the ids.
+		order := "id"
+		if key := q.fixedKey(where); key != "" {
+			order = key + ", id"
+		}
+		return "select id, version, document " + q.fromCondition(source, matches) + behind + " order by " + order + " limit " + limit
+	}
+	q.general = true
+	return "with walked as materialized (select id, version, document from (select id, version, document " + q.fromCondition(source, "true") + behind +
+		" order by id limit " + q.int(walked*int64(page)) + ") next where " + matches + " order by id limit " + limit +
+		"), found as materialized (select id, version, document from (select id, version, document " + q.from(source, where) + behind +
+		" and (select count(*) from walked) < " + limit + " offset 0) found order by id limit " + limit +
+		") select id, version, document from (select * from walked where (select count(*) from walked) = " + limit + " union all select * from found) page order by id"
 }
 
 // fixedKey is the sort key of a declared path that is the same in all documents that match; empty where there is none.
@@ -89,6 +111,30 @@ type slice struct {
 	statement string
 	part      string // a condition on the slice's rows: those are in the page, if there is room
 	last      string // what the page is ordered by before all else
+}
+
+// sorted is the whole page where no index has the order: all that match are read, and sorted.
+func (p *page) sorted(after *domain.SortKey) string {
+	unordered := p.text(keyUnordered)
+	columns, last, order := make([]string, len(p.keys)), make([]string, len(p.keys)), make([]string, len(p.keys))
+	var keys strings.Builder
+	for i, key := range p.keys {
+		columns[i] = column(i)
+		last[i] = columns[i] + " = " + unordered
+		order[i] = "case when not last then " + columns[i] + " end"
+		keys.WriteString(", " + key + " as " + columns[i])
+	}
+	// "offset 0": each key is made once for each document.
+	from := "from (select *, " + strings.Join(last, " or ") + " as last from (select id, version, document" + keys.String() + " " + p.from + " offset 0) matching) page"
+	p.keys = columns
+	switch {
+	case after == nil:
+	case after.Unordered:
+		from += " where last and id > " + p.text(after.ID)
+	default:
+		from += " where last or " + p.behind(after)
+	}
+	return "select id, version, document " + from + " order by last, " + p.directed(order) + " limit " + p.limit
 }
 
 // ordered adds what can be ordered and stands behind a place.

@@ -19,7 +19,7 @@ import (
 func rowsRead(t *testing.T, pool *pgxpool.Pool, table string) (rows int64) {
 	t.Helper()
 	for others := 1; others > 0; {
-		err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name = 'manifold-documents' and datname = current_database()").Scan(&others)
+		err := pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name like 'manifold-documents%' and datname = current_database()").Scan(&others)
 		if err != nil {
 			t.Fatal(err)
 		}

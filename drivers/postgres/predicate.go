@@ -23,12 +23,17 @@ type question struct {
 	args   [][]byte
 	shown  []string          // the arguments as text
 	names  map[string]string // the parameters that lead to a path
-	err    error             // what cannot be asked
+
+	// In the common table, conditions are doubled by what the general index can look up while general is set; findable
+	// is set by one for which that could be done.
+	general, findable bool
+
+	err error // what cannot be asked
 }
 
 // newQuestion begins with tenant and build as $1 and $2.
 func newQuestion(build domain.Build, tenant domain.TenantID) *question {
-	q := &question{build: build, tenant: tenant, names: make(map[string]string)}
+	q := &question{build: build, tenant: tenant, names: make(map[string]string), general: true}
 	q.arg("uuid", encodeTenant(tenant), literal(tenant.String()))
 	q.int(build.Number)
 	return q
@@ -172,7 +177,11 @@ func (q *question) indexed(path domain.Path) bool {
 
 // from is the part of a statement that says where the documents are which match.
 func (q *question) from(source string, where domain.Predicate) string {
-	return "from " + source + " where tenant_id = $1::uuid and build = $2::bigint and id <> '' and (" + q.where(where) + ")"
+	return q.fromCondition(source, q.where(where))
+}
+
+func (q *question) fromCondition(source, condition string) string {
+	return "from " + source + " where tenant_id = $1::uuid and build = $2::bigint and id <> '' and (" + condition + ")"
 }
 
 // where is the condition for a predicate.
@@ -181,9 +190,9 @@ func (q *question) where(predicate domain.Predicate) string {
 	case nil:
 		return "true"
 	case domain.And:
-		return q.all(p, " and ", "true")
+		return q.and(p)
 	case domain.Or:
-		return q.all(p, " or ", "false")
+		return joined(q.each(p), " or ", "false")
 	case domain.Has:
 		q.checkTexts(p.Place, p.Path...)
 		return q.has(p)
@@ -201,7 +210,10 @@ func (q *question) where(predicate domain.Predicate) string {
 		return q.contains(p)
 	case domain.Text:
 		q.checkTexts(p.Place, append(slices.Clone(p.Path), p.Text)...)
-		return q.textTest(p)
+		if leaf, ok := q.textRange(p); ok {
+			return q.inRanges(p.Path, []textRange{leaf})
+		}
+		return q.testText(p)
 	case domain.Matches:
 		q.checkTexts(p.Place, p.Path...)
 		// Compared as "C", what the pattern says of characters depends on no language.
@@ -211,15 +223,100 @@ func (q *question) where(predicate domain.Predicate) string {
 	return "false"
 }
 
-func (q *question) all(parts []domain.Predicate, between, none string) string {
-	if len(parts) == 0 {
-		return none
-	}
+func (q *question) each(parts []domain.Predicate) []string {
 	conditions := make([]string, len(parts))
 	for i, part := range parts {
-		conditions[i] = "(" + q.where(part) + ")"
+		conditions[i] = q.where(part)
 	}
-	return strings.Join(conditions, between)
+	return conditions
+}
+
+func joined(conditions []string, between, none string) string {
+	if len(conditions) == 0 {
+		return none
+	}
+	return "(" + strings.Join(conditions, ")"+between+"(") + ")"
+}
+
+// and joins ranges of texts at one declared path into one, for an index to find: each of them alone also has the texts
+// that are too long for the index, and nothing can be looked up between two such.
+func (q *question) and(parts []domain.Predicate) string {
+	var conditions []string
+	var paths []domain.Path
+	ranges := make(map[string][]textRange)
+	for _, part := range parts {
+		leaf, ok := q.textRange(part)
+		if !ok {
+			conditions = append(conditions, q.where(part))
+			continue
+		}
+		name := strings.Join(leaf.path, "\x00")
+		if ranges[name] == nil {
+			paths = append(paths, leaf.path)
+		}
+		ranges[name] = append(ranges[name], leaf)
+	}
+	for _, path := range paths {
+		conditions = append(conditions, q.inRanges(path, ranges[strings.Join(path, "\x00")]))
+	}
+	return joined(conditions, " and ", "true")
+}
+
+// textRange is a leaf of texts that an index of a declared path can find.
+type textRange struct {
+	path     domain.Path
+	from, to string // sort keys; what matches is between
+	fromOpen bool   // from itself does not match
+	toClosed bool   // to itself matches
+	plain    func() string
+}
+
+// textRange is the leaf as a range, if it is one.
+func (q *question) textRange(predicate domain.Predicate) (textRange, bool) {
+	switch p := predicate.(type) {
+	case domain.Compare:
+		if p.Value.Kind != domain.ScalarText || !q.indexed(p.Path) {
+			break
+		}
+		q.checkTexts(p.Place, p.Value.Text)
+		leaf := textRange{path: p.Path, from: keyText, to: keyFalse, plain: func() string { return q.compareText(p) }}
+		switch p.Comparison {
+		case domain.Less, domain.LessOrEqual:
+			leaf.to, leaf.toClosed = wholeKey(p.Value), p.Comparison == domain.LessOrEqual
+		case domain.Greater, domain.GreaterOrEqual:
+			leaf.from, leaf.fromOpen = wholeKey(p.Value), p.Comparison == domain.Greater
+		default:
+			return textRange{}, false
+		}
+		return leaf, true
+	case domain.Text:
+		if p.Test != domain.StartsWith || p.Not || !q.indexed(p.Path) {
+			break
+		}
+		q.checkTexts(p.Place, p.Text)
+		prefix := keyText + p.Text
+		return textRange{path: p.Path, from: prefix, to: behind(prefix), plain: func() string { return q.testText(p) }}, true
+	}
+	return textRange{}, false
+}
+
+// inRanges is where a text at the path is in all the ranges: by its sort key, or, for what is too long to have one of its
+// own, itself.
+func (q *question) inRanges(path domain.Path, ranges []textRange) string {
+	key := q.keyAt(path)
+	var between, plain []string
+	for _, leaf := range ranges {
+		from, to := " >= ", " < "
+		if leaf.fromOpen {
+			from = " > "
+		}
+		if leaf.toClosed {
+			to = " <= "
+		}
+		between = append(between, key+from+q.text(leaf.from)+" and "+key+to+q.text(leaf.to))
+		plain = append(plain, leaf.plain())
+	}
+	return strings.Join(between, " and ") + " or " + key + " = " + q.text(keyUnordered) + " and " + strings.Join(plain, " and ")
 }
 
 func not(opposite bool, condition string) string {
@@ -256,45 +353,37 @@ func (q *question) compare(p domain.Compare) string {
 		q.refuse(p.Place, "the comparison %q is not known", p.Comparison)
 		return "false"
 	}
+	if leaf, ok := q.textRange(p); ok {
+		return q.inRanges(p.Path, []textRange{leaf})
+	}
 	operator := " " + string(p.Comparison) + " "
-	var plain func() string // as it is compared without an index
-	var from, to string     // what the sort keys of the kind are between
+	var from, to string // what the sort keys of the kind are between
 	switch {
+	case p.Value.Kind == domain.ScalarText:
+		return q.compareText(p)
+	case p.Value.Kind == domain.ScalarNull: // nothing is less or greater than null
+		return "false"
+	case p.Value.Number() && !q.indexed(p.Path):
+		// "case" alone decides what is evaluated first.
+		return "case when jsonb_typeof(" + q.at(p.Path) + ") = 'number' then " + q.at(p.Path) + "::numeric" + operator + q.text(p.Value.JSON()) + "::numeric end"
 	case p.Value.Number():
 		from, to = keyNegative, keyText
-		plain = func() string { // "case" alone decides what is evaluated first
-			return "case when jsonb_typeof(" + q.at(p.Path) + ") = 'number' then " + q.at(p.Path) + "::numeric" + operator + q.text(p.Value.JSON()) + "::numeric end"
-		}
-	case p.Value.Kind == domain.ScalarText:
-		from, to = keyText, keyFalse
-		plain = func() string { return q.isText(p.Path) + " and " + q.textAt(p.Path) + operator + q.text(p.Value.Text) }
-	case p.Value.Kind == domain.ScalarBool:
+	case !q.indexed(p.Path):
+		// "false" stands before "true" as text, too.
+		return "jsonb_typeof(" + q.at(p.Path) + ") = 'boolean' and " + q.textAt(p.Path) + operator + q.text(p.Value.JSON())
+	default:
 		from, to = keyFalse, keyUnordered
-		plain = func() string { // "false" stands before "true" as text, too
-			return "jsonb_typeof(" + q.at(p.Path) + ") = 'boolean' and " + q.textAt(p.Path) + operator + q.text(p.Value.JSON())
-		}
-	default: // nothing is less or greater than null
-		return "false"
-	}
-	if !q.indexed(p.Path) {
-		return plain()
 	}
 	key := q.keyAt(p.Path)
-	condition := key + operator + q.text(wholeKey(p.Value))
+	condition := key + operator + q.text(wholeKey(p.Value)) + " and " + key
 	if p.Comparison == domain.Less || p.Comparison == domain.LessOrEqual {
-		condition += " and " + key + " >= " + q.text(from)
-	} else {
-		condition += " and " + key + " < " + q.text(to)
+		return condition + " >= " + q.text(from)
 	}
-	if p.Value.Kind == domain.ScalarText {
-		return q.orLong(key, condition, plain())
-	}
-	return condition
+	return condition + " < " + q.text(to)
 }
 
-// orLong is a condition on the sort keys of texts, widened by the texts that are too long for one.
-func (q *question) orLong(key, condition, plain string) string {
-	return "(" + condition + ") or (" + key + " = " + q.text(keyUnordered) + " and " + plain + ")"
+func (q *question) compareText(p domain.Compare) string {
+	return q.isText(p.Path) + " and " + q.textAt(p.Path) + " " + string(p.Comparison) + " " + q.text(p.Value.Text)
 }
 
 // maxAlternatives is how many values of a list are looked up in the general index one by one.
@@ -322,6 +411,10 @@ func (q *question) oneOf(p domain.OneOf) string {
 	case q.indexed(p.Path):
 		return q.keyOneOf(p, plain)
 	case !q.build.Shared() && len(p.Values) <= maxAlternatives:
+		q.findable = true
+		if !q.general {
+			return plain()
+		}
 		found := make([]string, len(constants))
 		for i, constant := range constants {
 			found[i] = belowTenant("document") + " @> " + q.below(p.Path, constant)
@@ -371,7 +464,8 @@ func (q *question) contains(p domain.Contains) string {
 		" when 'object' then " + not(p.Not, inObject) + " end"
 }
 
-func (q *question) textTest(p domain.Text) string {
+// testText is a Text without an index.
+func (q *question) testText(p domain.Text) string {
 	text, wanted := q.textAt(p.Path), q.text(p.Text)
 	var test string
 	switch p.Test {
@@ -384,13 +478,7 @@ func (q *question) textTest(p domain.Text) string {
 	default:
 		q.refuse(p.Place, "the test %q is not known", p.Test)
 	}
-	plain := q.isText(p.Path) + " and " + not(p.Not, test)
-	if p.Test != domain.StartsWith || p.Not || !q.indexed(p.Path) {
-		return plain
-	}
-	key := q.keyAt(p.Path)
-	low := keyText + p.Text
-	return q.orLong(key, key+" >= "+q.text(low)+" and "+key+" < "+q.text(behind(low)), plain)
+	return q.isText(p.Path) + " and " + not(p.Not, test)
 }
 
 // behind is the least text that stands behind all texts that start with prefix, which starts with a character that is

@@ -178,7 +178,7 @@ func (d *Driver) answer(ctx context.Context, build domain.Build, tenant domain.T
 	err := ask()
 	if d.views && errors.Is(err, drivers.ErrNoTable) {
 		// The table may be there and its view not, where an older release has made it.
-		if err := d.makeSource(ctx, build); err != nil {
+		if err := d.mendSource(ctx, build); err != nil {
 			return err
 		}
 		err = ask()

@@ -1,0 +1,252 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+)
+
+func word(text string) domain.Scalar { return domain.Scalar{Kind: domain.ScalarText, Text: text} }
+
+func number(n int64) domain.Scalar { return domain.Scalar{Kind: domain.ScalarInt, Int: n} }
+
+func compared(name string, comparison domain.Comparison, value domain.Scalar) domain.Predicate {
+	return domain.Compare{Path: domain.Path{name}, Comparison: comparison, Value: value}
+}
+
+// What a query reads is bounded by what it answers, whatever else the tenant has, and is never another tenant's: asked by
+// the documents' own login, under row-level security.
+func TestQueriesReadLittle(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 2)
+	large, small := domain.NewTenantID(), domain.NewTenantID()
+	build := shared("orders", 1)
+	build.Indexes = []string{"status", "total", "name", "tags"}
+	driver := open(t, db)
+	if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{`manifold_documents."orders.1"`, "manifold_documents.documents"} {
+		// The values are the same for all tenants. Nearly all documents are closed; any other value is rare.
+		for tenant, documents := range map[domain.TenantID]int{large: 20_000, small: 100, domain.NewTenantID(): 10_000, domain.NewTenantID(): 10_000} {
+			_, err := super.Exec(t.Context(), `insert into `+table+` select $1::uuid, 1, 'd' || lpad((i * 7919 % $2)::text, 6, '0'), 1, jsonb_build_object(
+					'status', case when i % 100 = 0 then 'open' else 'closed' end, 'total', i, 'name', 'name ' || i,
+					'tags', case when i % 10 = 0 then '"none"' else jsonb_build_array('all', 'tag ' || i % 1000) end)
+				from generate_series(0, $2::int - 1) i`, tenant.String(), documents)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := super.Exec(t.Context(), "alter table "+table+" set (autovacuum_enabled = off)"); err != nil {
+			t.Fatal(err)
+		}
+		// The general index's entries leave the list where they wait.
+		if _, err := super.Exec(t.Context(), "vacuum analyze "+table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := driver.IndexTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	driver.Close()
+	const limit, times = 20, 5
+	by := func(name string, descending bool) []domain.Order {
+		return []domain.Order{{Path: domain.Path{name}, Descending: descending}}
+	}
+	behind := func(value domain.Scalar, id string) *domain.SortKey {
+		return &domain.SortKey{Values: []domain.Scalar{value}, ID: id}
+	}
+	for _, question := range []struct {
+		name  string
+		query domain.DocumentQuery
+		own   bool  // also of the common table
+		most  int64 // rows that it may read there, for a document that it may give
+	}{
+		{"equal, rare", domain.DocumentQuery{Where: compared("total", domain.Equal, number(42))}, true, 30},
+		{"equal, common", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed"))}, true, 30},
+		{"equal, behind", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed")), After: &domain.SortKey{ID: "d010000"}}, true, 30},
+		{"equal, two", domain.DocumentQuery{Where: domain.And{compared("status", domain.Equal, word("closed")), compared("name", domain.Equal, word("name 43"))}}, true, 30},
+		{"equal, nowhere", domain.DocumentQuery{Where: compared("status", domain.Equal, word("lost"))}, true, 30},
+		{"range", domain.DocumentQuery{Where: domain.And{compared("total", domain.GreaterOrEqual, number(30)), compared("total", domain.Less, number(40))}}, false, 0},
+		{"range of texts", domain.DocumentQuery{Where: domain.And{compared("name", domain.Greater, word("name 55")), compared("name", domain.Less, word("name 551"))}}, false, 0},
+		{"starts with", domain.DocumentQuery{Where: domain.Text{Path: domain.Path{"name"}, Test: domain.StartsWith, Text: "name 99"}}, false, 0},
+		{"one of", domain.DocumentQuery{Where: domain.OneOf{Path: domain.Path{"total"}, Values: []domain.Scalar{number(1), number(50), number(7000)}}}, true, 30},
+		{"in a list", domain.DocumentQuery{Where: domain.Contains{Path: domain.Path{"tags"}, Value: word("tag 33")}}, false, 0},
+		{"ascending", domain.DocumentQuery{Order: by("total", false)}, false, 0},
+		{"ascending, behind", domain.DocumentQuery{Order: by("total", false), After: behind(number(60), "d000050")}, false, 0},
+		{"descending", domain.DocumentQuery{Order: by("total", true)}, false, 0},
+		{"descending, behind", domain.DocumentQuery{Order: by("total", true), After: behind(number(60), "d000050")}, false, 0},
+		{"descending, alike", domain.DocumentQuery{Order: by("status", true)}, false, 0},
+		{"descending, alike, behind", domain.DocumentQuery{Order: by("status", true), After: behind(word("closed"), "d000050")}, false, 0},
+		{"unordered", domain.DocumentQuery{Order: by("tags", true), After: &domain.SortKey{Unordered: true, ID: "d000050"}}, false, 0},
+		{"descending and filtered", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed")), Order: by("total", true), After: behind(number(60), "")}, false, 0},
+	} {
+		for _, tenant := range []domain.TenantID{large, small} {
+			for _, own := range []bool{false, true} {
+				if own && !question.own {
+					continue
+				}
+				build, table, most := build, `manifold_documents."orders.1"`, int64(6) // a page is put together from up to three slices
+				if own {
+					build, table, most = domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "orders"}, Number: 1}, "manifold_documents.documents", question.most
+				}
+				before := rowsRead(t, super, table)
+				driver := open(t, db)
+				question.query.Limit = limit
+				var found int
+				for range times {
+					documents, err := driver.Query(t.Context(), build, tenant, question.query)
+					if err != nil {
+						t.Fatalf("%s: %v", question.name, err)
+					}
+					found = len(documents)
+				}
+				explanation, err := driver.Explain(t.Context(), build, tenant, question.query)
+				if err != nil {
+					t.Fatalf("%s: %v", question.name, err)
+				}
+				driver.Close()
+				if found == 0 && question.name != "equal, nowhere" && tenant == large {
+					t.Errorf("%s: nothing is found", question.name)
+				}
+				if read := rowsRead(t, super, table) - before; read > times*limit*most {
+					t.Errorf("%s, of all %t, own %t: %d rows are read for %d documents, %d times\n%s\n%s", question.name, tenant == large, own, read, found, times,
+						explanation.Statement, explanation.Plan)
+				}
+			}
+		}
+	}
+}
+
+// A query that takes long is ended, whatever it does, and its connection is good for the next.
+func TestCostlyQueriesEnd(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	patient := open(t, db)
+	defer patient.Close()
+	driver, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), QueryConns: 1, QueryTimeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer driver.Close()
+	tenant := domain.NewTenantID()
+	build := shared("orders", 1)
+	if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	document := domain.Document{ID: "a", Version: 1, Data: []byte(`{"text": "` + strings.Repeat("ab", 1_000_000) + `"}`)}
+	save(t, driver, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{document}})
+	matches := func(text string) domain.DocumentQuery {
+		pattern, err := domain.ParsePattern(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return domain.DocumentQuery{Limit: 1, Where: domain.Matches{Path: domain.Path{"text"}, Pattern: pattern}}
+	}
+	wantCode := func(name string, err error, want ...domain.Code) {
+		t.Helper()
+		sorted, ok := errors.AsType[*domain.Error](err)
+		for _, code := range want {
+			if ok && sorted.Code == code {
+				return
+			}
+		}
+		t.Errorf("%s: the error is %v, want one with the code %s", name, err, want)
+	}
+	for name, text := range map[string]string{
+		"nested counts": "(((a{1,9}b?){1,9}){1,9})x",
+		"alternatives":  "(a|ab|b|ba|abab|(a|b)*aab){200}c",
+		"wide":          `^(?:[\pL\pN]*[ab]){60}x`,
+	} {
+		query := matches(text)
+		start := time.Now()
+		_, err := driver.Query(t.Context(), build, tenant, query)
+		if err != nil {
+			wantCode(name, err, domain.CodeTooCostly, domain.CodeUnsupported)
+		}
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("%s took %s", name, took)
+		}
+	}
+	// One that would never end, as surely as nothing else: it waits for who has the table.
+	costly := domain.DocumentQuery{Limit: 1, Where: compared("text", domain.Equal, word("a"))}
+	err = pgx.BeginFunc(t.Context(), db.Pool(t, pgtest.RoleSuperuser, 1), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `lock manifold_documents."orders.1"`); err != nil {
+			return err
+		}
+		_, err := driver.Query(t.Context(), build, tenant, costly)
+		wantCode("Query", err, domain.CodeTooCostly)
+		_, err = driver.Count(t.Context(), build, tenant, costly.Where)
+		wantCode("Count", err, domain.CodeTooCostly)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := patient.Query(ctx, build, tenant, costly); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a query whose time is over: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if count, err := driver.Count(t.Context(), build, tenant, compared("text", domain.Greater, word("aba"))); err != nil || count != 1 {
+		t.Errorf("the next query gives %d, %v", count, err)
+	}
+}
+
+// The view that queries read shows what the policy does, to the login that it is made for alone.
+func TestQueriesSourceIsOneTenants(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	driver := open(t, db)
+	defer driver.Close()
+	one, two := domain.NewTenantID(), domain.NewTenantID()
+	build := shared("orders", 1)
+	if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []domain.TenantID{one, two} {
+		own := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "mine"}, Number: 1}
+		for _, build := range []domain.Build{build, own} {
+			save(t, driver, build, tenant, drivers.Batch{To: 1, Upserts: documents(1, "a", "b")})
+		}
+	}
+	login := db.Pool(t, migrations.RoleDocuments, 1)
+	for _, view := range []string{`manifold_documents."orders.1.tenant"`, `manifold_documents."documents.tenant"`} {
+		for setting, want := range map[string]int{
+			"": 0, "set local manifold.tenant = ''": 0,
+			"set local manifold.tenant = '" + one.String() + "'":                  2,
+			"set local manifold.tenant = '" + domain.NewTenantID().String() + "'": 0,
+		} {
+			err := pgx.BeginFunc(t.Context(), login, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), setting); err != nil {
+					return err
+				}
+				var all, others, checkpoints int
+				err := tx.QueryRow(t.Context(), "select count(*), count(*) filter (where tenant_id <> $1), count(*) filter (where id = '') from "+view, one.String()).Scan(&all, &others, &checkpoints)
+				if all != want || others != 0 || checkpoints != 0 {
+					t.Errorf("%s, %q: %d rows, %d of others, %d checkpoints; want %d rows", view, setting, all, others, checkpoints, want)
+				}
+				return err
+			})
+			if err != nil {
+				t.Errorf("%s, %q: %v", view, setting, err)
+			}
+		}
+		for _, role := range []migrations.Role{migrations.RoleApp, migrations.RoleSystem, migrations.RoleRetention} {
+			if _, err := db.Pool(t, role, 1).Exec(t.Context(), "select from "+view); err == nil {
+				t.Errorf("%s reads %s", role, view)
+			}
+		}
+	}
+}
