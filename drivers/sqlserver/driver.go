@@ -270,7 +270,7 @@ func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.Tenant
 			err = rows.Scan(&last)
 			return last, err
 		})
-		if err == nil && (len(last) == 0 || last[0] == nil) {
+		if err == nil && (len(last) == 0 || len(last[0]) == 0) {
 			return nil
 		}
 		if err == nil {

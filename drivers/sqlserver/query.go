@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,8 +114,11 @@ func withinTime[T any](ctx context.Context, do func(ctx context.Context) (T, err
 	bounded, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	value, err := do(bounded)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
 		err = domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or filter and order by a path that the definition declares in indexes", queryTime)
+	case tooComplex(numberOf(err)):
+		err = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter", "it has more parts than SQL Server can make a plan for"), err)
 	}
 	return value, err
 }
@@ -293,6 +297,7 @@ func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMe
 			return plan, err
 		})
 		if _, off := conn.ExecContext(ctx, "set showplan_xml off"); off != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it must not go back to the pool
 			err = errors.Join(err, off)
 		}
 		plan := strings.TrimSpace(strings.Join(plans, "\n"))

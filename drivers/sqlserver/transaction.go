@@ -170,9 +170,18 @@ func away(number int32) bool {
 		4060, 921, 922, 924, 927, 945, 952, // the database cannot be opened: recovering, restoring, in single-user mode
 		976, 978, 979, 983, // a replica that may not be read, or not yet
 		3906,                          // the database has become read-only: this is the secondary now
-		6005, 17142, 18401, 596, 6104, // shutting down, paused, being upgraded; the session was ended
+		6005, 17142, 17187, 18401, 596, 6104, // shutting down, paused, starting, being upgraded; the session was ended
 		701, 802, 1204, 8645, 8651, 8657, 9002, // no memory, no locks, the log is full
 		errorLockTimeout:
+		return true
+	}
+	return false
+}
+
+// tooComplex reports whether the server says that it cannot make a plan for so large a statement.
+func tooComplex(number int32) bool {
+	switch number {
+	case 191, 8621, 8623, 8631, 8632: // too deeply nested, no internal resources for a plan
 		return true
 	}
 	return false
