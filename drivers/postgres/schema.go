@@ -125,7 +125,7 @@ func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 		d.log.WarnContext(ctx, "the documents' login is above row-level security, as a superuser or because it inherits "+viewsRole+": tenants are kept apart by Manifold's statements alone")
 	}
 	if !d.views {
-		d.log.WarnContext(ctx, "the documents' login cannot hand views to the role "+viewsRole+": public views show the documents of the tenant in the setting manifold.tenant only")
+		d.log.WarnContext(ctx, "the documents' login cannot hand views to the role "+viewsRole+": public views show the documents of the tenant in the setting manifold.tenant only, and queries that filter or order use no index")
 	}
 	if err := d.makeKeyFunction(ctx); err != nil {
 		return err
