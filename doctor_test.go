@@ -134,7 +134,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 		"login retention":   "it cannot connect",
 		"schema":            "the retention login",
 		"documents far":     "cannot open it",
-		"documents odd":     `no driver "oracle"; there is postgres`,
+		"documents odd":     `no driver "oracle"; there is mongo, postgres, sqlserver`,
 		"definition others": `there is no database "nowhere" in the configuration; there is default, far, odd`,
 	} {
 		if f := found(t, findings, check); f.Verdict != failure || !strings.Contains(f.Message, want) || f.Todo == "" {

