@@ -1,7 +1,12 @@
 package mongo_test
 
 import (
+	"net/url"
 	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	mongodb "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -12,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
 
-func open(t *testing.T, url string) *mongo.Driver {
+func open(t testing.TB, url string) *mongo.Driver {
 	t.Helper()
 	driver, err := mongo.Open(t.Context(), mongo.Config{URL: url, MaxConns: 4})
 	if err != nil {
@@ -21,10 +26,128 @@ func open(t *testing.T, url string) *mongo.Driver {
 	return driver
 }
 
+// database connects to the database itself, past the driver.
+func database(t testing.TB, address string) *mongodb.Database {
+	t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := mongodb.Connect(options.Client().ApplyURI(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Disconnect(t.Context()); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return client.Database(parsed.Path[1:])
+}
+
+// harness is the conformance suite's on a database that fresh makes.
+func harness(fresh func(t testing.TB) string) drivertest.Harness {
+	return drivertest.Harness{
+		Partial:  true,
+		MaxDepth: mongo.MaxDepth,
+		// What is around the data takes up to 1.5 KB.
+		MaxDocumentBytes: domain.MaxDocumentBytes - 4096,
+		Place: func(t *testing.T) drivertest.Place {
+			address := fresh(t)
+			parsed, err := url.Parse(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return drivertest.Place{
+				Open:    func(t *testing.T) drivers.Driver { return open(t, address) },
+				Address: parsed.Host,
+				OpenAt: func(t *testing.T, host string) drivers.Driver {
+					through := *parsed
+					through.Host = host
+					query := through.Query()
+					query.Del("replicaSet") // its members would be asked for, and gone to, at their own addresses
+					query.Set("directConnection", "true")
+					through.RawQuery = query.Encode()
+					return open(t, through.String())
+				},
+				Forget: func(t *testing.T) {
+					if err := database(t, address).Drop(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				},
+				Public: func(t *testing.T, projection string) ([]drivertest.PublicDocument, bool) {
+					return public(t, database(t, address), projection)
+				},
+			}
+		},
+	}
+}
+
+// public reads a view as people do.
+func public(t *testing.T, db *mongodb.Database, projection string) (documents []drivertest.PublicDocument, ok bool) {
+	t.Helper()
+	name := projection
+	if name == "documents" {
+		name = "documents.public" // the common collection has the name
+	}
+	views, err := db.ListCollectionNames(t.Context(), bson.D{{Key: "name", Value: name}, {Key: "type", Value: "view"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(views) == 0 {
+		return nil, false
+	}
+	cursor, err := db.Collection(name).Find(t.Context(), bson.D{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []struct {
+		Tenant  string
+		ID      string
+		Version int64
+	}
+	if err := cursor.All(t.Context(), &rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		tenant, err := domain.ParseTenantID(row.Tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, drivertest.PublicDocument{Tenant: tenant, ID: row.ID, Version: row.Version})
+	}
+	return documents, true
+}
+
+// onFerretDB is the harness on FerretDB, which has no views.
+func onFerretDB() drivertest.Harness {
+	h := harness(mongotest.FerretDB)
+	h.Slow = true
+	place := h.Place
+	h.Place = func(t *testing.T) drivertest.Place {
+		p := place(t)
+		p.Public = nil
+		return p
+	}
+	return h
+}
+
 func TestConformanceOnFerretDB(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, drivertest.Harness{Partial: true, Slow: true, MaxDepth: mongo.MaxDepth, MaxDocumentBytes: domain.MaxDocumentBytes - 4096, Place: func(t *testing.T) drivertest.Place {
-		url := mongotest.FerretDB(t)
-		return drivertest.Place{Open: func(t *testing.T) drivers.Driver { return open(t, url) }}
-	}})
+	drivertest.Run(t, onFerretDB())
+}
+
+func TestFaultsOnFerretDB(t *testing.T) {
+	t.Parallel()
+	drivertest.RunFaults(t, onFerretDB())
+}
+
+func TestConformanceOnMongoDB(t *testing.T) {
+	t.Parallel()
+	drivertest.Run(t, harness(mongotest.Real))
+}
+
+func TestFaultsOnMongoDB(t *testing.T) {
+	t.Parallel()
+	drivertest.RunFaults(t, harness(mongotest.Real))
 }
