@@ -409,6 +409,52 @@ func TestDocumentsDatabaseThatIsDown(t *testing.T) {
 	}
 }
 
+// A shared projection whose table has vanished says so, and is rebuilt by itself as soon as somebody needs the table.
+func TestTableThatVanishes(t *testing.T) {
+	t.Parallel()
+	db, folder := pgtest.Database(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "counts.json"), []byte(counting), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := configuration(db)
+	c.Projections = []string{folder}
+	p := start(t, c)
+	acme := as(t, p, newTenant(t, p, "acme"))
+	position := acme.add("thing-1", "Added", `{"n":2}`)
+	if got := acme.document("counts", "thing-1", position); got != `{"n":2}` {
+		t.Fatalf("the document is %s", got)
+	}
+	if _, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `drop table manifold_documents."counts.1" cascade`); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := acme.GetProjectionStateWithResponse(t.Context(), "counts"); err != nil || r.JSON200 == nil || r.JSON200.State != "lost" || !strings.Contains(r.JSON200.Error, "rebuild") {
+		t.Errorf("the state is %s, %v", r.Body, err)
+	}
+	if r, err := acme.GetDocumentWithResponse(t.Context(), "counts", "thing-1", nil); err != nil || r.StatusCode() != http.StatusServiceUnavailable || !strings.Contains(string(r.Body), "rebuild") {
+		t.Errorf("a read is answered %d %s, %v", r.StatusCode(), r.Body, err)
+	}
+	position = acme.add("thing-1", "Added", `{"n":3}`)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(time.Minute); ; {
+		list, err := as(t, p, operatorKey).ListRebuildsWithResponse(t.Context(), "counts")
+		if err != nil || list.JSON200 == nil {
+			t.Fatalf("the rebuilds: %v, %s", err, list.Body)
+		}
+		if all := list.JSON200.Rebuilds; len(all) == 1 && all[0].EndedAt != nil {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("the rebuilds are %s", list.Body)
+		}
+	}
+	if got := acme.document("counts", "thing-1", position); got != `{"n":5}` {
+		t.Errorf("rebuilt, the document is %s", got)
+	}
+}
+
 // What cannot work is refused when it is declared, by a request and by a file alike, and the message says what there is.
 func TestDefinitionsThatCannotWork(t *testing.T) {
 	t.Parallel()

@@ -34,6 +34,9 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		p.restart(build)
 	}
 	seen, err := r.take(ctx, p, database, head)
+	if errors.Is(err, drivers.ErrNoTable) {
+		err = r.whyNoTable(ctx, p, err)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -134,11 +137,6 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 	if driver == nil {
 		return 0, fmt.Errorf("there is no database %q in this process's configuration", database)
 	}
-	defer func() {
-		if errors.Is(err, drivers.ErrNoTable) {
-			err = r.whyNoTable(ctx, p, err)
-		}
-	}()
 	events, documents := 0, 0
 	replay := &Replay{
 		Driver: driver, Build: c.projection.LiveBuild(), Tenant: p.tenant, Fold: c.fold, Limits: r.config.CatchUp,
