@@ -22,6 +22,30 @@ type DocumentQuery struct {
 	Order []Order   // at most MaxOrderTerms; what is alike in them, and everything where there are none, by id as bytes
 	After *SortKey  // those behind this place; nil: from the first. Its document need not be there any more
 	Limit int       // at most this many; at least 1
+	// MaxBytes ends the page early: with the document by which the data of all reaches this. 0: no such bound. Pages
+	// of large documents would otherwise be held in memory whole.
+	MaxBytes int
+}
+
+// Cut ends a page where Limit or MaxBytes ends it.
+func (q DocumentQuery) Cut(page []Document) []Document {
+	bytes := 0
+	for i := range page {
+		if i == q.Limit || q.MaxBytes > 0 && bytes >= q.MaxBytes {
+			return page[:i]
+		}
+		bytes += len(page[i].Data)
+	}
+	return page
+}
+
+// Ended reports whether a page is the last one: neither Limit nor MaxBytes has ended it.
+func (q DocumentQuery) Ended(page []Document) bool {
+	bytes := 0
+	for i := range page {
+		bytes += len(page[i].Data)
+	}
+	return len(page) < q.Limit && (q.MaxBytes == 0 || bytes < q.MaxBytes)
 }
 
 // Check reports what keeps the query from being asked: a limit below 1, a place that is none of its order, ids and texts
@@ -29,6 +53,9 @@ type DocumentQuery struct {
 func (q DocumentQuery) Check() error {
 	if q.Limit < 1 {
 		return Errorf(CodeInvalidRequest, "limit", "%d documents were asked for; ask for at least 1", q.Limit)
+	}
+	if q.MaxBytes < 0 {
+		return Errorf(CodeInvalidRequest, "maxBytes", "%d bytes were asked for; ask for at least 0, which is no bound", q.MaxBytes)
 	}
 	if len(q.Order) > MaxOrderTerms {
 		return Errorf(CodeInvalidRequest, "order", "it has %d parts; it may have %d", len(q.Order), MaxOrderTerms)

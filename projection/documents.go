@@ -23,11 +23,15 @@ const DefaultWait = 5 * time.Second
 // backupPoll is how often a waiting read looks by itself: the projection may be followed by another process.
 const backupPoll = 50 * time.Millisecond
 
+// maxPageBytes ends a page of documents early, so that no more is held in memory for a request, but for the one document
+// that goes beyond it.
+const maxPageBytes = 8 << 20
+
 // DocumentsQuery asks for a page of documents.
 type DocumentsQuery struct {
 	Filter    string // an expression, as expr.CompileFilter takes it: those for which it is true; empty: all
 	OrderBy   string // paths, as expr.CompileOrder takes them, such as "total desc,customer"; empty: by id as bytes
-	PageSize  int    // at most this many; at least 1
+	PageSize  int    // at most this many, and fewer where they come to some megabytes; at least 1
 	PageToken string // DocumentsPage.Next of the page before, which was asked for with the same filter and order; empty: the first
 	Count     bool   // count all that the filter is true for; that may cost much more than the page
 	Freshness
@@ -79,11 +83,10 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 		if err != nil {
 			return err
 		}
-		page = DocumentsPage{Documents: documents}
-		if len(documents) > q.PageSize {
-			page.Documents = documents[:q.PageSize]
+		page = DocumentsPage{Documents: documents[:min(len(documents), q.PageSize)]}
+		if !asked.query.Ended(documents) {
 			here := pageToken{shared: build.Shared(), build: build.Number, question: asked.question}
-			if here.after, err = domain.SortKeyOf(documents[q.PageSize-1], asked.query.Order); err != nil {
+			if here.after, err = domain.SortKeyOf(page.Documents[len(page.Documents)-1], asked.query.Order); err != nil {
 				return err
 			}
 			page.Next = here.String()
@@ -128,7 +131,7 @@ func (c *Catalog) compile(tenant domain.TenantID, name string, q DocumentsQuery)
 	if q.PageSize < 1 {
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
 	}
-	asked.query.Limit = q.PageSize + 1
+	asked.query.Limit, asked.query.MaxBytes = q.PageSize+1, maxPageBytes
 	var err error
 	if q.Filter != "" {
 		if asked.query.Where, err = c.filters.compile(tenant, q.Filter); err != nil {

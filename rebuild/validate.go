@@ -14,8 +14,11 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// assertPage is how many documents are read at a time to hold them against the assertions.
-const assertPage = 500
+// assertPage is how many documents are read at a time to hold them against the assertions, and assertBytes how much.
+const (
+	assertPage  = 500
+	assertBytes = 16 << 20
+)
 
 // validate counts the documents of the new build and of the live one, and holds every document of the new one against
 // the definition's assertions. No event was refused: that would have failed the rebuild before.
@@ -71,7 +74,7 @@ func (a *attempt) validate(ctx context.Context) error {
 }
 
 func (a *attempt) assertAll(ctx context.Context, tenant domain.TenantID) error {
-	query := domain.DocumentQuery{Limit: assertPage}
+	query := domain.DocumentQuery{Limit: assertPage, MaxBytes: assertBytes}
 	for {
 		documents, err := a.driver.Query(ctx, a.build, tenant, query)
 		if err != nil {
@@ -80,7 +83,7 @@ func (a *attempt) assertAll(ctx context.Context, tenant domain.TenantID) error {
 		if err := a.assert(tenant, documents); err != nil {
 			return err
 		}
-		if len(documents) < assertPage {
+		if query.Ended(documents) {
 			return nil
 		}
 		query.After = &domain.SortKey{ID: documents[len(documents)-1].ID}

@@ -38,7 +38,8 @@ type Harness struct {
 	MaxDocumentBytes int
 
 	// Slow says that the server takes a millisecond or more for each document, as one that stands in for another does:
-	// tests with very many documents go with a fiftieth of them.
+	// tests with very many documents go with a fiftieth of them, and what is asked of shared builds is asked of those with
+	// indexes alone.
 	Slow bool
 }
 
@@ -254,12 +255,15 @@ func (s *suite) pages(build domain.Build, tenant domain.TenantID, query domain.D
 		if err != nil {
 			return nil, err
 		}
-		if len(page) > query.Limit {
-			return nil, fmt.Errorf("a page of %d was asked for, and has %d documents", query.Limit, len(page))
+		if cut := query.Cut(page); len(cut) < len(page) {
+			return nil, fmt.Errorf("a page of at most %d documents and %d bytes was asked for, which %d would have filled; it has %d", query.Limit, query.MaxBytes, len(cut), len(page))
 		}
 		all = append(all, page...)
-		if len(page) < query.Limit {
+		if query.Ended(page) {
 			return all, nil
+		}
+		if len(page) == 0 {
+			return nil, fmt.Errorf("a page of at most %d documents and %d bytes is empty, and not the last", query.Limit, query.MaxBytes)
 		}
 		place, err := domain.SortKeyOf(page[len(page)-1], query.Order)
 		if err != nil {

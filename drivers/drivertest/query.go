@@ -57,6 +57,23 @@ func (s *suite) queries(t *testing.T) {
 		}
 	})
 
+	s.each(t, "pages end with the document that fills them", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		batch := drivers.Batch{To: 1}
+		for i := range 40 {
+			text, bytes := strings.Repeat("x", 100*(i%7)), i%3
+			batch.Upserts = append(batch.Upserts, document(fmt.Sprintf("%02d", i), 1, fmt.Sprintf(`{"a": %q, "b": %d, "c": [%d]}`, text, bytes, i)))
+		}
+		s.save(t, build, tenant, batch)
+		for _, order := range [][]domain.Order{nil, {{Path: domain.Path{"b"}}}, {{Path: domain.Path{"c"}}}, {{Path: domain.Path{"b"}, Descending: true}, {Path: domain.Path{"a"}}}} {
+			for _, most := range []int{1, 150, 1000, 1 << 20} {
+				got, err := s.pages(build, tenant, domain.DocumentQuery{Order: order, Limit: 25, MaxBytes: most})
+				if err != nil || len(got) != len(batch.Upserts) {
+					t.Fatalf("in the order %v, in pages of %d bytes, there are %d documents, %v; want %d", order, most, len(got), err, len(batch.Upserts))
+				}
+			}
+		}
+	})
+
 	s.each(t, "an empty build", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		s.wantDocuments(t, build, tenant)
 		s.save(t, build, tenant, drivers.Batch{To: 5})
@@ -64,7 +81,7 @@ func (s *suite) queries(t *testing.T) {
 	})
 
 	s.each(t, "what cannot be asked", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		for _, query := range []domain.DocumentQuery{{}, {Limit: -1}, {After: &domain.SortKey{ID: "\xff"}, Limit: 1}, {After: &domain.SortKey{ID: "a\x00"}, Limit: 1}} {
+		for _, query := range []domain.DocumentQuery{{}, {Limit: -1}, {Limit: 1, MaxBytes: -1}, {After: &domain.SortKey{ID: "\xff"}, Limit: 1}, {After: &domain.SortKey{ID: "a\x00"}, Limit: 1}} {
 			_, err := s.driver.Query(t.Context(), build, tenant, query)
 			wantCode(t, err, domain.CodeInvalidRequest)
 		}

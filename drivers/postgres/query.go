@@ -3,7 +3,6 @@ package postgres
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -61,6 +60,7 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 type asked struct {
 	statement
 	shown []string // the arguments as text
+	most  int      // bytes of documents' data to be taken; 0: all
 	costs bool     // how long it takes is not known beforehand: it is for the connections that are there for such
 }
 
@@ -74,7 +74,9 @@ func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.Do
 	}
 	if query.Where != nil || len(query.Order) > 0 {
 		q := newQuestion(build, tenant)
-		return q.asked(q.page(d.source(build), query))
+		asked, err := q.asked(q.page(d.source(build), query))
+		asked.most = query.MaxBytes
+		return asked, err
 	}
 	after := ""
 	if query.After != nil {
@@ -89,6 +91,7 @@ func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.Do
 			},
 		},
 		shown: []string{literal(tenant.String()), strconv.FormatInt(build.Number, 10), literal(after), strconv.Itoa(query.Limit)},
+		most:  query.MaxBytes,
 	}, nil
 }
 
@@ -154,10 +157,16 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 // documents runs a statement whose rows are id, version and document.
 func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domain.TenantID, question asked) ([]domain.Document, error) {
 	var documents []domain.Document
-	question.reset = func() { documents = nil }
+	taken := 0
+	question.reset = func() { documents, taken = nil, 0 }
 	question.row = func(values [][]byte) error {
+		if question.most > 0 && taken >= question.most {
+			return nil // what still comes is not kept
+		}
 		version, err := decodeInt(values[1])
-		documents = append(documents, domain.Document{ID: string(values[0]), Version: version, Data: json.RawMessage(bytes.Clone(decodeJSON(values[2])))})
+		data := bytes.Clone(decodeJSON(values[2]))
+		taken += len(data)
+		documents = append(documents, domain.Document{ID: string(values[0]), Version: version, Data: data})
 		return err
 	}
 	if err := d.answer(ctx, build, tenant, question); err != nil {

@@ -179,7 +179,7 @@ func (m *memory) Query(ctx context.Context, build domain.Build, tenant domain.Te
 		}
 	}
 	slices.SortFunc(found, func(a, b domain.Document) int { return places[a.ID].Compare(places[b.ID], query.Order) })
-	return found[:min(query.Limit, len(found))], nil
+	return query.Cut(found), nil
 }
 
 func (m *memory) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
