@@ -41,6 +41,7 @@
 package sqlserver
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -272,6 +273,9 @@ func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.Tenant
 		})
 		if err == nil && (len(last) == 0 || len(last[0]) == 0) {
 			return nil
+		}
+		if err == nil && bytes.Compare(last[0], after) <= 0 {
+			err = fmt.Errorf("the slice behind %q ends at %q", after, last[0])
 		}
 		if err == nil {
 			after = last[0]

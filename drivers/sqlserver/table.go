@@ -199,8 +199,8 @@ const dropRows = 1000
 func (t table) dropSlice(tenant domain.TenantID, after []byte) statement {
 	return statement{
 		sql: writeSettings + fmt.Sprintf("declare @after_bytes varbinary(512) = convert(varbinary(512), @after, 2);\n"+
-			"declare @last_bytes varbinary(512) = (select max(s.id_bytes) from (\n"+
-			"select top (%d) t.id_bytes from %s as t where %s and t.id_bytes > @after_bytes order by t.id_bytes) as s);\n"+
+			"declare @last_bytes varbinary(512) = (select top (1) s.id_bytes from (\n"+
+			"select top (%d) t.id_bytes from %s as t where %s and t.id_bytes > @after_bytes order by t.id_bytes) as s order by s.id_bytes desc);\n"+
 			"delete t from %[2]s as t with (rowlock) where %[3]s and t.id_bytes > @after_bytes and t.id_bytes <= @last_bytes;\n"+
 			"select @last_bytes;\n", dropRows, t.name, where),
 		args: t.of(tenant, sql.Named("after", hexadecimal(after))),

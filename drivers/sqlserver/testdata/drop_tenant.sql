@@ -14,8 +14,8 @@ set nocount on;
 set lock_timeout 10000;
 set xact_abort on;
 declare @after_bytes varbinary(512) = convert(varbinary(512), @after, 2);
-declare @last_bytes varbinary(512) = (select max(s.id_bytes) from (
-select top (1000) t.id_bytes from manifold_documents.[documents] as t where t.tenant_id = @tenant and t.build = @build and t.id_bytes > @after_bytes order by t.id_bytes) as s);
+declare @last_bytes varbinary(512) = (select top (1) s.id_bytes from (
+select top (1000) t.id_bytes from manifold_documents.[documents] as t where t.tenant_id = @tenant and t.build = @build and t.id_bytes > @after_bytes order by t.id_bytes) as s order by s.id_bytes desc);
 delete t from manifold_documents.[documents] as t with (rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes > @after_bytes and t.id_bytes <= @last_bytes;
 select @last_bytes;
 
@@ -28,7 +28,7 @@ set nocount on;
 set lock_timeout 10000;
 set xact_abort on;
 declare @after_bytes varbinary(512) = convert(varbinary(512), @after, 2);
-declare @last_bytes varbinary(512) = (select max(s.id_bytes) from (
-select top (1000) t.id_bytes from manifold_documents.[documents] as t where t.tenant_id = @tenant and t.build = @build and t.id_bytes > @after_bytes order by t.id_bytes) as s);
+declare @last_bytes varbinary(512) = (select top (1) s.id_bytes from (
+select top (1000) t.id_bytes from manifold_documents.[documents] as t where t.tenant_id = @tenant and t.build = @build and t.id_bytes > @after_bytes order by t.id_bytes) as s order by s.id_bytes desc);
 delete t from manifold_documents.[documents] as t with (rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes > @after_bytes and t.id_bytes <= @last_bytes;
 select @last_bytes;
