@@ -23,7 +23,14 @@ func (s *suite) predicates(t *testing.T) {
 
 // eachIndexed is each, and runs the test on a shared build with indexes as well, which the test has to make.
 func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
-	s.each(t, name, test)
+	if s.Slow {
+		parallel(t, name, func(t *testing.T) {
+			tenant := domain.NewTenantID()
+			test(t, s.own(tenant), tenant)
+		})
+	} else {
+		s.each(t, name, test)
+	}
 	parallel(t, name+" with indexes", func(t *testing.T) {
 		// As in production: the build has its indexes declared when its table is made.
 		build := s.unmade()

@@ -181,7 +181,7 @@ func (s *suite) saves(t *testing.T) {
 	})
 
 	s.each(t, "a save that is given up is whole or was never begun", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		const n = 200
+		n := min(200, int(s.many(1000)))
 		var at int64
 		for range 30 {
 			batch := drivers.Batch{From: at, To: at + 1}

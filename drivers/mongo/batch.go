@@ -119,16 +119,11 @@ func encodeRow(to []byte, place place, document *domain.Document) ([]byte, error
 	to = appendText(to, "id", document.ID)
 	to = appendInt(to, "version", document.Version)
 	to = appendName(to, kindObject, data)
-	where := "document " + document.ID
-	to, err := encodeDocument(to, document.Data, where)
+	to, err := encodeDocument(to, document.Data, "document "+document.ID)
 	if err != nil {
 		return nil, err
 	}
-	to = closeDocument(to, start)
-	if len(to)-start > maxBytes {
-		return nil, tooLarge(where)
-	}
-	return to, nil
+	return closeDocument(to, start), nil
 }
 
 // encodeInserts is the command that inserts rows, in any order.

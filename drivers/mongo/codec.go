@@ -31,8 +31,9 @@ const (
 	kindInt64  = 0x12
 )
 
-// maxBytes is how large a BSON document may be, with everything around the JSON in it.
-const maxBytes = 16 << 20
+// MaxDataBytes is how large a document's data may be in BSON: MongoDB takes documents of 16 MiB, and what is around the data
+// needs up to 1.2 KB, depending on the id, and is given 2.
+const MaxDataBytes = 16<<20 - 2<<10
 
 // MaxDepth is how deep objects and lists may be nested in a document's data, its own object counted: MongoDB takes 100
 // levels, one of which is around the data.
@@ -48,19 +49,19 @@ func encodeDocument(to, data []byte, where string) ([]byte, error) {
 	if e.space(); e.text[e.pos] != '{' {
 		return nil, domain.Errorf(domain.CodeInvalidJSON, where, "its data is no JSON object")
 	}
-	switch err := e.object(); err {
+	err := e.object()
+	if err == nil && len(e.to)-e.start > MaxDataBytes {
+		err = errTooLarge
+	}
+	switch err {
 	case nil:
 		return e.to, nil
 	case errTooDeep:
 		return nil, domain.Errorf(domain.CodeInvalidJSON, where,
 			"its data cannot be kept: objects and lists are nested more than %d deep, which MongoDB does not take", MaxDepth)
 	default:
-		return nil, tooLarge(where)
+		return nil, domain.Errorf(domain.CodeTooLarge, where, "it has more than %d bytes in BSON, which MongoDB does not take", MaxDataBytes)
 	}
-}
-
-func tooLarge(where string) error {
-	return domain.Errorf(domain.CodeTooLarge, where, "it has more than %d bytes in BSON, which MongoDB does not take", maxBytes)
 }
 
 var (
@@ -154,7 +155,7 @@ func (e *encoder) list() error {
 
 // value writes a value behind its element's name, and its kind at the element's start.
 func (e *encoder) value(at int) error {
-	if len(e.to)-e.start > maxBytes {
+	if len(e.to)-e.start > MaxDataBytes {
 		return errTooLarge
 	}
 	e.space()

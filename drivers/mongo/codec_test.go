@@ -87,9 +87,17 @@ func drawValue(t *rapid.T, depth int) any {
 	}
 }
 
+// oftener checks a property ten times as often as those that a server is asked for.
+func oftener(t *testing.T, property func(t *rapid.T)) {
+	t.Helper()
+	for range 10 {
+		rapid.Check(t, property)
+	}
+}
+
 func TestJSONIsTheSameBehindBSON(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	oftener(t, func(t *rapid.T) {
 		var text bytes.Buffer
 		encoder := json.NewEncoder(&text)
 		encoder.SetEscapeHTML(rapid.Bool().Draw(t, "escapes"))
@@ -144,7 +152,7 @@ func checkNames(t *rapid.T, raw bson.Raw) {
 
 func TestNamesAreApart(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	oftener(t, func(t *rapid.T) {
 		a, b := drawnText.Draw(t, "a"), drawnText.Draw(t, "b")
 		if back := string(unescapeName([]byte(escapeName(a)))); back != a {
 			t.Fatalf("%q comes back as %q", a, back)
@@ -199,7 +207,7 @@ func TestWhatCannotBeEncoded(t *testing.T) {
 	for text, want := range map[string]domain.Code{
 		``: domain.CodeInvalidJSON, `[]`: domain.CodeInvalidJSON, `1`: domain.CodeInvalidJSON, `{"a":}`: domain.CodeInvalidJSON, `{"a":"\u0000"}`: domain.CodeInvalidJSON,
 		`{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`: domain.CodeInvalidJSON,
-		`{"a":[` + strings.Repeat("1,", maxBytes/10) + `1]}`:                          domain.CodeTooLarge,
+		`{"a":[` + strings.Repeat("1,", MaxDataBytes/10) + `1]}`:                      domain.CodeTooLarge,
 	} {
 		_, err := encodeDocument(nil, []byte(text), "document x")
 		if sorted, ok := errors.AsType[*domain.Error](err); !ok || sorted.Code != want || sorted.Where != "document x" {

@@ -34,8 +34,8 @@
 // space at a name's ends is written so as well. Any other name stands as it is. Of two members of one name the last is kept;
 // the order of members means nothing.
 //
-// Two limits are MongoDB's: a document has at most 16 MiB in BSON, all of the above included (a list of small numbers takes
-// several times the bytes that it has in JSON), and its data at most 99 levels of objects and lists. What is beyond is
+// Two limits are MongoDB's: a document's data has at most 16 MiB in BSON, less 2 KiB for what is around it (a list of
+// small numbers takes several times the bytes that it has in JSON), and its data at most 99 levels of objects and lists. What is beyond is
 // refused, and its batch with it, before anything is written.
 //
 // Each of a projection's declared indexes becomes {tenant: 1, "document.path": 1, _id: 1}, which answers filters, and pages in
