@@ -169,7 +169,7 @@ func away(number int32) bool {
 		10928, 10929, 10936, // Azure SQL: at its limit of workers, sessions or requests
 		4060, 921, 922, 924, 927, 945, 952, // the database cannot be opened: recovering, restoring, in single-user mode
 		976, 978, 979, 983, // a replica that may not be read, or not yet
-		3906,                          // the database has become read-only: this is the secondary now
+		3906,                                 // the database has become read-only: this is the secondary now
 		6005, 17142, 17187, 18401, 596, 6104, // shutting down, paused, starting, being upgraded; the session was ended
 		701, 802, 1204, 8645, 8651, 8657, 9002, // no memory, no locks, the log is full
 		errorLockTimeout:
