@@ -77,8 +77,8 @@ func (d *Driver) run(ctx context.Context, command any) (bson.Raw, error) {
 	}
 }
 
-// find runs a find command and calls row for each document of the answer, which is valid during the call. reset is called
-// before each attempt, as what an earlier one gave does not count.
+// find runs a find command and calls row for each document of the answer, which is valid during the call; errEnough from it
+// ends the reading. reset is called before each attempt, as what an earlier one gave does not count.
 func (d *Driver) find(ctx context.Context, command bson.D, reset func(), row func(bson.Raw) error) error {
 	command = append(command[:len(command):len(command)], d.reading()...)
 	for attempt := 1; ; attempt++ {
@@ -107,7 +107,9 @@ func (d *Driver) cursor(ctx context.Context, command bson.D, row func(bson.Raw) 
 	}
 	defer func() { err = errors.Join(err, cursor.Close(context.WithoutCancel(ctx))) }()
 	for cursor.Next(ctx) {
-		if err := row(cursor.Current); err != nil {
+		if err := row(cursor.Current); errors.Is(err, errEnough) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}

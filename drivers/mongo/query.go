@@ -37,7 +37,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 		found, err := d.documents(limited, bson.D{
 			{Key: "find", Value: place.collection},
 			{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: slice}}}, {Key: "tenant", Value: place.tenant}}},
-		})
+		}, 0)
 		if err != nil {
 			return nil, readError(build, overtime(ctx, limited, err, slow))
 		}
@@ -66,7 +66,7 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 			{Key: "find", Value: place.collection},
 			{Key: "filter", Value: on("_id", "$eq", place.prefix+id)},
 			{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
-		})
+		}, 0)
 	}
 	if err == nil && len(found) == 0 {
 		err = d.made(limited, place)
@@ -136,23 +136,23 @@ func (p place) documents(others ...bson.D) bson.D {
 // page asks for the parts of the order, one after the other, until the page is full.
 func (d *Driver) page(ctx context.Context, q prepared) (page []domain.Document, err error) {
 	if len(q.Order) == 0 {
-		page, err = d.documents(ctx, q.byID(bson.D{}, q.After, q.Limit))
+		page, err = d.documents(ctx, q.byID(bson.D{}, q.After, q.Limit), q.MaxBytes)
 	} else {
 		if q.After == nil || !q.After.Unordered {
 			if page, err = d.ordered(ctx, q); err != nil {
 				return nil, err
 			}
 		}
-		if missing := q.Limit - len(page); missing > 0 {
+		if q.Ended(page) {
 			after := q.After
 			if after != nil && !after.Unordered {
 				after = nil
 			}
-			rest, err := d.documents(ctx, q.byID(q.ordering.unordered(), after, missing))
+			rest, err := d.documents(ctx, q.byID(q.ordering.unordered(), after, q.Limit-len(page)), q.MaxBytes)
 			if err != nil {
 				return nil, err
 			}
-			page = append(page, rest...)
+			page = q.Cut(append(page, rest...))
 		}
 	}
 	if err == nil && len(page) == 0 {
@@ -192,7 +192,7 @@ func (q prepared) find(filter, sort bson.D, limit int) bson.D {
 func (d *Driver) ordered(ctx context.Context, q prepared) ([]domain.Document, error) {
 	var page []domain.Document
 	for _, chosen := range q.ordering.choices() {
-		part, err := d.documents(ctx, q.part(chosen))
+		part, err := d.documents(ctx, q.part(chosen), q.MaxBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +200,7 @@ func (d *Driver) ordered(ctx context.Context, q prepared) ([]domain.Document, er
 			return nil, err
 		}
 	}
-	return page[:min(len(page), q.Limit)], nil
+	return q.Cut(page), nil
 }
 
 // merge merges two runs of documents in an order. A document that was changed in between, so that both have it, is kept
@@ -309,14 +309,22 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	return explanation, nil
 }
 
-// documents runs a find command on rows.
-func (d *Driver) documents(ctx context.Context, command bson.D) (all []domain.Document, err error) {
-	err = d.find(ctx, command, func() { all = nil }, func(row bson.Raw) error {
+// errEnough ends the reading of an answer.
+var errEnough = errors.New("enough was read")
+
+// documents runs a find command on rows, and reads no further than to the document by which the data of all reaches most
+// bytes; 0: no such bound.
+func (d *Driver) documents(ctx context.Context, command bson.D, most int) (all []domain.Document, err error) {
+	var size int
+	err = d.find(ctx, command, func() { all, size = nil, 0 }, func(row bson.Raw) error {
 		document, err := decodeRow(row)
 		if err != nil {
 			return err
 		}
 		all = append(all, document)
+		if size += len(document.Data); most > 0 && size >= most {
+			return errEnough
+		}
 		return nil
 	})
 	return all, patternError(err)
