@@ -49,6 +49,7 @@ type database struct {
 	opened drivers.Driver     // nil until it is
 	outage *projection.Outage // while it does not answer
 	calls  map[*underWay]bool // that have not come to their end
+	proven time.Time          // when a call had a result that only the database can have given
 }
 
 // underWay is a call to a database.
@@ -80,12 +81,13 @@ func (d *database) run(ctx context.Context, answers func()) {
 				continue
 			}
 		}
-		// Once more, since all connections may have been busy for a while.
+		// Once more, since all connections may be busy for a while; calls that come to their ends prove that it is only that.
+		asked := time.Now()
 		err := d.ping(ctx)
 		if err != nil {
 			err = d.ping(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !d.provenSince(asked) {
 			d.down(err)
 			d.log.Warn("a database of documents does not answer; its projections wait", "database", d.name, "error", err)
 			if !d.insist(ctx, d.ping) {
@@ -209,6 +211,22 @@ func (d *database) slow() bool {
 		}
 	}
 	return false
+}
+
+// proves takes note of the result of a call that the database itself must have answered, and returns it.
+func (d *database) proves(err error) error {
+	if err == nil || errors.Is(err, drivers.ErrStale) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.proven = time.Now()
+	}
+	return err
+}
+
+func (d *database) provenSince(begin time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.proven.After(begin)
 }
 
 func (d *database) doubt() {

@@ -53,9 +53,9 @@ func (d *database) Load(ctx context.Context, build domain.Build, tenant domain.T
 }
 
 func (d *database) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
-	return d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) error {
+	return d.proves(d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) error {
 		return driver.Save(ctx, build, tenant, batch)
-	})
+	}))
 }
 
 func (d *database) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (position int64, err error) {
@@ -63,7 +63,7 @@ func (d *database) Checkpoint(ctx context.Context, build domain.Build, tenant do
 		position, err = driver.Checkpoint(ctx, build, tenant)
 		return err
 	})
-	return position, err
+	return position, d.proves(err)
 }
 
 func (d *database) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
@@ -99,7 +99,7 @@ func (d *database) Query(ctx context.Context, build domain.Build, tenant domain.
 		documents, err = driver.Query(ctx, build, tenant, query)
 		return err
 	})
-	return documents, err
+	return documents, d.proves(err)
 }
 
 func (d *database) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (count int64, err error) {

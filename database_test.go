@@ -264,3 +264,45 @@ func TestCallThatGetsStuck(t *testing.T) {
 		<-ended
 	})
 }
+
+// busy is a driver whose connections are all taken: a save waits for one for long, and comes to its end, and a ping waits
+// for longer than it may.
+type busy struct {
+	*answering
+}
+
+func (b busy) Save(ctx context.Context, _ domain.Build, _ domain.TenantID, _ drivers.Batch) error {
+	select {
+	case <-time.After(8 * time.Second):
+		return drivers.ErrStale
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A database that has more to do than it has connections is not taken for dead as long as it gets anything done.
+func TestDatabaseThatIsBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var driver answering
+		driver.hangs.Store(true)
+		d := newDatabase("reports", func(context.Context) (drivers.Driver, error) { return busy{&driver}, nil }, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		answers, ended := make(chan struct{}, 10), make(chan struct{})
+		go func() {
+			d.run(ctx, func() { answers <- struct{}{} })
+			close(ended)
+		}()
+		<-answers
+		for range 20 {
+			if err := save(ctx, d); !errors.Is(err, drivers.ErrStale) {
+				t.Fatalf("the save is %v", err)
+			}
+		}
+		if outage, out := d.Outage(); out || driver.pings.Load() == 0 {
+			t.Errorf("after %d pings it is taken for dead: %+v", driver.pings.Load(), outage)
+		}
+		cancel()
+		<-ended
+	})
+}
