@@ -90,7 +90,7 @@ func (s generated) GetState(ctx context.Context, request openapi.GetStateRequest
 		return nil, err
 	}
 	tag := etag(state.Version)
-	return openapi.GetState200JSONResponse{
+	return stateAnswer{
 		Body: openapi.State{
 			Stream: request.StreamId, Version: state.Version, State: state.Data,
 			SnapshotVersion: state.Snapshot, EventsRead: state.EventsRead,

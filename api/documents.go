@@ -36,7 +36,7 @@ func (s generated) ListDocuments(ctx context.Context, request openapi.ListDocume
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListDocuments200JSONResponse{Body: openapi.DocumentList{Documents: make([]openapi.Document, 0, len(page.Documents))}}
+	answer := documentsAnswer{Body: openapi.DocumentList{Documents: make([]openapi.Document, 0, len(page.Documents))}}
 	for _, document := range page.Documents {
 		shown, err := pick(document)
 		if err != nil {
@@ -80,7 +80,7 @@ func (s generated) explainDocuments(ctx context.Context, request openapi.ListDoc
 	if err != nil {
 		return nil, err
 	}
-	return openapi.ListDocuments200JSONResponse{Body: openapi.DocumentList{
+	return documentsAnswer{Body: openapi.DocumentList{
 		Documents:   []openapi.Document{},
 		Explanation: &openapi.Explanation{Database: explained.Database, Statement: explained.Statement, Plan: explained.Plan},
 	}}, nil
@@ -102,7 +102,7 @@ func (s generated) GetDocument(ctx context.Context, request openapi.GetDocumentR
 		return nil, err
 	}
 	tag := etag(document.Version)
-	return openapi.GetDocument200JSONResponse{Body: answer, Headers: openapi.GetDocument200ResponseHeaders{ETag: &tag}}, nil
+	return documentAnswer{Body: answer, Headers: openapi.GetDocument200ResponseHeaders{ETag: &tag}}, nil
 }
 
 // pickerOf returns what makes an answer of a document: with the parts that are asked for, or all of it. What a document

@@ -325,6 +325,27 @@ func TestDocumentFields(t *testing.T) {
 	equal(t, "nothing of one", a.get("/v1/projections/p/documents/x-1?fields=none").want(200).at("document"), object{})
 }
 
+// What is in a document comes as it was saved, readable, and as it is in the statement of a query.
+func TestDocumentsAreVerbatim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a, operator := w.tenant("acme"), w.operator()
+	keeping(a, "p")
+	a.send("PUT", "/v1/aggregates/x", object{"on": object{"Set": "event.data"}}).want(200)
+	position := strconv.Itoa(a.set(map[string]any{"x-1": object{"a": "<b> & </b>\u2028"}}))
+	for _, body := range [][]byte{
+		a.get(documentsPath("p", "minPosition", position, "timeout", "20")).want(200).body,
+		a.get("/v1/projections/p/documents/x-1").want(200).body,
+		a.get("/v1/projections/p/documents/x-1?fields=a").want(200).body,
+		a.get("/v1/streams/x-1/state").want(200).body,
+		operator.get(documentsPath("p", "filter", `doc.a == "<b> & </b>\u2028"`, "explain", "true", "tenant", a.tenantID)).want(200).body,
+	} {
+		if !strings.Contains(string(body), "<b> & </b>\u2028") {
+			t.Errorf("it is not as it was: %s", body)
+		}
+	}
+}
+
 // The operator sees how a tenant's documents would be read, and none of them.
 func TestExplainDocuments(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,49 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+
+	"github.com/manifold-es/manifold/api/openapi"
+)
+
+// The answers that have documents and states in them. They stand for the generated ones, which would write <, > and & in
+// them as \u003c, \u003e and \u0026: the same JSON, but longer, and hard to read where people look at it.
+type (
+	documentAnswer  openapi.GetDocument200JSONResponse
+	documentsAnswer openapi.ListDocuments200JSONResponse
+	stateAnswer     openapi.GetState200JSONResponse
+)
+
+// VisitGetDocumentResponse writes the answer.
+func (a documentAnswer) VisitGetDocumentResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a.Body, "ETag", a.Headers.ETag)
+}
+
+// VisitListDocumentsResponse writes the answer.
+func (a documentsAnswer) VisitListDocumentsResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
+}
+
+// VisitGetStateResponse writes the answer.
+func (a stateAnswer) VisitGetStateResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a.Body, "ETag", a.Headers.ETag)
+}
+
+// writeVerbatim answers with a body, and with a header unless its value is nil. Nothing is sent of a body that is no JSON.
+func writeVerbatim(w http.ResponseWriter, body any, header string, value *string) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if value != nil {
+		w.Header().Set(header, *value)
+	}
+	w.WriteHeader(http.StatusOK)
+	_, err := text.WriteTo(w)
+	return err
+}
