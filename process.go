@@ -274,6 +274,12 @@ func (p *Process) wire(o settings) error {
 			yield(lag.Projection, lag.Positions, lag.Faulted)
 		}
 	})
+	p.metrics.CollectDatabases(func(yield func(database string, up bool)) {
+		for name, d := range p.databases {
+			_, out := d.Outage()
+			yield(name, !out)
+		}
+	})
 	p.rebuilds = rebuild.New(rebuild.Config{
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Catalog: p.catalog, Outages: p.outage,
 		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Log: p.log,
@@ -328,10 +334,10 @@ func (p *Process) checks(ctx context.Context) []api.Check {
 	names := slices.Sorted(maps.Keys(p.databases))
 	all := make([]api.Check, 1+len(names))
 	var done sync.WaitGroup
-	done.Go(func() { all[0] = api.Check{Name: "database", Err: p.store.Ping(ctx)} })
+	done.Go(func() { all[0] = api.Check{Name: "database", Err: forAnybody(p.store.Ping(ctx))} })
 	for i, name := range names {
 		done.Go(func() {
-			all[1+i] = api.Check{Name: "documents: " + name, Err: p.databases[name].Ping(ctx), Optional: true}
+			all[1+i] = api.Check{Name: "documents: " + name, Err: forAnybody(p.databases[name].Ping(ctx)), Optional: true}
 		})
 	}
 	done.Wait()
@@ -339,6 +345,18 @@ func (p *Process) checks(ctx context.Context) []api.Check {
 		all = append(all, api.Check{Name: "stopping", Err: errors.New("the process is about to end")})
 	}
 	return all
+}
+
+// forAnybody is what is said of a ping's error to whoever asks. What a database or its driver says by itself may name
+// addresses and logins: it is in the log, and manifold doctor shows it.
+func forAnybody(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*domain.Error](err); ok {
+		return errors.New(e.Message)
+	}
+	return errors.New("it does not answer")
 }
 
 // serve begins to answer requests.

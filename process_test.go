@@ -395,6 +395,11 @@ func TestDocumentsDatabaseThatIsDown(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(body, "documents: reports") || !strings.Contains(body, `"ok":false`) {
 		t.Errorf("/readyz answers %d: %s", status, body)
 	}
+	if strings.Contains(body, "nobody") || strings.Contains(body, "127.0.0.1") {
+		t.Errorf("/readyz tells anybody logins and addresses: %s", body)
+	}
+	awaitMetric(t, p, `manifold_database_up{database="default"} 1`)
+	awaitMetric(t, p, `manifold_database_up{database="reports"} 0`)
 	acme := as(t, p, newTenant(t, p, "acme"))
 	if r := acme.put(counting); r.JSON201 == nil {
 		t.Fatalf("create a projection: %s", r.Body)

@@ -41,9 +41,15 @@ func TestMetrics(t *testing.T) {
 		yield("orders", 12, 0)
 		yield("", 3, 2)
 	})
+	m.CollectDatabases(func(yield func(string, bool)) {
+		yield("default", true)
+		yield("reports", false)
+	})
 	shown := scrape(t, m)
 	for _, line := range []string{
 		`manifold_build_info{version="v1"} 1`,
+		`manifold_database_up{database="default"} 1`,
+		`manifold_database_up{database="reports"} 0`,
 		`manifold_appends_total 11`,
 		`manifold_appended_events_total 32`,
 		`manifold_append_batch_events_sum 32`,
