@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -277,45 +276,41 @@ const (
 	partRows  = 1000
 )
 
-// part is one statement's share of a batch.
+// part is one statement's share of a batch, as rows.
 type part struct{ upserts, deletes []row }
 
-// parts cuts a batch into parts of at most partRows, each ending with the row that reaches partBytes. There is at least
-// one, be it empty. Documents are normalised as they are asked for.
-func parts(batch drivers.Batch, paths [][]string) iter.Seq2[part, error] {
-	return func(yield func(part, error) bool) {
-		var now part
-		size, yielded := 0, false
-		add := func(bytes int) bool {
-			size += bytes
-			if size < partBytes && len(now.upserts)+len(now.deletes) < partRows {
-				return true
-			}
-			full := now
-			now, size, yielded = part{}, 0, true
-			return yield(full, nil)
-		}
-		for i := range batch.Upserts {
-			document := &batch.Upserts[i]
-			data := normal(document.Data)
-			keys, err := columnKeys(data, paths)
-			if err != nil {
-				yield(part{}, domain.Errorf(domain.CodeInvalidJSON, "document "+document.ID, "its data is no JSON object"))
-				return
-			}
-			now.upserts = append(now.upserts, row{id: document.ID, version: document.Version, document: data, keys: keys})
-			if !add(len(document.ID) + len(data)) {
-				return
-			}
-		}
-		for _, deletion := range batch.Deletes {
-			now.deletes = append(now.deletes, row{id: deletion.ID, version: deletion.Version})
-			if !add(len(deletion.ID)) {
-				return
-			}
-		}
-		if !yielded || len(now.upserts)+len(now.deletes) > 0 {
-			yield(now, nil)
-		}
+// nextPart cuts a first part off a batch: at most partRows, ending with the document that reaches partBytes. Upserts come
+// before deletes. The part of an empty batch is empty.
+func nextPart(batch drivers.Batch) (first, rest drivers.Batch) {
+	first, rest = batch, batch
+	size, n := 0, 0
+	for n < len(batch.Upserts) && n < partRows && size < partBytes {
+		size += len(batch.Upserts[n].ID) + len(batch.Upserts[n].Data)
+		n++
 	}
+	first.Upserts, rest.Upserts = batch.Upserts[:n], batch.Upserts[n:]
+	deletes := 0
+	if len(rest.Upserts) == 0 && size < partBytes {
+		deletes = min(len(batch.Deletes), partRows-n)
+	}
+	first.Deletes, rest.Deletes = batch.Deletes[:deletes], batch.Deletes[deletes:]
+	return first, rest
+}
+
+// encodePart makes the rows of a part: documents in normal form, with their sort keys at the paths.
+func encodePart(batch drivers.Batch, paths [][]string) (part, error) {
+	var p part
+	for i := range batch.Upserts {
+		document := &batch.Upserts[i]
+		data := normal(document.Data)
+		keys, err := columnKeys(data, paths)
+		if err != nil {
+			return part{}, domain.Errorf(domain.CodeInvalidJSON, "document "+document.ID, "its data is no JSON object")
+		}
+		p.upserts = append(p.upserts, row{id: document.ID, version: document.Version, document: data, keys: keys})
+	}
+	for _, deletion := range batch.Deletes {
+		p.deletes = append(p.deletes, row{id: deletion.ID, version: deletion.Version})
+	}
+	return p, nil
 }

@@ -227,7 +227,8 @@ func TestParts(t *testing.T) {
 		}
 		var upserts, deletes []encoded
 		n := 0
-		for part, err := range parts(batch, [][]string{{"a"}}) {
+		for first, rest := nextPart(batch); n == 0 || len(first.Upserts)+len(first.Deletes) > 0; first, rest = nextPart(rest) {
+			part, err := encodePart(first, [][]string{{"a"}})
 			if err != nil {
 				t.Fatal(err)
 			}

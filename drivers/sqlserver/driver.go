@@ -141,8 +141,10 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 			return domain.Errorf(domain.CodeInvalidJSON, "document "+batch.Upserts[i].ID, "its data cannot be kept: %s", err)
 		}
 	}
+	ours := &lent{batch: batch}
+	defer ours.takeBack()
 	stale, err := withColumns(ctx, d, build, func(table table) (bool, error) {
-		return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (bool, error) { return save(ctx, conn, table, tenant, batch) })
+		return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (bool, error) { return save(ctx, conn, table, tenant, ours) })
 	})
 	switch number := numberOf(err); {
 	case batch.From == 0 && (number == errorDuplicateKey || number == errorDuplicateRow):
@@ -160,20 +162,52 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	return nil
 }
 
-// save reports whether the batch is stale.
-func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.TenantID, batch drivers.Batch) (stale bool, err error) {
-	size := 0
-	for i := range batch.Upserts {
-		size += len(batch.Upserts[i].ID) + len(batch.Upserts[i].Data)
+// lent is a batch, which is the caller's again when Save returns. A save that was given up may still be waiting for the
+// server then, and must not look at it any more.
+type lent struct {
+	mutex sync.Mutex
+	batch drivers.Batch
+	gone  bool
+}
+
+// takeBack waits for whoever is looking.
+func (l *lent) takeBack() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.gone = true
+}
+
+// use lets look work with the batch. It is an error if the batch was taken back.
+func (l *lent) use(look func(batch drivers.Batch) error) error {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.gone {
+		return context.Canceled
 	}
-	if size < partBytes && len(batch.Upserts)+len(batch.Deletes) < partRows {
-		for part, err := range parts(batch, table.paths()) {
-			if err != nil {
-				return false, err
-			}
-			moved, err := number(ctx, conn, table.saveWhole(tenant, batch, part))
-			return moved == 0, err
+	return look(l.batch)
+}
+
+// save reports whether the batch is stale. It makes each part's statement, which holds nothing of the batch's memory,
+// before it sends it.
+func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.TenantID, batch *lent) (stale bool, err error) {
+	var whole *statement
+	var move statement
+	err = batch.use(func(batch drivers.Batch) error {
+		if part, rest := nextPart(batch); len(rest.Upserts)+len(rest.Deletes) == 0 {
+			rows, err := encodePart(part, table.paths())
+			all := table.saveWhole(tenant, batch, rows)
+			whole = &all
+			return err
 		}
+		move = table.moveCheckpoint(tenant, batch)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if whole != nil {
+		moved, err := number(ctx, conn, *whole)
+		return moved == 0, err
 	}
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
@@ -184,15 +218,25 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 			_ = tx.Rollback() // what the server has ended already is no transaction any more
 		}
 	}()
-	moved, err := number(ctx, tx, table.moveCheckpoint(tenant, batch))
+	moved, err := number(ctx, tx, move)
 	if err != nil || moved == 0 {
 		return moved == 0, err
 	}
-	for part, err := range parts(batch, table.paths()) {
+	var left drivers.Batch
+	for first := true; first || len(left.Upserts)+len(left.Deletes) > 0; first = false {
+		var statement statement
+		err := batch.use(func(batch drivers.Batch) error {
+			if first {
+				left = batch
+			}
+			part, rest := nextPart(left)
+			rows, err := encodePart(part, table.paths())
+			left, statement = rest, table.savePart(tenant, rows)
+			return err
+		})
 		if err != nil {
 			return false, err
 		}
-		statement := table.savePart(tenant, part)
 		if _, err := tx.ExecContext(ctx, statement.sql, statement.args...); err != nil {
 			return false, err
 		}

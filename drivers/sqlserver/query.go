@@ -80,7 +80,13 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 			if err != nil {
 				return nil, err
 			}
-			return read(ctx, d, statement, scanDocument)
+			return try(ctx, d, func(ctx context.Context, conn *sql.Conn) ([]domain.Document, error) {
+				size := 0
+				return collect(ctx, conn, statement, scanDocument, func(document domain.Document) bool {
+					size += len(document.Data)
+					return query.MaxBytes > 0 && size >= query.MaxBytes
+				})
+			})
 		})
 	})
 	if err != nil {
@@ -295,7 +301,7 @@ func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMe
 			}
 			err = rows.Scan(&plan)
 			return plan, err
-		})
+		}, nil)
 		if _, off := conn.ExecContext(ctx, "set showplan_xml off"); off != nil {
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it must not go back to the pool
 			err = errors.Join(err, off)

@@ -33,7 +33,8 @@ const grace = time.Second
 
 // try runs do on a connection of its own. What the database has rolled back through no fault of its own, and what failed
 // because the connection was lost, is tried again; the caller sees to it that doing so is safe. try returns when ctx ends,
-// and do, which must not write to anything that the caller reads, may go on for some seconds.
+// and do may go on for some seconds: it must not write to anything that the caller reads, nor read what the caller may
+// then use for something else.
 func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, conn *sql.Conn) (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -92,7 +93,9 @@ func onConnection[T any](ctx context.Context, db *sql.DB, do func(ctx context.Co
 
 // read runs a statement and collects its rows.
 func read[T any](ctx context.Context, d *Driver, statement statement, scan func(rows *sql.Rows) (T, error)) ([]T, error) {
-	return try(ctx, d, func(ctx context.Context, conn *sql.Conn) ([]T, error) { return collect(ctx, conn, statement, scan) })
+	return try(ctx, d, func(ctx context.Context, conn *sql.Conn) ([]T, error) {
+		return collect(ctx, conn, statement, scan, nil)
+	})
 }
 
 // queryer is a connection or a transaction.
@@ -100,7 +103,8 @@ type queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-func collect[T any](ctx context.Context, on queryer, statement statement, scan func(rows *sql.Rows) (T, error)) (all []T, err error) {
+// collect gives the rows of a statement up to the one with which full, if there is such a function, is true.
+func collect[T any](ctx context.Context, on queryer, statement statement, scan func(rows *sql.Rows) (T, error), full func(value T) bool) (all []T, err error) {
 	rows, err := on.QueryContext(ctx, statement.sql, statement.args...)
 	if err != nil {
 		return nil, err
@@ -112,6 +116,9 @@ func collect[T any](ctx context.Context, on queryer, statement statement, scan f
 			return nil, err
 		}
 		all = append(all, value)
+		if full != nil && full(value) {
+			return all, nil // closing the rows cancels the statement
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -127,7 +134,7 @@ func number(ctx context.Context, on queryer, statement statement) (int64, error)
 	numbers, err := collect(ctx, on, statement, func(rows *sql.Rows) (n int64, err error) {
 		err = rows.Scan(&n)
 		return n, err
-	})
+	}, nil)
 	if err != nil {
 		return 0, err
 	}
