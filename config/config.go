@@ -87,7 +87,7 @@ type DocumentsDatabase struct {
 type Limits struct {
 	QueueBytes        Size `yaml:"queueBytes" env:"QUEUE_BYTES"`               // waiting appends of all tenants together
 	TenantQueueBytes  Size `yaml:"tenantQueueBytes" env:"TENANT_QUEUE_BYTES"`  // waiting appends of one tenant
-	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"` // batches of projections at the same time; 0: by the processors
+	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"` // batches of projections at the same time, for each database; 0: by the processors
 	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`       // tenants that a rebuild replays at the same time; 0: by the processors
 	Connections       int  `yaml:"connections" env:"CONNECTIONS"`              // HTTP connections at the same time
 }
