@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -19,7 +20,7 @@ import (
 // A Pattern is made by ParsePattern, is immutable, and may be used by many goroutines at once.
 type Pattern struct {
 	text     string
-	compiled *regexp.Regexp
+	compiled func() *regexp.Regexp // when it is first needed: drivers of databases never do, and it may take much
 	tree     *syntax.Regexp
 }
 
@@ -27,6 +28,7 @@ type Pattern struct {
 const (
 	MaxPatternBytes  = 1000   // the text of a pattern
 	MaxPatternCount  = 255    // n and m of x{n,m}
+	MaxPatternParts  = 10_000 // characters and classes, each as often as the counts around it say: x{20} has 20, (?:xy{10}){5} has 55
 	MaxPortableBytes = 32_000 // the portable form, with the ranges of classes such as \pL written out: what every database takes
 )
 
@@ -42,10 +44,10 @@ func ParsePattern(text string) (Pattern, error) {
 	if err := portable(tree); err != nil {
 		return Pattern{}, err
 	}
-	compiled, err := regexp.Compile(text)
-	if err != nil {
-		return Pattern{}, fmt.Errorf("not a regular expression (RE2 syntax): %w", err)
+	if n := patternParts(tree); n > MaxPatternParts {
+		return Pattern{}, fmt.Errorf("with all that its counts repeat, the pattern has %d parts; at most %d are allowed: lower the counts", n, MaxPatternParts)
 	}
+	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) }) // it was parsed by the same rules
 	pattern := Pattern{text: text, compiled: compiled, tree: tree}
 	if n := len(pattern.Portable(`\A`, `\z`)); n > MaxPortableBytes {
 		return Pattern{}, fmt.Errorf("written out, the pattern has %d bytes; at most %d are allowed: classes of Unicode such as \\pL take thousands each", n, MaxPortableBytes)
@@ -83,11 +85,26 @@ func portable(tree *syntax.Regexp) error {
 	return nil
 }
 
+// patternParts is how large a pattern becomes for those who write out what is to be repeated, as most do.
+func patternParts(tree *syntax.Regexp) int {
+	switch tree.Op {
+	case syntax.OpLiteral:
+		return len(tree.Rune)
+	case syntax.OpRepeat:
+		return max(tree.Min, tree.Max, 1) * patternParts(tree.Sub[0])
+	}
+	parts := 0
+	for _, part := range tree.Sub {
+		parts += patternParts(part)
+	}
+	return max(parts, 1)
+}
+
 // String is the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
 // MatchString reports whether some part of the text fits.
-func (p Pattern) MatchString(text string) bool { return p.compiled.MatchString(text) }
+func (p Pattern) MatchString(text string) bool { return p.compiled().MatchString(text) }
 
 // Portable writes the pattern in what the regular expressions of RE2, PCRE and PostgreSQL have in common and read alike.
 // begin and end are the dialect's own for the beginning and the end of the whole text, as `\A` and `\z`.

@@ -32,6 +32,8 @@ func TestWhatPatternsRefuse(t *testing.T) {
 		strings.Repeat(`\pL`, 20): "written out",
 		"\xff":                    "not a regular expression",
 		strings.Repeat("a", 1001): "1001 bytes",
+		"(?:" + strings.Repeat("a", 400) + "){26}": "10400 parts",
+		"(?:(?:abcdefghij|[0-9]){2,30}){31}x{255}": "10485 parts",
 	} {
 		if _, err := domain.ParsePattern(pattern); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%.30q: %v; want an error with %q", pattern, err, reason)
