@@ -41,7 +41,7 @@ func TestCompileErrorsNamePlaceAndFix(t *testing.T) {
 		{"dok.total", 1, 1, `no variable "dok"`, "did you mean doc?"},
 		{"state.total", 1, 1, `no variable "state"`, "write doc"},
 		{"True", 1, 1, `no variable "True"`, "write true"},
-		{"zzz", 1, 1, `no variable "zzz"`, "event and doc"},
+		{"zzz", 1, 1, `no variable "zzz"`, "doc.zzz or event.data.zzz"},
 		{"event.datta.x", 1, 7, `an event has no field "datta"`, "did you mean data?"},
 		{"event.sku", 1, 7, `an event has no field "sku"`, "event.data"},
 		{"len(doc.items)", 1, 1, `no function "len"`, "x.size()"},
@@ -117,7 +117,7 @@ func TestScopes(t *testing.T) {
 	}{
 		{ScopeProjection, "doc", ""}, {ScopeProjection, "state", "write doc"},
 		{ScopeAggregate, "state", ""}, {ScopeAggregate, "doc", "write state"},
-		{ScopeDocument, "doc", ""}, {ScopeDocument, "event.stream", "there are doc"},
+		{ScopeDocument, "doc", ""}, {ScopeDocument, "event.stream", "there is doc alone"},
 		{ScopeEvent, "event.stream", ""}, {ScopeEvent, "doc", "the document is not at hand"}, {ScopeEvent, "state", "the state is not at hand"},
 	} {
 		_, err := Compile(c.scope, c.source)

@@ -98,6 +98,9 @@ func (l *language) undeclared(e *CompileError, name string, at cursor) {
 		e.Message = fmt.Sprintf("there is no variable %q here", name)
 		known := l.scope.variables()
 		fallback := "there are " + strings.Join(known, " and ")
+		if len(known) == 1 {
+			fallback = "there is " + known[0] + " alone"
+		}
 		switch {
 		case at.skip(len([]rune(name))).here() == ':' && at.before() != '?':
 			e.Hint = fmt.Sprintf("the keys of an object are quoted: {\"%s\": ...}", name)
@@ -106,7 +109,9 @@ func (l *language) undeclared(e *CompileError, name string, at cursor) {
 			called := at.skip(len([]rune(name)) + 1).word()
 			e.Hint = cmp.Or(foreignWords[called], suggest(name+"."+called, l.functionNames(), "its functions are "+strings.Join(l.functionsOf(name), ", ")))
 		case foreignWords[name] != "":
-			e.Hint = foreignWords[name]
+			e.Hint = l.foreign(name)
+		case name == "event":
+			e.Hint = "an event is not at hand here; " + fallback
 		case name == "doc":
 			e.Hint = "the document is not at hand here; " + fallback
 			if l.scope == ScopeAggregate {
@@ -118,6 +123,13 @@ func (l *language) undeclared(e *CompileError, name string, at cursor) {
 				e.Hint = "write doc: state is an aggregate's"
 			}
 		default:
+			if subject := l.scope.subject(); subject != "" {
+				field := subject + "." + name
+				if l.scope.event() {
+					field += " or event.data." + name
+				}
+				fallback = fmt.Sprintf("a field is written %s, a text %q", field, name)
+			}
 			e.Hint = suggest(name, known, fallback)
 		}
 		return
@@ -129,7 +141,16 @@ func (l *language) undeclared(e *CompileError, name string, at cursor) {
 		return
 	}
 	e.Message = fmt.Sprintf("there is no function %q", name)
-	e.Hint = cmp.Or(foreignWords[short], suggest(name, l.functionNames(), ""))
+	e.Hint = cmp.Or(l.foreign(short), suggest(name, l.functionNames(), ""))
+}
+
+// foreign is foreignWords as they are to be said in the language's scope.
+func (l *language) foreign(word string) string {
+	hint := foreignWords[word]
+	if hint == clockHint && !l.scope.event() {
+		return "expressions have no clock: write the moment itself, as in doc.at >= \"2026-01-31T00:00:00Z\""
+	}
+	return hint
 }
 
 // overload explains arguments of the wrong kinds.
@@ -164,6 +185,8 @@ func operatorHint(symbol string, kinds []string) string {
 	switch {
 	case symbol == "?:" || symbol == "!" || symbol == "&&" || symbol == "||":
 		return compareHint
+	case symbol == "in":
+		return "write == for one value, in [a, b] for one of several, text.contains(part) for a part of a text"
 	case symbol == "[]" || symbol == "[?]":
 		return "lists are counted by whole numbers from 0, objects by texts"
 	case has("a timestamp") && has("a string"):
@@ -273,15 +296,25 @@ func (l *language) badToken(token string, at cursor) (message, hint string) {
 // badInput explains a word in the wrong place.
 func badInput(word, expected string, at cursor) (message, hint string) {
 	source := string(at.text)
+	message = fmt.Sprintf("%q cannot stand here", clip(word))
 	switch {
 	case strings.Contains(source, "??"):
 		hint = "for a value to use where a field is missing, write doc.?field.orValue(0)"
 	case strings.Contains(source, "?.") && !strings.Contains(source, ".?"):
 		hint = "an optional field is written doc.?field"
 	case foreignWords[at.previousWord()] != "":
+		message += " behind " + at.previousWord()
 		hint = foreignWords[at.previousWord()]
 	case foreignWords[word] != "":
 		hint = foreignWords[word]
+	case foreignWords[strings.ToLower(word)] != "": // as SQL is often written
+		hint = foreignWords[strings.ToLower(word)]
+	case word == ">" && at.before() == '<':
+		hint = "write !="
+	case word != "<EOF>" && at.before() == '.':
+		hint = "a field whose name is a word of the language is written doc['" + word + "']"
+	case word == "," && openBracket(at.text[:at.offset]) == '(':
+		hint = "a list is written [a, b]"
 	case expected == "':'":
 		hint = "write condition ? a : b"
 	case word == ")" && at.before() == ',', word == ")" && strings.HasSuffix(strings.TrimSpace(string(at.text[:at.offset])), ","):
@@ -294,7 +327,7 @@ func badInput(word, expected string, at cursor) (message, hint string) {
 		}
 		return message, hint
 	}
-	return fmt.Sprintf("%q cannot stand here", clip(word)), hint
+	return message, hint
 }
 
 var closing = map[rune]rune{'(': ')', '[': ']', '{': '}'}

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ func CompileOrder(source string) ([]domain.Order, error) {
 			l.cursor = l.skip(len([]rune(word)))
 		default:
 			hint := "write asc or desc, and a comma before the next path"
+			if isNameRune(l.before()) { // the name goes on with letters that it cannot have
+				hint = quotedHint
+			}
 			if lower := strings.ToLower(word); lower == "asc" || lower == "desc" {
 				hint = "write " + lower
 			}
@@ -101,7 +105,7 @@ func readPaths(source string, term func(*pathList) *CompileError) error {
 		case l.offset == len(l.text):
 			return nil
 		case l.here() != ',':
-			return l.fail(l.cursor, l.hint(), "%q cannot stand here", string(l.here()))
+			return l.fail(l.cursor, l.hint(), "%q cannot stand here", clip(cmp.Or(l.word(), string(l.here()))))
 		}
 		l.cursor = l.skip(1)
 	}
@@ -134,17 +138,27 @@ func (l *pathList) between(from, to cursor) string {
 	return strings.TrimSpace(string(l.text[from.offset:to.offset]))
 }
 
+const quotedHint = `a name that is not made of A to Z, a to z, digits and _ is written ["odd-name"]`
+
 // hint helps with what cannot stand behind a path.
 func (l *pathList) hint() string {
 	switch l.here() {
 	case '-', ':', '$', '/', '@', '#', '\'', '"':
-		return `a name that is not made of letters, digits and _ is written ["odd-name"]`
+		return quotedHint
 	case ';', '|', '+':
 		return "paths are separated by commas"
 	case '(':
 		return "only paths can be listed, no functions"
 	}
-	return ""
+	switch word := strings.ToLower(l.word()); {
+	case word == "":
+		return ""
+	case isNameRune(l.before()): // the name goes on with letters that it cannot have
+		return quotedHint
+	case word == "asc" || word == "desc":
+		return "asc or desc stands once behind each path of an order, and nowhere else"
+	}
+	return "paths are separated by commas"
 }
 
 // path reads name.name["odd name"].

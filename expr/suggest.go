@@ -9,7 +9,7 @@ import (
 
 // foreignWords are words of other languages, with what is written here instead.
 var foreignWords = map[string]string{
-	"and": "write &&", "or": "write ||", "not": "write !", "is": "write ==", "mod": "write a % b",
+	"and": "write &&", "or": "write ||", "not": "write !", "is": "write ==", "like": "write text.startsWith(part), text.endsWith(part) or text.contains(part)", "between": "write x >= a && x <= b", "mod": "write a % b",
 	"if": "write condition ? a : b", "else": "write condition ? a : b", "then": "write condition ? a : b", "case": "write condition ? a : b", "switch": "write a ? x : b ? y : z",
 	"let": bindHint, "var": bindHint, "const": bindHint,
 	"return": "leave it out: what the expression gives is the result",
