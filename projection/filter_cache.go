@@ -8,9 +8,11 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
+// Filters that are larger are compiled each time, so that those that are kept cannot take much memory.
 const (
-	maxKeptFilters     = 500
-	maxKeptFilterBytes = 1000 // of a filter's text: longer ones are compiled each time, so that few cannot take much memory
+	maxKeptFilters      = 500
+	maxKeptFilterBytes  = 1000 // of a filter's text
+	maxKeptFilterWeight = 1000 // a short text, as doc.n in lists.range(1000) again and again, can come to many constants
 )
 
 // filterCache keeps the filters that were asked for last as predicates, since page behind page and user behind user the
@@ -39,10 +41,30 @@ func (c *filterCache) compile(tenant domain.TenantID, source string) (domain.Pre
 		return predicate, nil
 	}
 	predicate, err := expr.CompileFilter(source)
-	if err == nil && len(source) <= maxKeptFilterBytes {
+	if err == nil && len(source) <= maxKeptFilterBytes && weight(predicate) <= maxKeptFilterWeight {
 		c.keep(keptFilter{key, predicate})
 	}
 	return predicate, err
+}
+
+// weight is how many leaves and constants a predicate has.
+func weight(predicate domain.Predicate) int {
+	sum := 0
+	switch predicate := predicate.(type) {
+	case domain.And:
+		for _, part := range predicate {
+			sum += weight(part)
+		}
+	case domain.Or:
+		for _, part := range predicate {
+			sum += weight(part)
+		}
+	case domain.OneOf:
+		sum = len(predicate.Values)
+	default:
+		sum = 1
+	}
+	return sum
 }
 
 func (c *filterCache) look(key filterKey) (domain.Predicate, bool) {

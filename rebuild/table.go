@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,6 +141,7 @@ func (r *Rebuilds) DropRetired(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.forgetDropped(builds)
 	var wrong []error
 	for _, build := range builds {
 		key := retired{build.ProjectionID, build.Number}
@@ -157,6 +160,15 @@ func (r *Rebuilds) DropRetired(ctx context.Context) error {
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// forgetDropped forgets the failed attempts at builds that are retired no more: another process has dropped them.
+func (r *Rebuilds) forgetDropped(left []domain.RetiredBuild) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.drops, func(key retired, _ *dropTries) bool {
+		return !slices.ContainsFunc(left, func(b domain.RetiredBuild) bool { return key == retired{b.ProjectionID, b.Number} })
+	})
 }
 
 func (r *Rebuilds) dropDue(key retired) bool {
