@@ -205,7 +205,7 @@ func opener(o settings, name string, of config.DocumentsDatabase, log *slog.Logg
 		return nil, fmt.Errorf("databases.%s.url: %w", name, err)
 	}
 	return func(ctx context.Context) (drivers.Driver, error) {
-		driver, err := open(ctx, DriverConfig{URL: url, MaxConns: of.MaxConns, Log: log})
+		driver, err := open(ctx, DriverConfig{URL: url, MaxConns: of.MaxConns, Log: log.With("database", name)})
 		if err != nil {
 			return nil, config.WithoutSecrets(err, url)
 		}
@@ -347,16 +347,15 @@ func (p *Process) checks(ctx context.Context) []api.Check {
 	return all
 }
 
-// forAnybody is what is said of a ping's error to whoever asks. What a database or its driver says by itself may name
-// addresses and logins: it is in the log, and manifold doctor shows it.
+// forAnybody is what whoever asks is told of a ping's error. The log says more, and so does manifold doctor.
 func forAnybody(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("it did not answer within %s", checkTimeout)
 	}
-	if e, ok := errors.AsType[*domain.Error](err); ok {
-		return errors.New(e.Message)
-	}
-	return errors.New("it does not answer")
+	return errors.New(domain.ClientMessage(err))
 }
 
 // serve begins to answer requests.

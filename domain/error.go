@@ -1,6 +1,9 @@
 package domain
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Code is a closed set: what a client can tell errors apart by. The API gives each one HTTP status and one
 // documentation page; a code never changes its meaning.
@@ -55,4 +58,13 @@ func (e *Error) Error() string {
 		return e.Message
 	}
 	return e.Where + ": " + e.Message
+}
+
+// ClientMessage is what clients are told of an error: the message of an *Error. What a database or a driver says by itself
+// may name addresses and logins: that is for the log.
+func ClientMessage(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Message
+	}
+	return "an error that the service's log tells"
 }

@@ -40,7 +40,7 @@ func (p *Progress) troubled(id domain.ProjectionID, tenant domain.TenantID, err 
 	if !ok {
 		trouble.Since = time.Now()
 	}
-	trouble.Error, trouble.NextTry = forClients(err), nextTry
+	trouble.Error, trouble.NextTry = domain.ClientMessage(err), nextTry
 	p.troubles[key] = trouble
 }
 

@@ -70,12 +70,12 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		if ctx.Err() != nil {
 			return Status{}, err
 		}
-		s.State, s.Error, s.Since, s.NextTry = StateUnavailable, forClients(err), trouble.Since, trouble.NextTry
+		s.State, s.Error, s.Since, s.NextTry = StateUnavailable, domain.ClientMessage(err), trouble.Since, trouble.NextTry
 		if outage, out := c.config.Outages.of(p.Definition.Database); out {
 			s.Error, s.Since, s.NextTry = fmt.Sprintf("the database %q does not answer", p.Definition.Database), outage.Since, outage.NextTry
 		}
 		if errors.Is(err, drivers.ErrNoTable) {
-			s.State, s.Error, s.NextTry = StateLost, forClients(noTable(p)), time.Time{}
+			s.State, s.Error, s.NextTry = StateLost, domain.ClientMessage(noTable(p)), time.Time{}
 		}
 		return s, nil
 	}
@@ -99,15 +99,6 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		}
 	}
 	return s, nil
-}
-
-// forClients is what clients are told of an error. What a database or a driver says by itself may name addresses and
-// logins: that is for the log.
-func forClients(err error) string {
-	if e, ok := errors.AsType[*domain.Error](err); ok {
-		return e.Message
-	}
-	return "an error that the service's log tells"
 }
 
 // noTable is what is said of a projection whose live build's table is not there. domain.CodeUnavailable: until another

@@ -3,6 +3,8 @@ package rebuild_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,7 +101,7 @@ type dead struct {
 	known atomic.Bool // a save has found out
 }
 
-var errRefused = domain.Errorf(domain.CodeUnavailable, "", "connection refused")
+var errRefused = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database cannot serve now"), errors.New("dial 10.0.0.1 as manifold_documents"))
 
 func (d *dead) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
 	if d.out.Load() {
@@ -214,6 +216,8 @@ func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 	}
 	if r, err := w.rebuilds.Get(t.Context(), waits[0].ProjectionID, waits[0].ID); err != nil || r.State.Ended() || r.Worker != "" {
 		t.Fatalf("the rebuild that waits is %+v, %v", r, err)
+	} else if !strings.Contains(r.Error, "cannot serve now") || strings.Contains(r.Error, "10.0.0.1") {
+		t.Errorf("the rebuild that waits says %q", r.Error)
 	}
 	off.out.Store(false)
 	w.rebuilds.Answers("elsewhere")

@@ -3,6 +3,7 @@ package rebuild
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -139,20 +140,12 @@ func (w *work) run(ctx context.Context) {
 		return
 	case errors.Is(err, errOutage):
 		// Its place is for others meanwhile. Whoever claims it when the database is back goes on from its checkpoints.
-		leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
-		defer done()
-		if err := w.r.config.Store.ReleaseRebuild(leaving, w.row); err != nil {
-			log.Warn("a rebuild could not be given back; it will be taken over when it counts as abandoned", "error", err)
-		}
+		w.release(ctx, log)
 		log.Warn("a rebuild waits for its database", "database", w.row.Definition.Database)
 		return
 	default:
 		// The process ends. Whoever comes next goes on from the new build's checkpoints.
-		leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
-		defer done()
-		if err := w.r.config.Store.ReleaseRebuild(leaving, w.row); err != nil {
-			log.Warn("a rebuild could not be given back; it will be taken over when it counts as abandoned", "error", err)
-		}
+		w.release(ctx, log)
 		return
 	}
 	if final != domain.RebuildSwapped && !w.end(ctx, final) {
@@ -165,6 +158,15 @@ func (w *work) run(ctx context.Context) {
 	}
 	if final == domain.RebuildSwapped {
 		w.r.swapTable(ctx, w.row.ProjectionID)
+	}
+}
+
+// release gives the rebuild back, also where ctx has ended.
+func (w *work) release(ctx context.Context, log *slog.Logger) {
+	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer done()
+	if err := w.r.config.Store.ReleaseRebuild(leaving, w.row); err != nil {
+		log.Warn("a rebuild could not be given back; it will be taken over when it counts as abandoned", "error", err)
 	}
 }
 
@@ -185,7 +187,7 @@ func (w *work) insist(ctx context.Context, stop context.CancelCauseFunc) error {
 		}
 		w.r.config.Log.Warn("a rebuild was interrupted; trying again", "projection", w.row.Name, "rebuild", w.row.ID.String(), "tries", tries, "error", err)
 		w.mu.Lock()
-		w.row.Error = "interrupted, trying again: " + err.Error()
+		w.row.Error = "interrupted, trying again: " + domain.ClientMessage(err)
 		w.mu.Unlock()
 		w.save(ctx, stop) // tells too whether it is still this worker's
 		if _, out := w.r.outage(w.row.Definition.Database); out && ctx.Err() == nil {
