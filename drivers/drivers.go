@@ -67,7 +67,8 @@ type Deletion struct {
 // A batch that is refused is not saved at all.
 type Driver interface {
 	// CreateTemporaryTable makes the place for a new build beside the live one, empty. It may be repeated: a table that
-	// is there already stays as it is. The common table needs nothing to be made.
+	// is there already stays as it is. For the build of a tenant's own projection it sees to it that the common table is
+	// there, in a database that came back empty while this process ran.
 	CreateTemporaryTable(ctx context.Context, build domain.Build) error
 
 	// IndexTable makes the build's secondary indexes, after it was filled. Saves may wait for it. It may be repeated. For

@@ -125,17 +125,40 @@ func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 		d.log.WarnContext(ctx, "the documents' login is above row-level security, as a superuser or because it inherits "+viewsRole+": tenants are kept apart by Manifold's statements alone")
 	}
 	if !d.views {
-		d.log.WarnContext(ctx, "the documents' login cannot hand views to the role "+viewsRole+": public views show the documents of the tenant in the setting manifold.tenant only, and queries that filter or order use no index")
+		d.log.WarnContext(ctx, "queries that filter or order use no index, and public views show the documents of the tenant in the setting manifold.tenant only: the documents' login cannot hand views to the role "+viewsRole+
+			"; make that role, grant it to the login, grant it usage and create on the schema "+schema+", and restart")
 	}
+	if err := d.makeCommonTable(ctx); err != nil {
+		return err
+	}
+	return d.indexInBackground(ctx, background)
+}
+
+// makeCommonTable makes what every build needs in the schema: the common table, and the function of the sort keys.
+func (d *Driver) makeCommonTable(ctx context.Context) error {
 	if err := d.makeKeyFunction(ctx); err != nil {
 		return err
 	}
 	var common domain.Build
 	common.Owner = domain.NewTenantID() // any
-	if err := d.makeTable(ctx, common, generalIndex); err != nil {
+	return d.makeTable(ctx, common, generalIndex)
+}
+
+// restore makes what Open has made and is not there any more: the database may have come back empty.
+func (d *Driver) restore(ctx context.Context) error {
+	var exists, whole bool
+	err := d.pool.QueryRow(ctx, `select to_regnamespace($1) is not null,
+			exists (select from pg_class where oid = to_regclass($2)) and exists (select from pg_proc where oid = to_regprocedure($3))`,
+		schema, schema+"."+commonTable, schema+"."+keyFunction+"(jsonb)").Scan(&exists, &whole)
+	if err != nil || whole {
 		return err
 	}
-	return d.indexInBackground(ctx, background)
+	if !exists {
+		if err := d.makeSchema(ctx); err != nil {
+			return fmt.Errorf("make the schema %s: %w", schema, err)
+		}
+	}
+	return d.makeCommonTable(ctx)
 }
 
 // makeSchema is for a database of documents alone, where no migrations run. The views' role is made where the login may
@@ -314,13 +337,13 @@ func relationExists(ctx context.Context, query func(ctx context.Context, sql str
 	return exists, err
 }
 
-// CreateTemporaryTable makes the table of a shared projection's build.
+// CreateTemporaryTable makes the table of a shared projection's build, and whatever else of Open's is missing.
 func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
-	if !build.Shared() {
-		return nil
+	err := d.restore(ctx)
+	if err == nil && build.Shared() {
+		// The checkpoints of all tenants are found without reading the documents.
+		err = d.makeTable(ctx, build, `create index on %[1]s (tenant_id, build) where id = ''`)
 	}
-	// The checkpoints of all tenants are found without reading the documents.
-	err := d.makeTable(ctx, build, `create index on %[1]s (tenant_id, build) where id = ''`)
 	if err != nil {
 		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, mend(err))
 	}

@@ -215,6 +215,22 @@ func TestDatabaseOfItsOwn(t *testing.T) {
 			if err := driver.DropTable(ctx, build); err != nil {
 				t.Fatalf("DropTable: %v", err)
 			}
+			// The database comes back with nothing in it, and is filled again without a restart.
+			own := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "mine"}, Number: 1}
+			if _, err := person.Exec(ctx, "drop schema manifold_documents cascade"); err != nil {
+				t.Fatal(err)
+			}
+			for _, build := range []domain.Build{own, build} {
+				if err := driver.CreateTemporaryTable(ctx, build); err != nil {
+					t.Fatalf("CreateTemporaryTable: %v", err)
+				}
+				save(t, driver, build, tenant, drivers.Batch{To: 1, Upserts: documents(1, "a", "b")})
+				found, err := driver.Query(ctx, build, tenant, domain.DocumentQuery{Limit: 10, Where: compared("version", domain.Equal, number(1)),
+					Order: []domain.Order{{Path: domain.Path{"version"}, Descending: true}}})
+				if err != nil || len(found) != 2 {
+					t.Errorf("Query gives %d documents, %v", len(found), err)
+				}
+			}
 		})
 	}
 }
