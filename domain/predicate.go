@@ -116,6 +116,14 @@ func (p Or) match(document map[string]any) bool {
 // Place is where in its expression a leaf stands, for messages: "line 1, column 12". Empty where it is not known.
 type Place string
 
+// Where is the place in a request, as an Error has it: "filter, line 1, column 12".
+func (p Place) Where() string {
+	if p == "" {
+		return "filter"
+	}
+	return "filter, " + string(p)
+}
+
 // Has matches where the object around the path's last name is there and has that member, be it null. Its opposite
 // matches where the object is there and lacks the member, or where null is in the object's stead.
 type Has struct {

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -231,8 +232,9 @@ func (s *suite) refusesPatterns(t fatalf, build domain.Build, tenant domain.Tena
 	_, ofCount := s.driver.Count(ctx, build, tenant, query.Where)
 	_, ofExplain := s.driver.Explain(ctx, build, tenant, query)
 	for method, err := range map[string]error{"Query": ofQuery, "Count": ofCount, "Explain": ofExplain} {
-		if !isCode(err, domain.CodeUnsupported) || !strings.Contains(err.Error(), "line 1, column 7") {
-			t.Fatalf("%s with a pattern gives %v; want the code %s and the place, line 1, column 7", method, err, domain.CodeUnsupported)
+		refusal, ok := errors.AsType[*domain.Error](err)
+		if !ok || refusal.Code != domain.CodeUnsupported || refusal.Where != "filter, line 1, column 7" {
+			t.Fatalf("%s with a pattern gives %v; want the code %s and the place, filter, line 1, column 7", method, err, domain.CodeUnsupported)
 		}
 	}
 	return true

@@ -77,6 +77,15 @@ func noListOnTheWay(path domain.Path) bson.D {
 	return and(parts...)
 }
 
+// listOnTheWay is the opposite of noListOnTheWay.
+func listOnTheWay(path domain.Path) bson.D {
+	var parts []bson.D
+	for i := 1; i < len(path); i++ {
+		parts = append(parts, isList(field(path[:i])))
+	}
+	return or(parts...)
+}
+
 func notList(field string) bson.D { return not(field, "$type", "array") }
 
 func isList(field string) bson.D { return on(field, "$type", "array") }
@@ -326,9 +335,5 @@ func textCondition(name string, way, condition bson.D, opposite bool) bson.D {
 
 // unsupported names a leaf's place where it is known.
 func unsupported(place domain.Place, format string, args ...any) error {
-	where := "filter"
-	if place != "" {
-		where += ", " + string(place)
-	}
-	return domain.Errorf(domain.CodeUnsupported, where, format, args...)
+	return domain.Errorf(domain.CodeUnsupported, place.Where(), format, args...)
 }

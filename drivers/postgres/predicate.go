@@ -85,11 +85,7 @@ func (q *question) refuse(place domain.Place, format string, args ...any) {
 	if q.err != nil {
 		return
 	}
-	where := "filter"
-	if place != "" {
-		where += ", " + string(place)
-	}
-	q.err = domain.Errorf(domain.CodeUnsupported, where, format, args...)
+	q.err = domain.Errorf(domain.CodeUnsupported, place.Where(), format, args...)
 }
 
 // checkTexts refuses texts that cannot be sent as such. No document has them.

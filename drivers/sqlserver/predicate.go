@@ -173,7 +173,7 @@ func (q *query) condition(predicate domain.Predicate) (string, error) {
 	case domain.Text:
 		exact, narrow, err = q.textTest(p)
 	case domain.Matches:
-		return "", domain.Errorf(domain.CodeUnsupported, string(p.Place), "SQL Server has no regular expressions: matches() cannot be asked of it; startsWith(), endsWith() and contains() can")
+		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "SQL Server has no regular expressions: matches() cannot be asked of it; startsWith(), endsWith() and contains() can")
 	default:
 		return "", fmt.Errorf("a predicate of an unknown type: %T", predicate)
 	}
@@ -399,7 +399,7 @@ func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
 		return exact, narrow, nil
 	case domain.Includes:
 		if units(p.Text) > maxSearched {
-			return "", "", domain.Errorf(domain.CodeUnsupported, string(p.Place), "SQL Server looks for texts of at most %d characters within others", maxSearched)
+			return "", "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "SQL Server looks for texts of at most %d characters within others", maxSearched)
 		}
 		comparison := " > 0"
 		if p.Not {
