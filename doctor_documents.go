@@ -6,9 +6,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -32,7 +34,8 @@ func (d *doctor) documents(ctx context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		check := "documents " + name
 		of := configured[name]
-		open, err := opener(d.settings, name, of, quietLog)
+		said := new(warnings)
+		open, err := opener(d.settings, name, of, slog.New(said))
 		if err != nil {
 			d.fail(check, err.Error(), "mend the configuration")
 			continue
@@ -48,8 +51,41 @@ func (d *doctor) documents(ctx context.Context) {
 		}
 		d.databases[name] = driver
 		d.database(ctx, check, of.Driver, driver)
+		for _, message := range said.all() {
+			d.warn(check, message, "docs/configuration.md says what its user needs")
+		}
 	}
 }
+
+// warnings hears what a driver warns of while it is opened, as it would in a service's log.
+type warnings struct {
+	mu    sync.Mutex
+	heard []string
+}
+
+// all is what was heard until now.
+func (w *warnings) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.heard)
+}
+
+// Enabled is as in slog.Handler.
+func (w *warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+// Handle is as in slog.Handler.
+func (w *warnings) Handle(_ context.Context, record slog.Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = append(w.heard, record.Message)
+	return nil
+}
+
+// WithAttrs is as in slog.Handler: which database is meant stands in the check's name.
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
+
+// WithGroup is as in slog.Handler.
+func (w *warnings) WithGroup(string) slog.Handler { return w }
 
 func (d *doctor) database(ctx context.Context, check, kind string, driver drivers.Driver) {
 	var took time.Duration

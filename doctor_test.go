@@ -91,6 +91,19 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 	}
 }
 
+// What a driver warns of when a service opens it, doctor tells as well: here that the login is above row-level security.
+func TestDoctorTellsWhatDriversWarnOf(t *testing.T) {
+	t.Parallel()
+	db, reports := pgtest.Database(t), pgtest.Database(t)
+	findings := examine(t.Context(), "", append(doctorEnviron(db),
+		"MANIFOLD_DATABASES={reports: {driver: postgres, url: '"+reports.URL(pgtest.RoleSuperuser)+"'}}"), newSettings(nil))
+	if !slices.ContainsFunc(findings, func(f finding) bool {
+		return f.Check == "documents reports" && f.Verdict == warning && strings.Contains(f.Message, "above row-level security") && f.Todo != ""
+	}) {
+		t.Errorf("%+v", findings)
+	}
+}
+
 // Whatever is wrong is found at once, each with what to do, and no password is shown.
 func TestDoctorOfTheSick(t *testing.T) {
 	t.Parallel()
