@@ -101,17 +101,29 @@ func WithoutSecrets(err error, url string) error {
 	return errors.New(text)
 }
 
+// secretParameter is a password that stands among a URL's parameters, as PostgreSQL, SQL Server and MongoDB's files of
+// keys have them: password, sslpassword, tlsCertificateKeyFilePassword, pwd.
+var secretParameter = regexp.MustCompile(`(?i)[?&;](?:[a-z]*password|pwd)=([^&;#]+)`)
+
 func hide(text, address string) string {
 	a, err := parseAddress(address)
-	if err != nil || a.password == "" {
+	if err != nil {
 		return text
 	}
-	secrets := []string{a.password}
-	if plain, err := url.PathUnescape(a.password); err == nil {
-		secrets = append(secrets, plain)
+	written := []string{a.password}
+	for _, found := range secretParameter.FindAllStringSubmatch(a.rest, -1) {
+		written = append(written, found[1])
 	}
-	for _, secret := range secrets {
-		text = strings.ReplaceAll(text, secret, stars)
+	for _, secret := range written {
+		plain, err := url.PathUnescape(secret)
+		if err != nil {
+			plain = secret
+		}
+		for _, form := range []string{secret, plain} {
+			if form != "" {
+				text = strings.ReplaceAll(text, form, stars)
+			}
+		}
 	}
 	return text
 }

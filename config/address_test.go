@@ -78,6 +78,16 @@ func TestAnyPassword(t *testing.T) {
 			t.Errorf("it still says %v", err)
 		}
 	}
+	for _, address := range []string{
+		"postgres://h/d?user=u&password=top%20secret&sslmode=disable", "sqlserver://h?database=d&user%20id=u&Password=top%20secret",
+		"mongodb://h/d?tlsCertificateKeyFilePassword=top%20secret",
+	} {
+		for _, said := range []string{"cannot parse " + address, "login failed with top secret"} {
+			if err := config.WithoutSecrets(errors.New(said), address); strings.Contains(err.Error(), "secret") {
+				t.Errorf("it still says %v", err)
+			}
+		}
+	}
 	plain := errors.New("connection refused")
 	if err := config.WithoutSecrets(plain, address); err != plain {
 		t.Errorf("an error without a secret became %v", err)
