@@ -29,8 +29,8 @@ func (db *database) makeTenants(ctx context.Context, count int) ([]domain.Tenant
 	return tenants, nil
 }
 
-// preload fills an empty log with events over a number of streams, by COPY, one a stream where there are as many, and lets the database take note of it as it
-// would have in time (statistics, visibility).
+// preload fills an empty log with events over a number of streams by COPY, one a stream where there are as many, and lets
+// the database take note of it as it would have in time (statistics, visibility).
 func (db *database) preload(ctx context.Context, tenant domain.TenantID, events, streams int, progress io.Writer) error {
 	fmt.Fprintf(progress, "loading %d events of %d streams ...\n", events, max(streams, 1))
 	conn, err := pgx.Connect(ctx, db.super)
