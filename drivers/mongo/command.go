@@ -52,8 +52,8 @@ var transient = []int{
 	189, 10058, 10107, 13435, 13436, // no primary, or not any more
 	133, 134, // nobody to read from
 	63, 150, 13388, // a chunk has moved
-	24, 112, // a lock, a conflict
-	262, 461, 462, // too busy
+	24, 46, 112, 117, // a lock, a conflict
+	262, 365, 461, 462, // too busy
 	64, // majority was not reached in time
 }
 

@@ -39,8 +39,9 @@
 // refused, and its batch with it, before anything is written.
 //
 // Each of a projection's declared indexes becomes {tenant: 1, "document.path": 1, _id: 1}, which answers filters, and pages in
-// ascending order; a descending order is sorted by the server, among the tenant's documents. The common collection has a
-// wildcard index on everything in documents, by tenant from MongoDB 7 on.
+// the order of that one path, ascending and descending. Orders by more paths or others are sorted by the server, among the
+// tenant's documents, and so are all orders by a path where a document of the collection has a list: MongoDB sorts by no index
+// of lists. The common collection has a wildcard index on everything in documents, by tenant from MongoDB 7 on.
 //
 // # Why no transaction is needed
 //

@@ -26,6 +26,7 @@ type ordering struct {
 type term struct {
 	at         int // its place in the order
 	field      string
+	path       domain.Path
 	descending bool
 	way        bson.D // no list is on the way; empty where there is no way
 }
@@ -35,7 +36,7 @@ func newOrdering(order []domain.Order) ordering {
 	for i, part := range order {
 		name := field(part.Path)
 		if !slices.ContainsFunc(o.terms, func(t term) bool { return t.field == name }) { // else there is nothing left to order
-			o.terms = append(o.terms, term{i, name, part.Descending, noListOnTheWay(part.Path)})
+			o.terms = append(o.terms, term{i, name, part.Path, part.Descending, noListOnTheWay(part.Path)})
 		}
 	}
 	return o
@@ -66,8 +67,9 @@ func (t term) orderable() bson.D {
 	)
 }
 
-// listOnTheWay is the opposite of way.
-func (t term) listOnTheWay() bson.D { return bson.D{{Key: "$nor", Value: bson.A{t.way}}} }
+// listOnTheWay is the opposite of way, in the form that the index of lists has as its condition: the server compares them
+// term by term.
+func (t term) listOnTheWay() bson.D { return listOnTheWay(t.path) }
 
 // part is the condition for those that can be ordered and have a list on the way to just the chosen terms' paths.
 func (o ordering) part(chosen int) bson.D {

@@ -101,6 +101,7 @@ type prepared struct {
 	place    place
 	matching bson.D
 	ordering ordering
+	indexes  []string // the paths that have an index of their own, as they were declared
 }
 
 func prepare(build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (prepared, error) {
@@ -115,7 +116,11 @@ func prepare(build domain.Build, tenant domain.TenantID, query domain.DocumentQu
 	if err != nil {
 		return prepared{}, err
 	}
-	return prepared{query, place, matching, newOrdering(query.Order)}, nil
+	q := prepared{query, place, matching, newOrdering(query.Order), nil}
+	if build.Shared() {
+		q.indexes = build.Indexes
+	}
+	return q, nil
 }
 
 // documents is the condition for the tenant's documents in the build that meet all the others: by the keys, which a sharded
@@ -185,6 +190,7 @@ func (q prepared) find(filter, sort bson.D, limit int) bson.D {
 		{Key: "filter", Value: filter},
 		{Key: "sort", Value: sort},
 		{Key: "limit", Value: int64(limit)},
+		{Key: "allowDiskUse", Value: true}, // where no index has the order; the default from MongoDB 6 on
 	}
 }
 
@@ -192,7 +198,13 @@ func (q prepared) find(filter, sort bson.D, limit int) bson.D {
 func (d *Driver) ordered(ctx context.Context, q prepared) ([]domain.Document, error) {
 	var page []domain.Document
 	for _, chosen := range q.ordering.choices() {
-		part, err := d.documents(ctx, q.part(chosen), q.MaxBytes)
+		var part []domain.Document
+		var err error
+		if q.backward(chosen) {
+			part, err = d.descending(ctx, q)
+		} else {
+			part, err = d.documents(ctx, q.part(chosen), q.MaxBytes)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -271,7 +283,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 }
 
 // Explain says how the database answers the query. Of an ordered query, that is the part with those that can be ordered
-// and have no list on the way, which is nearly all.
+// and have no list on the way, which is nearly all; and of one that is read backwards, what it goes back for.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
 	q, err := prepare(build, tenant, query)
 	if err != nil {
@@ -283,6 +295,8 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 		command = q.byID(bson.D{}, q.After, q.Limit)
 	case q.After != nil && q.After.Unordered:
 		command = q.byID(q.ordering.unordered(), q.After, q.Limit)
+	case q.backward(0):
+		command = q.goBack(q.firstBelow(), q.Limit)
 	default:
 		command = q.part(0)
 	}

@@ -79,7 +79,12 @@ func (d *Driver) createIndexes(ctx context.Context, collection string, indexes .
 	for _, index := range indexes {
 		all = append(all, index.specification())
 	}
-	_, err := d.run(ctx, bson.D{{Key: "createIndexes", Value: collection}, {Key: "indexes", Value: all}, writing(ctx, false)})
+	command := bson.D{{Key: "createIndexes", Value: collection}, {Key: "indexes", Value: all}, writing(ctx, false)}
+	if d.majority {
+		// As long as a member of the replica set is down, its vote would be waited for.
+		command = append(command, bson.E{Key: "commitQuorum", Value: "majority"})
+	}
+	_, err := d.run(ctx, command)
 	return err
 }
 
@@ -223,16 +228,31 @@ func (d *Driver) indexPath(ctx context.Context, collection string, path domain.P
 	if err != nil {
 		return err
 	}
-	for i := 1; i < len(path); i++ {
-		// What keeps this index apart from others is its condition, for which MongoDB 5 is needed.
-		around := field(path[:i])
-		lists := bson.E{Key: "partialFilterExpression", Value: isList(around)}
-		err := d.createIndexes(ctx, collection, index{"lists in " + around, bson.D{tenant, key}, bson.D{lists}})
-		if err != nil && !lacks(err) && !hasCode(err, codeIndexOptionsClash, codeIndexKeyClash) {
-			return err
+	if len(path) == 1 {
+		return nil
+	}
+	around := path[:len(path)-1]
+	err = d.indexLists(ctx, collection, around, listOnTheWay(path))
+	if len(around) > 1 && lacks(err) {
+		// Before MongoDB 6, an index's condition has no $or: each step gets an index of its own, and it is for the server to
+		// bring them together.
+		for i := range around {
+			if err = d.indexLists(ctx, collection, around[:i+1], isList(field(around[:i+1]))); err != nil {
+				break
+			}
 		}
 	}
-	return nil
+	if lacks(err) {
+		return nil
+	}
+	return err
+}
+
+// indexLists makes an index of those that have a list on the way. Nothing but its condition keeps it apart from others,
+// for which MongoDB 5 is needed.
+func (d *Driver) indexLists(ctx context.Context, collection string, around domain.Path, condition bson.D) error {
+	return d.createIndexes(ctx, collection, index{"lists in " + field(around), bson.D{{Key: "tenant", Value: 1}, {Key: "_id", Value: 1}},
+		bson.D{{Key: "partialFilterExpression", Value: condition}}})
 }
 
 // SwapTable points the projection's view at the build's collection. That is one change of the view's definition: it waits
