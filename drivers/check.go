@@ -12,6 +12,9 @@ func (b Batch) Check() error {
 	if b.From < 0 || b.To <= b.From {
 		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must go forward", b.From, b.To)
 	}
+	if b.New < 0 || b.New > len(b.Upserts) {
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "%d of its %d documents are said to be new", b.New, len(b.Upserts))
+	}
 	seen := make(map[string]struct{}, len(b.Upserts)+len(b.Deletes))
 	check := func(id string, version int64) error {
 		if err := domain.CheckDocumentID("batch", id); err != nil {

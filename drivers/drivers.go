@@ -32,6 +32,7 @@ type Batch struct {
 	From    int64             // the checkpoint that must be stored; 0: none is
 	To      int64             // the checkpoint to store; From < To
 	Upserts []domain.Document // whole documents; each Version in (From, To]; ids are distinct, also from Deletes
+	New     int               // the first so many of Upserts were not there at From, as Load told. It may make a save cheaper, never wrong: a document that is there after all is upserted
 	Deletes []Deletion        // of what need not be there
 }
 

@@ -112,7 +112,7 @@ func (r *Replay) applySlice(ctx context.Context, s slice) error {
 		return bad
 	}
 	if bad == nil {
-		err = r.save(ctx, s, outcomes)
+		err = r.save(ctx, s, outcomes, stored)
 		if !isCode(err, domain.CodeTooLarge) {
 			return err
 		}
@@ -232,10 +232,11 @@ func (f *Fold) foldChain(events []Event, c chain, next []int32, stored domain.Do
 	return o
 }
 
-// save stores what became of a slice's documents, and the checkpoint behind it.
-func (r *Replay) save(ctx context.Context, s slice, outcomes []outcome) error {
+// save stores what became of a slice's documents, and the checkpoint behind it. stored are those that were there before.
+func (r *Replay) save(ctx context.Context, s slice, outcomes []outcome, stored map[string]domain.Document) error {
 	batch := drivers.Batch{From: r.at.stored, To: s.upTo, Upserts: make([]domain.Document, 0, len(outcomes))}
 	bytes := 0
+	var known []domain.Document
 	for i := range outcomes {
 		switch o := &outcomes[i]; {
 		case !o.touched:
@@ -243,10 +244,16 @@ func (r *Replay) save(ctx context.Context, s slice, outcomes []outcome) error {
 			// Also one that was not there: somebody slower may be about to write it.
 			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: o.document.ID, Version: o.document.Version})
 		default:
-			batch.Upserts = append(batch.Upserts, o.document)
 			bytes += len(o.document.Data)
+			if _, there := stored[o.document.ID]; there {
+				known = append(known, o.document)
+				continue
+			}
+			batch.Upserts = append(batch.Upserts, o.document)
 		}
 	}
+	batch.New = len(batch.Upserts)
+	batch.Upserts = append(batch.Upserts, known...)
 	if err := r.saveBatch(ctx, batch); err != nil {
 		return err
 	}

@@ -35,6 +35,17 @@ func (s *suite) saves(t *testing.T) {
 		s.wantCheckpoint(t, build, tenant, 11)
 	})
 
+	s.each(t, "what is called new and is there is upserted", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{document("a", 1, `{"n": 1}`)}, New: 1})
+		s.save(t, build, tenant, drivers.Batch{From: 1, To: 2, New: 2,
+			Upserts: []domain.Document{document("b", 2, `{"n": 2}`), document("a", 2, `{"n": 2}`), document("c", 2, `{"n": 2}`)}})
+		s.wantDocuments(t, build, tenant, document("a", 2, `{"n": 2}`), document("b", 2, `{"n": 2}`), document("c", 2, `{"n": 2}`))
+		s.save(t, build, tenant, drivers.Batch{From: 2, To: 3, New: 1,
+			Upserts: []domain.Document{document("d", 3, `{"n": 3}`), document("a", 3, `{"n": 3}`)}, Deletes: []drivers.Deletion{{ID: "b", Version: 3}}})
+		s.wantDocuments(t, build, tenant, document("a", 3, `{"n": 3}`), document("c", 2, `{"n": 2}`), document("d", 3, `{"n": 3}`))
+		s.wantCheckpoint(t, build, tenant, 3)
+	})
+
 	s.each(t, "the batch's memory is the caller's again", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		data := []byte(`{"n": 1}`)
 		s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{{ID: "a", Version: 1, Data: data}}})
@@ -47,6 +58,7 @@ func (s *suite) saves(t *testing.T) {
 			t.Helper()
 			for _, batch := range []drivers.Batch{
 				{From: from, To: to},
+				{From: from, To: to, Upserts: []domain.Document{document("a", to, `{"stale": true}`), document("new", to, `{}`)}, New: 2},
 				{From: from, To: to, Upserts: []domain.Document{document("a", to, `{"stale": true}`), document("new", to, `{}`)}},
 				{From: from, To: to, Deletes: []drivers.Deletion{{ID: "b", Version: to}}},
 			} {
@@ -73,6 +85,7 @@ func (s *suite) saves(t *testing.T) {
 			"not forward":         {From: 5, To: 5},
 			"backward":            {From: 5, To: 4},
 			"negative":            {From: -1, To: 6},
+			"more new than there": {From: 5, To: 10, Upserts: []domain.Document{good}, New: 2},
 			"version too old":     {From: 5, To: 10, Upserts: []domain.Document{good, document("x", 5, `{}`)}},
 			"version too new":     {From: 5, To: 10, Upserts: []domain.Document{good, document("x", 11, `{}`)}},
 			"deletion too old":    {From: 5, To: 10, Upserts: []domain.Document{good}, Deletes: []drivers.Deletion{{ID: "kept", Version: 5}}},

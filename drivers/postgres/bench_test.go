@@ -72,6 +72,9 @@ func BenchmarkSave(b *testing.B) {
 						}
 					}
 					batch := benchBatch(from)
+					if !over {
+						batch.New = len(batch.Upserts)
+					}
 					b.StartTimer()
 					if err := d.Save(b.Context(), build, tenant, batch); err != nil {
 						b.Fatal(err)

@@ -161,9 +161,28 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err != nil {
 		return err
 	}
-	if err := checkBatch(batch); err != nil {
+	if err := batch.Check(); err != nil {
 		return err
 	}
+	saved, err := d.save(ctx, table, build, tenant, batch)
+	if native, ok := errors.AsType[*pgconn.PgError](err); ok && native.Code == uniqueViolation && batch.New > 0 {
+		// What was called new is there: nothing was saved.
+		batch.New = 0
+		saved, err = d.save(ctx, table, build, tenant, batch)
+	}
+	if err != nil {
+		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, blameDocument(err, batch.Upserts))
+	}
+	if !saved {
+		return drivers.ErrStale
+	}
+	return nil
+}
+
+const uniqueViolation = "23505"
+
+// save stores a batch that was checked, if the checkpoint is where it starts.
+func (d *Driver) save(ctx context.Context, table string, build domain.Build, tenant domain.TenantID, batch drivers.Batch) (saved bool, err error) {
 	key := [][]byte{encodeTenant(tenant), encodeInt(build.Number)}
 	steps := []statement{{sql: "set local synchronous_commit = off", once: true}} // see drivers.Driver.Save
 	cas := len(steps)
@@ -172,15 +191,22 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	} else {
 		steps = append(steps, moveCheckpoint(table, key, batch.From, -batch.To))
 		mark := encodeInt(-batch.To)
-		for part := range parts(batch.Upserts) {
-			steps = append(steps, statement{sql: "insert into " + table + ` as t (tenant_id, build, id, version, document)
-				select c.tenant_id, c.build, b.id, b.version, b.document
-				from ` + table + ` c, unnest($4::text[], $5::bigint[], $6::jsonb[]) as b (id, version, document)
-				where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3
-				on conflict (tenant_id, build, id) do update set version = excluded.version, document = excluded.document
-				where t.version < excluded.version`,
-				args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
+		insert := func(documents []domain.Document, sql string) {
+			for part := range parts(documents) {
+				steps = append(steps, statement{sql: sql,
+					args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
+			}
 		}
+		plain := "insert into " + table + ` as t (tenant_id, build, id, version, document)
+			select c.tenant_id, c.build, b.id, b.version, b.document
+			from ` + table + ` c, unnest($4::text[], $5::bigint[], $6::jsonb[]) as b (id, version, document)
+			where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3`
+		// Of what is not there yet, "on conflict" takes twice the database's time: each row is looked up before, is inserted
+		// on trial, and confirmed.
+		insert(batch.Upserts[:batch.New], plain)
+		insert(batch.Upserts[batch.New:], plain+`
+			on conflict (tenant_id, build, id) do update set version = excluded.version, document = excluded.document
+			where t.version < excluded.version`)
 		for _, deletion := range batch.Deletes {
 			// One by one: a join could also be planned from the table's side, through all of a tenant's documents, and is
 			// where the tenant seemed small when the plan was made. Removing is rare, and these go out together, too.
@@ -192,13 +218,7 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 		steps = append(steps, moveCheckpoint(table, key, -batch.To, batch.To))
 	}
 	affected, err := d.transact(ctx, "begin", tenant, steps)
-	if err != nil {
-		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, blameDocument(err, batch.Upserts))
-	}
-	if affected[cas] == 0 {
-		return drivers.ErrStale
-	}
-	return nil
+	return err == nil && affected[cas] > 0, err
 }
 
 // moveCheckpoint is the compare-and-set. Of two workers that both find no checkpoint, one inserts the row, and the
@@ -212,43 +232,6 @@ func moveCheckpoint(table string, key [][]byte, from, to int64) statement {
 	args = append(args, encodeInt(from))
 	return statement{sql: "update " + table + ` set version = $3 where tenant_id = $1 and build = $2 and id = '' and version = $4`,
 		args: func() [][]byte { return args }}
-}
-
-// checkBatch refuses what would break the table's rules, above all an empty id: it is the checkpoint's.
-func checkBatch(batch drivers.Batch) error {
-	if batch.From < 0 || batch.To <= batch.From {
-		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must go forward", batch.From, batch.To)
-	}
-	seen := make(map[string]struct{}, len(batch.Upserts)+len(batch.Deletes))
-	check := func(id string, version int64) error {
-		if err := domain.CheckDocumentID("batch", id); err != nil {
-			return err
-		}
-		if version <= batch.From || version > batch.To {
-			return domain.Errorf(domain.CodeInvalidRequest, "batch", "document %q has version %d, which is not in the batch: above %d, at most %d",
-				id, version, batch.From, batch.To)
-		}
-		seen[id] = struct{}{}
-		return nil
-	}
-	for i := range batch.Upserts {
-		document := &batch.Upserts[i]
-		if err := check(document.ID, document.Version); err != nil {
-			return err
-		}
-		if len(document.Data) > domain.MaxDocumentBytes {
-			return domain.Errorf(domain.CodeTooLarge, "document "+document.ID, "it has %d bytes; at most %d are allowed", len(document.Data), domain.MaxDocumentBytes)
-		}
-	}
-	for _, deletion := range batch.Deletes {
-		if err := check(deletion.ID, deletion.Version); err != nil {
-			return err
-		}
-	}
-	if len(seen) < len(batch.Upserts)+len(batch.Deletes) {
-		return domain.Errorf(domain.CodeInvalidRequest, "batch", "a document is in it twice")
-	}
-	return nil
 }
 
 // Checkpoint returns the stored checkpoint; 0 where there is none.

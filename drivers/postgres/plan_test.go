@@ -73,7 +73,7 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 				}
 				for range driver.Checkpoints(t.Context(), build) {
 				}
-				save(t, driver, build, large, drivers.Batch{From: at, To: at + 1, Upserts: documents(at+1, "d00007", "d00008", "d00009", "new"),
+				save(t, driver, build, large, drivers.Batch{From: at, To: at + 1, Upserts: documents(at+1, fmt.Sprint("new ", at), "d00007", "d00008", "d00009"), New: 1,
 					Deletes: []drivers.Deletion{{ID: "d00001", Version: at + 1}, {ID: "d00002", Version: at + 1}, {ID: "d00003", Version: at + 1}}})
 				at++
 			}
