@@ -125,6 +125,36 @@ func (d *dead) DropTable(ctx context.Context, build domain.Build) error {
 	return d.Driver.DropTable(ctx, build)
 }
 
+// hurried is a driver that has no time to count.
+type hurried struct{ drivers.Driver }
+
+func (h hurried) Count(context.Context, domain.Build, domain.TenantID, domain.Predicate) (int64, error) {
+	return 0, domain.Errorf(domain.CodeTooCostly, "", "the query took longer than 10s")
+}
+
+// A build that is so large that its database does not count it in time is swapped in all the same, and counted.
+func TestBuildTooLargeToCount(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	tenant := v.tenant(t)
+	v.append(t, tenant, 100)
+	w := v.process(rebuild.Config{Drivers: map[string]drivers.Driver{"default": hurried{v.drivers["default"]}}})
+	d, err := w.rebuilds.Deploy(t.Context(), tenant, sums(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.follow(t)
+	w.mustBe(t, tenant, 1)
+	r, err := w.rebuilds.Start(t.Context(), d.Projection.ProjectionID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.work(t)
+	if r := w.ended(t, r); r.State != domain.RebuildSwapped || r.Documents != 10 || r.LiveBefore != 10 {
+		t.Errorf("the rebuild is %+v", r)
+	}
+}
+
 // A projection moves away from a database that does not answer, or that is in the configuration no more; the old table
 // is dropped when it can be, and nothing waits for that.
 func TestMovesAwayFromADeadDatabase(t *testing.T) {

@@ -14,10 +14,10 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// assertPage is how many documents are read at a time to hold them against the assertions, and assertBytes how much.
+// validatePage is how many documents are read at a time to look at all of them, and validateBytes how much.
 const (
-	assertPage  = 500
-	assertBytes = 16 << 20
+	validatePage  = 500
+	validateBytes = 16 << 20
 )
 
 // validate counts the documents of the new build and of the live one, and holds every document of the new one against
@@ -36,13 +36,13 @@ func (a *attempt) validate(ctx context.Context) error {
 	group.SetLimit(a.r.config.Tenants)
 	for tenant := range a.positions {
 		group.Go(func() error {
-			n, err := a.driver.Count(groupCtx, a.build, tenant, nil)
+			n, err := count(groupCtx, a.driver, a.build, tenant)
 			if err != nil {
 				return fmt.Errorf("count the new build's documents: %w", err)
 			}
 			documents.Add(n)
 			if !unknown.Load() {
-				n, err = liveDriver.Count(groupCtx, liveBuild, tenant, nil)
+				n, err = count(groupCtx, liveDriver, liveBuild, tenant)
 				switch {
 				case err == nil:
 					before.Add(n)
@@ -58,7 +58,7 @@ func (a *attempt) validate(ctx context.Context) error {
 			if !a.fold.Asserts() {
 				return nil
 			}
-			return a.assertAll(groupCtx, tenant)
+			return pages(groupCtx, a.driver, a.build, tenant, func(documents []domain.Document) error { return a.assert(tenant, documents) })
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -73,14 +73,30 @@ func (a *attempt) validate(ctx context.Context) error {
 	return nil
 }
 
-func (a *attempt) assertAll(ctx context.Context, tenant domain.TenantID) error {
-	query := domain.DocumentQuery{Limit: assertPage, MaxBytes: assertBytes}
+// count counts a tenant's documents. A driver may give a count no more time than any query; those of a large build are then
+// counted page by page.
+func count(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID) (int64, error) {
+	n, err := driver.Count(ctx, build, tenant, nil)
+	if !isCode(err, domain.CodeTooCostly) {
+		return n, err
+	}
+	n = 0
+	err = pages(ctx, driver, build, tenant, func(documents []domain.Document) error {
+		n += int64(len(documents))
+		return nil
+	})
+	return n, err
+}
+
+// pages reads all of a tenant's documents, in the order of their ids.
+func pages(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, look func([]domain.Document) error) error {
+	query := domain.DocumentQuery{Limit: validatePage, MaxBytes: validateBytes}
 	for {
-		documents, err := a.driver.Query(ctx, a.build, tenant, query)
+		documents, err := driver.Query(ctx, build, tenant, query)
 		if err != nil {
-			return fmt.Errorf("read the new build's documents: %w", err)
+			return fmt.Errorf("read the documents of build %d: %w", build.Number, err)
 		}
-		if err := a.assert(tenant, documents); err != nil {
+		if err := look(documents); err != nil {
 			return err
 		}
 		if query.Ended(documents) {
@@ -94,7 +110,7 @@ func (a *attempt) assertAll(ctx context.Context, tenant domain.TenantID) error {
 // state in which they are swapped in.
 func (a *attempt) validateTouched(ctx context.Context) error {
 	for tenant, ids := range a.touched {
-		for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), assertPage) {
+		for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), validatePage) {
 			documents, err := a.driver.Load(ctx, a.build, tenant, some)
 			if err != nil {
 				return fmt.Errorf("read the new build's documents: %w", err)
