@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +114,10 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 
 // connect makes a pool of connections, which are made when they are needed.
 func connect(ctx context.Context, url string, conns int, settings map[string]string) (*pgxpool.Pool, error) {
+	// pgx takes the URL of any other database for key=value pairs, and then connects to wherever the environment points.
+	if scheme, _, ok := strings.Cut(url, "://"); ok && scheme != "postgres" && scheme != "postgresql" {
+		return nil, fmt.Errorf("the documents' database URL: its scheme is %q; it begins with postgres://", scheme)
+	}
 	parsed, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("the documents' database URL: %w", err)

@@ -249,4 +249,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	if _, err := postgres.Open(t.Context(), postgres.Config{URL: "postgres://%zz"}); err == nil {
 		t.Error("Open with a broken URL succeeds")
 	}
+	if _, err := postgres.Open(t.Context(), postgres.Config{URL: "mysql://127.0.0.1:1/nothing?sslmode=disable"}); err == nil || !strings.Contains(err.Error(), `"mysql"`) {
+		t.Errorf("Open with another database's URL: %v", err)
+	}
 }
