@@ -42,7 +42,8 @@ type DriverConfig struct {
 	Log      *slog.Logger
 }
 
-// OpenDriver opens a driver. Where it fails because the database does not answer, it is called again later.
+// OpenDriver opens a driver; ctx is for opening alone, and ends behind it. Where it fails because the database does not
+// answer, it is called again later.
 type OpenDriver func(ctx context.Context, config DriverConfig) (drivers.Driver, error)
 
 func openPostgres(ctx context.Context, config DriverConfig) (drivers.Driver, error) {

@@ -32,6 +32,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	}
 	if p.build != build {
 		p.restart(build)
+		r.config.Progress.well(f.id, p.tenant) // what was in the way of another build says nothing of this one
 	}
 	seen, err := r.take(ctx, p, database, head)
 	if errors.Is(err, drivers.ErrNoTable) {
