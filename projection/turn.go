@@ -95,8 +95,9 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		wait := min(25*time.Millisecond<<min(p.stale, 6), 1500*time.Millisecond)
 		p.stale++
 		r.delay(p, wait+rand.N(wait))
-	case r.closeLane(r.lane(f.database)):
-		// Whoever watches over the database has told why, once; the pair waits in its lane.
+	case r.closeLane(r.lane(database)):
+		// Whoever watches over the database has told why, once; the pair waits in its lane, or goes on elsewhere if it has
+		// moved meanwhile.
 		p.failures++
 		r.enqueue(p)
 	default:
