@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -149,6 +150,7 @@ func (t table) query(locking bool, tenant domain.TenantID, asked domain.Document
 
 // page writes the select without settings.
 func (q *query) page(asked domain.DocumentQuery) (string, error) {
+	asked = decisive(asked)
 	q.args = append(q.args, sql.Named("limit", int64(asked.Limit)))
 	conditions := where
 	if len(asked.Order) == 0 {
@@ -188,6 +190,27 @@ func (q *query) page(asked domain.DocumentQuery) (string, error) {
 		"where " + conditions + "\norder by " + inner + ", t.id_bytes\n) as o\n" +
 		"inner join " + q.table.name + " as t with (forceseek) on " + where + " and t.id_bytes = o.id_bytes\n" +
 		"order by " + outer + ", o.id_bytes\n" + orderedRecompile, nil
+}
+
+// decisive leaves out of a query's order what stands behind the same path: it decides nothing, and the server refuses to
+// order by the same twice (169).
+func decisive(asked domain.DocumentQuery) domain.DocumentQuery {
+	var order []domain.Order
+	var values []domain.Scalar
+	for i, part := range asked.Order {
+		if slices.ContainsFunc(order, func(earlier domain.Order) bool { return slices.Equal(earlier.Path, part.Path) }) {
+			continue
+		}
+		order = append(order, part)
+		if asked.After != nil && !asked.After.Unordered {
+			values = append(values, asked.After.Values[i])
+		}
+	}
+	asked.Order = order
+	if asked.After != nil {
+		asked.After = &domain.SortKey{Unordered: asked.After.Unordered, Values: values, ID: asked.After.ID}
+	}
+	return asked
 }
 
 // orderTerms writes what the ids of a page are ordered by, as columns to select, and as terms within and outside. The

@@ -132,7 +132,7 @@ func keyColumn(path string) string {
 func literal(text string) string { return "N'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // probe asks what prepareDatabase has to know. The collation is known from SQL Server 2019 on.
-const probe = `select coalesce(collationproperty('Latin1_General_100_BIN2_UTF8', 'CodePage'), 0),
+const probe = `select convert(int, coalesce(collationproperty('Latin1_General_100_BIN2_UTF8', 'CodePage'), 0)),
 	d.compatibility_level, d.is_read_committed_snapshot_on, case when schema_id('` + schema + `') is null then 0 else 1 end
 from sys.databases as d where d.name = db_name();
 `
@@ -371,10 +371,10 @@ const (
 )
 
 // shows is 1 if the view is there and its text names the table, 0 if it names another, and -1 if there is no view. The
-// text is this package's own, and a quoted name stands for itself alone.
+// text is this package's own, and a quoted name stands for itself alone. The database's collation might overlook a hyphen.
 func shows(view, table string) statement {
 	return statement{
-		sql:  "select case when object_id(@view) is null then -1 when charindex(@table, object_definition(object_id(@view))) > 0 then 1 else 0 end;\n",
+		sql:  "select case when object_id(@view) is null then -1 when charindex(@table" + binary2 + ", object_definition(object_id(@view))) > 0 then 1 else 0 end;\n",
 		args: []any{sql.Named("view", view), sql.Named("table", table+" ")},
 	}
 }

@@ -145,7 +145,8 @@ func decodedKey(value any) []byte {
 // numberExpression gives the number key, with its kind, of the value of an alias such as p1 as the column k of a row that
 // is there for numbers alone. %[1]s is the alias. Each step names what the next one needs: sign; mantissa and exponent;
 // digits without the point; the zeros before them; the digits that count, and the power of ten. The kinds of numbers and
-// texts, 0x20 and 0x30, are written as the characters " " and "0".
+// texts, 0x20 and 0x30, are written as the characters " " and "0". Of an exponent no more is read than cannot overflow: a
+// double's has four characters, and for the sake of a number that is none the query must not fail.
 const numberExpression = `(
 	select convert(varbinary(400), case
 		when d.digits = '' then ' 1'
@@ -156,7 +157,7 @@ const numberExpression = `(
 	cross apply (select case when left(n.number, 1) = '-' then 1 else 0 end as negative,
 		case when left(n.number, 1) = '-' then substring(n.number, 2, 390) else n.number end as number) as u
 	cross apply (select left(u.number, charindex('e', u.number + 'e') - 1) as mantissa,
-		coalesce(try_convert(int, substring(u.number, charindex('e', u.number + 'e') + 1, 11)), 0) as exponent) as e
+		coalesce(try_convert(int, substring(u.number, charindex('e', u.number + 'e') + 1, 5)), 0) as exponent) as e
 	cross apply (select replace(e.mantissa, '.', '') as digits, charindex('.', e.mantissa + '.') - 1 as whole) as m
 	cross apply (select patindex('%%[^0]%%', m.digits + 'x') - 1 as zeros) as z
 	cross apply (select replace(rtrim(replace(substring(m.digits, z.zeros + 1, 390), '0', ' ')), ' ', '0') as digits,

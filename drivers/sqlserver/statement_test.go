@@ -160,6 +160,7 @@ func TestQueryStatements(t *testing.T) {
 		"order_column":    {Limit: 10, Order: []domain.Order{{Path: status}}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}},
 		"order_path":      {Limit: 10, Order: []domain.Order{{Path: total, Descending: true}}},
 		"order_several":   {Limit: 10, Where: predicates["range_null"], Order: []domain.Order{{Path: total, Descending: true}, {Path: name}, {Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{whole(1), {}, boolean(true)}, ID: "a"}},
+		"order_twice":     {Limit: 10, Order: []domain.Order{{Path: status}, {Path: total}, {Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{text("b"), whole(1), text("b")}, ID: "a"}},
 		"order_unordered": {Limit: 10, Order: []domain.Order{{Path: total}, {Path: status}}, After: &domain.SortKey{Unordered: true, ID: "a"}},
 	} {
 		made, err := indexed().query(false, tenant, query)
@@ -253,7 +254,13 @@ func TestStatementsHoldNoValues(t *testing.T) {
 
 func TestErrorsAreSortedByNumber(t *testing.T) {
 	t.Parallel()
-	native := func(number int32) error { return fmt.Errorf("wrapped: %w", mssql.Error{Number: number}) }
+	native := func(number int32, all ...int32) error {
+		err := mssql.Error{Number: number}
+		for _, one := range all {
+			err.All = append(err.All, mssql.Error{Number: one})
+		}
+		return fmt.Errorf("wrapped: %w", err)
+	}
 	for _, c := range []struct {
 		err       error
 		code      domain.Code
@@ -261,6 +268,8 @@ func TestErrorsAreSortedByNumber(t *testing.T) {
 		transient bool
 	}{
 		{err: native(errorNoObject), is: drivers.ErrNoTable},
+		{err: native(266, errorNoObject, 266), is: drivers.ErrNoTable},
+		{err: native(18456, 4060, 18456), code: domain.CodeUnavailable, transient: true},
 		{err: native(errorDeadlock), transient: true},
 		{err: native(errorConflict), transient: true},
 		{err: native(40613), code: domain.CodeUnavailable, transient: true},

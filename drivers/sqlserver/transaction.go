@@ -75,14 +75,20 @@ func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, con
 }
 
 // onConnection sees to it that a connection which is of no use any more does not go back to the pool: the next one may
-// lead to the new primary.
+// lead to the new primary. Nor does one that holds locks: xact_abort does not promise to end a transaction in which a
+// statement could not be compiled, and the reset of a connection comes with its next use only.
 func onConnection[T any](ctx context.Context, db *sql.DB, do func(ctx context.Context, conn *sql.Conn) (T, error)) (value T, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return value, err
 	}
 	value, err = do(ctx, conn)
-	if err != nil && unavailable(err) {
+	spoilt := err != nil && unavailable(err)
+	if !spoilt && numberOf(err) != 0 {
+		_, left := conn.ExecContext(ctx, "if @@trancount > 0 rollback transaction;\n")
+		spoilt = left != nil
+	}
+	if spoilt {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the error is what this is for
 	}
 	if closing := conn.Close(); err == nil && closing != nil && !errors.Is(closing, sql.ErrConnDone) {
@@ -161,12 +167,18 @@ const (
 	errorNestedTooDeep = 13609 // the text is not JSON as the server takes it
 )
 
-// numberOf is the number of the server's error; 0 where it is none.
+// numberOf is the number of the server's error; 0 where it is none. Of several, it is the first one that says why: the
+// client takes the last, which is that a login failed (18456) where the database could not be opened (4060), or that a
+// batch ended with a transaction left (266) where a table was not there.
 func numberOf(err error) int32 {
-	if native, ok := errors.AsType[mssql.Error](err); ok {
-		return native.Number
+	native, ok := errors.AsType[mssql.Error](err)
+	if !ok {
+		return 0
 	}
-	return 0
+	if len(native.All) > 0 {
+		native = native.All[0]
+	}
+	return native.Number
 }
 
 // away reports whether the server says that it cannot serve, for now.

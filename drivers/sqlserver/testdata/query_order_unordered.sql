@@ -20,7 +20,7 @@ outer apply (
 	cross apply (select case when left(n.number, 1) = '-' then 1 else 0 end as negative,
 		case when left(n.number, 1) = '-' then substring(n.number, 2, 390) else n.number end as number) as u
 	cross apply (select left(u.number, charindex('e', u.number + 'e') - 1) as mantissa,
-		coalesce(try_convert(int, substring(u.number, charindex('e', u.number + 'e') + 1, 11)), 0) as exponent) as e
+		coalesce(try_convert(int, substring(u.number, charindex('e', u.number + 'e') + 1, 5)), 0) as exponent) as e
 	cross apply (select replace(e.mantissa, '.', '') as digits, charindex('.', e.mantissa + '.') - 1 as whole) as m
 	cross apply (select patindex('%[^0]%', m.digits + 'x') - 1 as zeros) as z
 	cross apply (select replace(rtrim(replace(substring(m.digits, z.zeros + 1, 390), '0', ' ')), ' ', '0') as digits,
