@@ -255,3 +255,38 @@ func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 		t.Fatalf("the rebuild is %+v", r)
 	}
 }
+
+// A rebuild that fails again and again, since its database answers and cannot be used, does not keep others from theirs.
+func TestRebuildThatFailsAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	tenant := v.tenant(t)
+	v.append(t, tenant, 100)
+	off := &dead{Driver: v.drivers["elsewhere"]}
+	off.out.Store(true)
+	w := v.process(rebuild.Config{
+		Drivers: map[string]drivers.Driver{"default": v.drivers["default"], "elsewhere": off}, Concurrent: 1, Poll: time.Hour,
+	})
+	var queued [2]domain.Rebuild
+	for i, database := range []string{"elsewhere", "default"} {
+		definition := sums(1)
+		definition.Name += database
+		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		definition.Database = database
+		if queued[i], err = w.rebuilds.Start(t.Context(), d.Projection.ProjectionID, &definition); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.work(t)
+	w.rebuilds.Wake()
+	if r := w.ended(t, queued[1]); r.State != domain.RebuildSwapped {
+		t.Fatalf("the other rebuild is %+v", r)
+	}
+	off.out.Store(false)
+	if r := w.ended(t, queued[0]); r.State != domain.RebuildSwapped || r.Documents != 10 {
+		t.Fatalf("the rebuild is %+v", r)
+	}
+}

@@ -51,7 +51,7 @@ type Config struct {
 	Catalog    *projection.Catalog
 	Outages    projection.Outages // nil: rebuilds find out for themselves
 	Tenants    int                // replayed at a time by one rebuild; 0: the number of processors, at least 2
-	Concurrent int                // rebuilds that this process works on at a time; 0: 2
+	Concurrent int                // rebuilds that this process works on at a time, less those that rest after a failure; 0: 2
 	Limits     projection.Limits  // of all of a rebuild's batches together; zero: projection.CatchUpLimits
 	StaleAfter time.Duration      // another process takes a rebuild over when its worker gave no sign of life for so long; 0: 15 s
 	Keep       time.Duration      // how long an old build stays after the swap; 0: an hour. Longer than any request may take
@@ -72,6 +72,7 @@ type Rebuilds struct {
 	config Config
 	worker string        // this process, in the rebuilds' rows
 	wake   chan struct{} // a rebuild may be there to work on
+	places chan struct{} // has an element for each rebuild that is worked on, and does not rest after a failure
 
 	mu     sync.Mutex
 	active map[domain.RebuildID]*work
@@ -104,6 +105,7 @@ func New(config Config) *Rebuilds {
 		config: config,
 		worker: domain.NewRebuildID().String(), // any UUID of its own will do
 		wake:   make(chan struct{}, 1),
+		places: make(chan struct{}, config.Concurrent),
 		active: make(map[domain.RebuildID]*work),
 		lost:   make(map[domain.ProjectionID]*loss),
 		back:   make(map[string]struct{}),

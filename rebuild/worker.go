@@ -59,17 +59,25 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 	}
 	for _, rebuild := range running {
 		r.mu.Lock()
-		mine, room := r.active[rebuild.ID], len(r.active) < r.config.Concurrent
+		mine := r.active[rebuild.ID]
 		r.mu.Unlock()
 		if mine != nil {
 			mine.look()
 			continue
 		}
 		_, out := r.outage(rebuild.Definition.Database)
-		if !room || out && !rebuild.Cancel {
+		if out && !rebuild.Cancel {
+			continue
+		}
+		select {
+		case r.places <- struct{}{}:
+		default:
 			continue
 		}
 		claimed, ok, err := r.config.Store.ClaimRebuild(ctx, rebuild.ProjectionID, rebuild.ID, r.worker, r.config.StaleAfter)
+		if err != nil || !ok {
+			<-r.places
+		}
 		if err != nil {
 			return err
 		}
@@ -82,6 +90,7 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 		r.mu.Unlock()
 		all.Go(func() {
 			w.run(ctx)
+			w.leave()
 			r.mu.Lock()
 			delete(r.active, claimed.ID)
 			r.mu.Unlock()
@@ -95,8 +104,9 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 
 // work is a rebuild that this process works on.
 type work struct {
-	r    *Rebuilds
-	kick chan struct{} // look for a cancellation
+	r      *Rebuilds
+	kick   chan struct{} // look for a cancellation
+	placed bool          // it has one of the places; read and written by run alone
 
 	mu  sync.Mutex // held while the row is saved, so that saves come in order
 	row domain.Rebuild
@@ -105,7 +115,34 @@ type work struct {
 }
 
 func newWork(r *Rebuilds, claimed domain.Rebuild) *work {
-	return &work{r: r, kick: make(chan struct{}, 1), row: claimed}
+	return &work{r: r, kick: make(chan struct{}, 1), placed: true, row: claimed}
+}
+
+// leave gives the work's place to another rebuild.
+func (w *work) leave() {
+	if w.placed {
+		<-w.r.places
+		w.placed = false
+	}
+}
+
+// rest waits between two attempts, and then for a place: one that fails again and again, since its database can be reached
+// and not be used, is no reason for others to wait.
+func (w *work) rest(ctx context.Context, wait time.Duration) error {
+	w.leave()
+	w.r.Wake()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(wait):
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case w.r.places <- struct{}{}:
+		w.placed = true
+		return nil
+	}
 }
 
 func (w *work) look() {
@@ -193,10 +230,8 @@ func (w *work) insist(ctx context.Context, stop context.CancelCauseFunc) error {
 		if _, out := w.r.outage(w.row.Definition.Database); out && ctx.Err() == nil {
 			return errOutage
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(backoff(tries)):
+		if err := w.rest(ctx, backoff(tries)); err != nil {
+			return err
 		}
 	}
 }
