@@ -12,6 +12,9 @@ var (
 
 	// The search halves what lies between lo and hi: everything up to lo was recorded by then, nothing above hi. It looks
 	// at the newest event up to the middle, since retention may have removed the one in the middle.
+	//
+	// The middle is calculated apart ("offset 0" keeps it so): under row-level security a condition that calculates is
+	// none for an index, as calculating may fail, and then tell of rows that are not the tenant's.
 	positionAt = statement{"manifold_position_at", halvingSQL("e.position",
 		"select l.head from logs as l where l.tenant_id = $1::uuid", "")}
 	versionAt = statement{"manifold_version_at", halvingSQL("e.stream_version",
@@ -24,15 +27,14 @@ func halvingSQL(place, newest, and string) string {
 			select 0::bigint, coalesce((` + newest + `), 0)
 			union all
 			select
-				case when e.at is null or e.at <= $2::timestamptz then (s.lo + s.hi + 1) / 2 else s.lo end,
+				case when e.at is null or e.at <= $2::timestamptz then s.middle else s.lo end,
 				case when e.at > $2::timestamptz then e.place - 1 else s.hi end
-			from search as s
+			from (select s.lo, s.hi, (s.lo + s.hi + 1) / 2 as middle from search as s where s.lo < s.hi offset 0) as s
 			left join lateral (
 				select ` + place + ` as place, e.created_at as at from events as e
-				where e.tenant_id = $1::uuid ` + and + ` and ` + place + ` > s.lo and ` + place + ` <= (s.lo + s.hi + 1) / 2
+				where e.tenant_id = $1::uuid ` + and + ` and ` + place + ` > s.lo and ` + place + ` <= s.middle
 				order by ` + place + ` desc limit 1
 			) as e on true
-			where s.lo < s.hi
 		)
 		select s.lo from search as s where s.lo >= s.hi`
 }
