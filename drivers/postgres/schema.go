@@ -174,9 +174,12 @@ func (d *Driver) makeSchema(ctx context.Context) error {
 				if not exists (select from pg_roles where rolname = '`+viewsRole+`') then
 					create role `+viewsRole+` nologin;
 				end if;
+				-- Who was given the role by somebody else may not give it to anybody, nor needs to.
 				if current_setting('server_version_num')::int >= 160000 then
-					execute 'grant `+viewsRole+` to current_user with inherit false';
-				elsif not (select rolinherit from pg_roles where rolname = current_user) then
+					if not pg_has_role('`+viewsRole+`', 'set') then
+						execute 'grant `+viewsRole+` to current_user with inherit false';
+					end if;
+				elsif not pg_has_role('`+viewsRole+`', 'member') and not (select rolinherit from pg_roles where rolname = current_user) then
 					grant `+viewsRole+` to current_user;
 				end if;
 			end $$`)

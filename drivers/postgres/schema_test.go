@@ -154,11 +154,13 @@ func TestDatabaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, login := range map[string]struct {
 		attributes string
+		more       []string // what an administrator has made besides
 		warning    string
 	}{
-		"may make roles":     {"createrole noinherit", ""},
-		"may not":            {"noinherit", "cannot hand views"},
-		"inherits by itself": {"superuser", "above row-level security"},
+		"may make roles":     {"createrole noinherit", nil, ""},
+		"was given the role": {"noinherit", []string{"create role manifold_views nologin", "grant manifold_views to owner"}, ""},
+		"may not":            {"noinherit", nil, "cannot hand views"},
+		"inherits by itself": {"superuser", nil, "above row-level security"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,10 +170,10 @@ func TestDatabaseOfItsOwn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, sql := range []string{
+			for _, sql := range append([]string{
 				"create role owner login password 'secret' " + login.attributes,
 				"create database elsewhere owner owner",
-			} {
+			}, login.more...) {
 				if _, err := admin.Exec(ctx, sql); err != nil {
 					t.Fatal(err)
 				}
