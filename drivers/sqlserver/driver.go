@@ -23,7 +23,7 @@
 // A save is one transaction at the isolation level read committed. It takes the checkpoint's row first, by a
 // compare-and-set, and keeps it until it ends: so two saves of one tenant never overlap, and one that loses finds the
 // checkpoint moved. That holds whether the database's setting read_committed_snapshot is on or off, since what is to be
-// changed is always read as it was last committed, under a lock.
+// changed is always read as it was last committed, under a lock; a hint sees to it where optimized locking would do without.
 //
 // A reader sees all of a save or nothing of it. With read_committed_snapshot on (the default of Azure SQL, and what is
 // recommended) each statement reads what was committed when it began, and waits for nobody. With it off, a read first takes

@@ -62,9 +62,12 @@ const where = "t.tenant_id = @tenant and t.build = @build"
 // both find no checkpoint, one inserts the row, and the other waits for it and gets a duplicate key. A hint that locks the
 // place where the row will be (holdlock) would do the same, but would lock the gap to the next row as well, and with it
 // other tenants.
+//
+// The row is looked at under a lock (updlock), which waits for whoever is changing it. An update takes such locks anyhow,
+// but where a database has optimized locking, as Azure SQL has, it looks at what was committed last instead.
 func (t table) moveSQL(from int64) string {
 	if from > 0 {
-		return "update t set version = @to from " + t.name + " as t with (rowlock) where " + where + " and t.id_bytes = 0x and t.version = @from;\n"
+		return "update t set version = @to from " + t.name + " as t with (updlock, rowlock) where " + where + " and t.id_bytes = 0x and t.version = @from;\n"
 	}
 	columns, values := "", ""
 	for _, key := range t.keys {
@@ -185,9 +188,10 @@ func (t table) get(tenant domain.TenantID, id string) statement {
 	}
 }
 
+// dropCheckpoint waits for a save that is under way, also for a first one, whose row is not committed yet: see moveSQL.
 func (t table) dropCheckpoint(tenant domain.TenantID) statement {
 	return statement{
-		sql:  writeSettings + "delete t from " + t.name + " as t with (rowlock) where " + where + " and t.id_bytes = 0x;\n",
+		sql:  writeSettings + "delete t from " + t.name + " as t with (updlock, rowlock) where " + where + " and t.id_bytes = 0x;\n",
 		args: t.of(tenant),
 	}
 }

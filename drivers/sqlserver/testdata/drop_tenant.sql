@@ -3,7 +3,7 @@
 set nocount on;
 set lock_timeout 10000;
 set xact_abort on;
-delete t from manifold_documents.[documents] as t with (rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x;
+delete t from manifold_documents.[documents] as t with (updlock, rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x;
 
 -- and then
 

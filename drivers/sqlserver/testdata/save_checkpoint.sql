@@ -6,7 +6,7 @@ set nocount on;
 set lock_timeout 10000;
 set xact_abort on;
 begin transaction;
-update t set version = @to from manifold_documents.[documents] as t with (rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x and t.version = @from;
+update t set version = @to from manifold_documents.[documents] as t with (updlock, rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x and t.version = @from;
 if @@rowcount = 1
 begin
 commit transaction;

@@ -5,7 +5,7 @@
 set nocount on;
 set lock_timeout 10000;
 set xact_abort on;
-update t set version = @to from manifold_documents.[order-summary.12] as t with (rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x and t.version = @from;
+update t set version = @to from manifold_documents.[order-summary.12] as t with (updlock, rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x and t.version = @from;
 select @@rowcount;
 
 -- and then
