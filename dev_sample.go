@@ -21,6 +21,9 @@ var sampleProjection []byte
 //go:embed dev_sample.ndjson
 var sampleEvents string
 
+// sampleWait is how long the first start waits for the sample's documents.
+const sampleWait = 20 * time.Second
+
 const (
 	devTenantName = "demo"
 	devProjection = "order-summary"
@@ -119,18 +122,23 @@ func (p *Process) loadSample(ctx context.Context, tenant domain.TenantID) error 
 			ID: domain.DeriveEventID("manifold dev sample", line), Type: event.Type, Data: event.Data, OccurredAt: event.Time,
 		})
 	}
-	if _, err := p.store.Append(ctx, tenant, request); err != nil {
+	appended, err := p.store.Append(ctx, tenant, request)
+	if err != nil {
 		return err
 	}
 	definition, err := projection.ParseDefinition(sampleProjection)
 	if err != nil {
 		return err
 	}
-	_, err = p.catalog.Create(ctx, tenant, definition)
-	if isCode(err, domain.CodeAlreadyExists) {
-		return nil
+	if _, err := p.catalog.Create(ctx, tenant, definition); err != nil && !isCode(err, domain.CodeAlreadyExists) {
+		return err
 	}
-	return err
+	// What is shown next asks for a document. Should it take long, or be another projection by now, that is no obstacle.
+	fresh := projection.Freshness{MinPosition: appended.Position, Wait: sampleWait}
+	if _, err := p.catalog.Document(ctx, tenant, devProjection, devStream, fresh); err != nil {
+		p.log.Warn("the sample's document is not there yet", "error", err)
+	}
+	return ctx.Err()
 }
 
 func devGuide(address string, secrets *devSecrets) string {
