@@ -38,6 +38,19 @@
 // Tenants are kept apart by the statements, each of which names the tenant, and not by the server's row-level security:
 // the login that owns the tables is above it anyhow. matches() is refused, as SQL Server 2019 and 2022 have no regular
 // expressions. Logging in by Microsoft Entra ID needs a client library that is not built in.
+//
+// # What only a server shows
+//
+// The tests that need a server run where MANIFOLD_TEST_SQLSERVER_URL names one. Without it, the statements are held against
+// testdata, and the following rests on documentation:
+//   - that there is a plan for every statement with hints (else error 8622), and that it is the one look-up for each row
+//     which fromBatch asks for
+//   - that OPENJSON gives a number as the text that was saved, and what it makes of a name of more than 4,000 characters,
+//     the length of its column key
+//   - how deeply ISJSON takes lists and objects in one another, and by which error it refuses them: 547 and 13609 are
+//     expected
+//   - what becomes of a transaction in which a statement cannot be compiled, which onConnection ends either way
+//   - how long savers and readers wait for one another with read_committed_snapshot off, and with optimized locking on
 package sqlserver
 
 import (
