@@ -40,6 +40,7 @@ const (
 	codeDuplicateKey        = 11000
 	codeInvalidPattern      = 51091
 	codePatternGaveUp       = 51156
+	codePatternStopped      = 5073403 // the same by the server's newer engine
 	codeIndexOptionsClash   = 85
 	codeIndexKeyClash       = 86
 	codeNotSupportedOnIndex = 303 // an API version or a service that has not the feature

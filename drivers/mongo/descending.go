@@ -95,8 +95,15 @@ func (d *Driver) descending(ctx context.Context, q prepared) ([]domain.Document,
 	stretches := []bson.D{{}}
 	if q.After != nil {
 		value := q.After.Values[term.at]
-		if err := b.addAlike(ctx, value, q.After.ID); err != nil {
-			return nil, err
+		behind := q.After.ID
+		_, side := q.ordering.settled(*q.After)
+		if side > 0 {
+			behind = ""
+		}
+		if side >= 0 {
+			if err := b.addAlike(ctx, value, behind); err != nil {
+				return nil, err
+			}
 		}
 		stretches = term.below(value)
 	}

@@ -36,7 +36,8 @@
 //
 // Two limits are MongoDB's: a document's data has at most 16 MiB in BSON, less 2 KiB for what is around it (a list of
 // small numbers takes several times the bytes that it has in JSON), and its data at most 99 levels of objects and lists. What is beyond is
-// refused, and its batch with it, before anything is written.
+// refused, and its batch with it, before anything is written. And its patterns take no more than 200,000 steps on a text: a
+// query with one that needs more on some text is too costly (domain.CodeTooCostly).
 //
 // Each of a projection's declared indexes becomes {tenant: 1, "document.path": 1, _id: 1}, which answers filters, and pages in
 // the order of that one path, ascending and descending. Orders by more paths or others are sorted by the server, among the
@@ -105,6 +106,8 @@ type Driver struct {
 	db       *mongodb.Database
 	log      *slog.Logger
 	majority bool // the server is of a replica set or a sharded cluster
+
+	expressions bool // the server has $regexMatch, which FerretDB 1 lacks
 
 	stop       context.CancelFunc // ends what Open has begun in the background
 	background sync.WaitGroup

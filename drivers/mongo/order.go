@@ -20,7 +20,14 @@ import (
 
 // ordering is an order, prepared.
 type ordering struct {
-	terms []term
+	terms   []term
+	repeats []repeat
+}
+
+// repeat is a path that an order names once more. Nothing is left to order by it; but a place may have another value for it.
+type repeat struct {
+	first, at  int // its places in the order
+	descending bool
 }
 
 type term struct {
@@ -35,9 +42,12 @@ func newOrdering(order []domain.Order) ordering {
 	var o ordering
 	for i, part := range order {
 		name := field(part.Path)
-		if !slices.ContainsFunc(o.terms, func(t term) bool { return t.field == name }) { // else there is nothing left to order
-			o.terms = append(o.terms, term{i, name, part.Path, part.Descending, noListOnTheWay(part.Path)})
+		first := slices.IndexFunc(o.terms, func(t term) bool { return t.field == name })
+		if first >= 0 {
+			o.repeats = append(o.repeats, repeat{o.terms[first].at, i, part.Descending})
+			continue
 		}
+		o.terms = append(o.terms, term{i, name, part.Path, part.Descending, noListOnTheWay(part.Path)})
 	}
 	return o
 }
@@ -108,10 +118,29 @@ func (o ordering) sort(chosen int) bson.D {
 	return append(sort, bson.E{Key: "_id", Value: 1})
 }
 
+// settled tells where in the order it is settled, for what has a place's values, on which side of the place it is: at is
+// behind the order's end, or a repeated path's; side is above 0 where it is behind the place.
+func (o ordering) settled(place domain.SortKey) (at, side int) {
+	for _, r := range o.repeats {
+		side := place.Values[r.first].Compare(place.Values[r.at])
+		if r.descending {
+			side = -side
+		}
+		if side != 0 {
+			return r.at, side
+		}
+	}
+	return len(place.Values), 0
+}
+
 // behind is the condition for those of a part that come behind a place; prefix is what stands before ids in keys.
 func (o ordering) behind(chosen int, place domain.SortKey, prefix string) bson.D {
 	var some, alike []bson.D
+	settled, side := o.settled(place)
 	for i, t := range o.terms {
+		if t.at > settled {
+			break
+		}
 		value := place.Values[t.at]
 		null := value.Kind == domain.ScalarNull
 		if chosen&(1<<i) != 0 {
@@ -128,7 +157,13 @@ func (o ordering) behind(chosen int, place domain.SortKey, prefix string) bson.D
 		}
 		alike = append(alike, on(t.field, "$eq", native(value))) // null is alike to what is missing
 	}
-	return or(append(some, and(append(alike, on("_id", "$gt", prefix+place.ID))...))...)
+	switch {
+	case side == 0:
+		some = append(some, and(append(alike, on("_id", "$gt", prefix+place.ID))...))
+	case side > 0:
+		some = append(some, and(alike...))
+	}
+	return or(some...)
 }
 
 // behind is the condition for the values behind another one, and nil where there are none. Comparisons in MongoDB hold

@@ -115,9 +115,16 @@ func native(scalar domain.Scalar) any {
 }
 
 // filter is a predicate as a condition on what is in a document. The errors are those of Query.
-func filter(where domain.Predicate) (bson.D, error) { return translate(where, 0) }
+func (d *Driver) filter(where domain.Predicate) (bson.D, error) {
+	return translator{expressions: d.expressions}.translate(where, 0)
+}
 
-func translate(where domain.Predicate, depth int) (bson.D, error) {
+// translator makes conditions of predicates.
+type translator struct {
+	expressions bool // the server has $regexMatch
+}
+
+func (t translator) translate(where domain.Predicate, depth int) (bson.D, error) {
 	if depth > maxFilterDepth {
 		return nil, domain.Errorf(domain.CodeUnsupported, "filter", "its conditions are nested more than %d deep, which MongoDB cannot be asked", maxFilterDepth)
 	}
@@ -128,10 +135,10 @@ func translate(where domain.Predicate, depth int) (bson.D, error) {
 	case nil:
 		return bson.D{}, nil
 	case domain.And:
-		parts, err := translateAll(where, depth)
+		parts, err := t.translateAll(where, depth)
 		return and(parts...), err
 	case domain.Or:
-		parts, err := translateAll(where, depth)
+		parts, err := t.translateAll(where, depth)
 		return or(parts...), err
 	case domain.Has:
 		return filterHas(where), nil
@@ -144,15 +151,15 @@ func translate(where domain.Predicate, depth int) (bson.D, error) {
 	case domain.Text:
 		return filterText(where)
 	case domain.Matches:
-		return filterMatches(where)
+		return t.filterMatches(where)
 	}
 	return nil, domain.Errorf(domain.CodeUnsupported, "filter", "MongoDB cannot be asked for a %T", where)
 }
 
-func translateAll(parts []domain.Predicate, depth int) ([]bson.D, error) {
+func (t translator) translateAll(parts []domain.Predicate, depth int) ([]bson.D, error) {
 	all := make([]bson.D, 0, len(parts))
 	for _, part := range parts {
-		one, err := translate(part, depth+1)
+		one, err := t.translate(part, depth+1)
 		if err != nil {
 			return nil, err
 		}
@@ -318,12 +325,30 @@ func successor(prefix string) (string, bool) {
 	return "", false
 }
 
-func filterMatches(p domain.Matches) (bson.D, error) {
+// filterMatches asks by $regexMatch. A text on which the server gives up, after 200,000 steps or 4,000 inside one another,
+// is an error there; to $regex it is one that does not fit. A server that lacks it has to be asked by $regex.
+func (t translator) filterMatches(p domain.Matches) (bson.D, error) {
 	pattern := p.Pattern.Portable(`\A`, `\z`)
 	if len(pattern) > maxPatternBytes {
 		return nil, unsupported(p.Place, "the pattern becomes too long for MongoDB: %d bytes", len(pattern))
 	}
-	return textCondition(field(p.Path), noListOnTheWay(p.Path), bson.D{{Key: "$regex", Value: pattern}}, p.Not), nil
+	name, way := field(p.Path), noListOnTheWay(p.Path)
+	if !t.expressions {
+		return textCondition(name, way, bson.D{{Key: "$regex", Value: pattern}}, p.Not), nil
+	}
+	return and(on(name, "$type", "string"), way, notList(name), bson.D{{Key: "$expr", Value: fits(name, pattern, p.Not)}}), nil
+}
+
+// fits is an expression: whether there is a text that fits a pattern, or one that does not.
+func fits(name, pattern string, opposite bool) bson.D {
+	value := "$" + name
+	condition := bson.D{{Key: "$regexMatch", Value: bson.D{{Key: "input", Value: value}, {Key: "regex", Value: bson.D{{Key: "$literal", Value: pattern}}}}}}
+	if opposite {
+		condition = bson.D{{Key: "$not", Value: bson.A{condition}}}
+	}
+	// The server may look at any condition first, and $regexMatch takes nothing but texts.
+	isText := bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: value}}, "string"}}}
+	return bson.D{{Key: "$cond", Value: bson.A{isText, condition, false}}}
 }
 
 func textCondition(name string, way, condition bson.D, opposite bool) bson.D {

@@ -82,7 +82,7 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 
 // Query returns a page of documents.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
-	q, err := prepare(build, tenant, query)
+	q, err := d.prepare(build, tenant, query)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ type prepared struct {
 	indexes  []string // the paths that have an index of their own, as they were declared
 }
 
-func prepare(build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (prepared, error) {
+func (d *Driver) prepare(build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (prepared, error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return prepared{}, err
 	}
@@ -112,7 +112,7 @@ func prepare(build domain.Build, tenant domain.TenantID, query domain.DocumentQu
 		return prepared{}, err
 	}
 	place := placeOf(build, tenant)
-	matching, err := filter(query.Where)
+	matching, err := d.filter(query.Where)
 	if err != nil {
 		return prepared{}, err
 	}
@@ -251,7 +251,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 		return 0, err
 	}
 	place := placeOf(build, tenant)
-	matching, err := filter(where)
+	matching, err := d.filter(where)
 	if err != nil {
 		return 0, err
 	}
@@ -285,7 +285,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 // Explain says how the database answers the query. Of an ordered query, that is the part with those that can be ordered
 // and have no list on the way, which is nearly all; and of one that is read backwards, what it goes back for.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
-	q, err := prepare(build, tenant, query)
+	q, err := d.prepare(build, tenant, query)
 	if err != nil {
 		return domain.Explanation{}, err
 	}
@@ -379,7 +379,7 @@ func patternError(err error) error {
 	switch {
 	case hasCode(err, codeInvalidPattern):
 		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnsupported, "filter", "a pattern in it is beyond what MongoDB takes; write a simpler one"), err)
-	case hasCode(err, codePatternGaveUp):
+	case hasCode(err, codePatternGaveUp, codePatternStopped):
 		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter", "MongoDB has given up on a pattern in it; write a simpler one"), err)
 	}
 	return err

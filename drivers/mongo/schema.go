@@ -57,6 +57,19 @@ func (d *Driver) prepareDatabase(ctx, running context.Context) error {
 	if err := d.makeCollection(ctx, commonCollection); err != nil {
 		return err
 	}
+	// Grouping by an expression, as the one place where FerretDB 1 says without a document that it does not have it.
+	_, err = d.run(ctx, bson.D{
+		{Key: "aggregate", Value: commonCollection},
+		{Key: "pipeline", Value: bson.A{
+			bson.D{{Key: "$match", Value: on("_id", "$eq", markerKey)}},
+			bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: fits("id", "", false)}}}},
+		}},
+		{Key: "cursor", Value: bson.D{}},
+	})
+	if err != nil && !lacks(err) {
+		return err
+	}
+	d.expressions = err == nil
 	// Where it is new, the index is there at once. On a large collection that had none, it takes its time.
 	d.background.Go(func() { d.indexCommon(running) })
 	return nil
