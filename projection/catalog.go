@@ -52,6 +52,7 @@ type Catalog struct {
 	config  CatalogConfig
 	rules   Rules
 	filters filterCache
+	queries queryShare
 }
 
 // NewCatalog returns a Catalog.

@@ -79,6 +79,11 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 		if err := asked.on(build); err != nil {
 			return err
 		}
+		leave, err := c.place(ctx, tenant, asked.query.Where != nil || len(asked.query.Order) > 0 || q.Count)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		documents, err := driver.Query(ctx, build, tenant, asked.query)
 		if err != nil {
 			return err
@@ -117,6 +122,14 @@ func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name stri
 		return err
 	})
 	return explained, err
+}
+
+// place waits for a place among the tenant's queries, where the query is one that costs.
+func (c *Catalog) place(ctx context.Context, tenant domain.TenantID, costs bool) (leave func(), err error) {
+	if !costs {
+		return func() {}, nil
+	}
+	return c.queries.enter(ctx, tenant)
 }
 
 // compiledQuery is a DocumentsQuery as drivers understand it.
