@@ -100,6 +100,10 @@ func query(ctx context.Context, f *flags, progress io.Writer) (_ Result, err err
 	if err := w.awaitPosition(ctx, soldPath, f.events); err != nil {
 		return Result{}, err
 	}
+	// Statistics come in time by themselves, some minute after so much was written.
+	if err := execute(ctx, s.db.super, "vacuum analyze"); err != nil {
+		return Result{}, err
+	}
 	result := Result{Name: fmt.Sprintf("query --documents %d", f.documents), Clients: f.clients}
 	if f.database != "" {
 		result.Name += " --database " + f.database
