@@ -204,6 +204,10 @@ func (f *filter) optional(e ast.Expr) (optional, *CompileError) {
 		}
 		return f.extend(e, o, name)
 	}
+	if !isCall(e, operators.OptSelect) && !isCall(e, operators.OptIndex) {
+		// Its evaluation is a fault, whatever is in the document: not to be taken for the optional field, which was meant.
+		return optional{}, f.fail(e, "write a ? before the field's name: doc.?field, doc[?'field']", "a field that may be missing is wanted here")
+	}
 	path, ok, err := f.path(around)
 	switch {
 	case err != nil:

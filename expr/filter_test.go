@@ -88,6 +88,10 @@ func TestWhatFiltersRefuse(t *testing.T) {
 		{"doc.?a.b == 3", 1, 8, "optional value", "orValue"},
 		{"doc.?a", 1, 4, "optional value", "orValue"},
 		{"optional.of(3) == doc.a", 1, 10, "optional value", "orValue"},
+		{"doc.a.orValue(3) == 3", 1, 5, "may be missing", "doc.?field"},
+		{"doc['a'].hasValue()", 1, 4, "may be missing", "doc.?field"},
+		{"doc.a.value() == 3", 1, 5, "may be missing", "doc.?field"},
+		{"doc.?b.or(doc.a).orValue(3) == 3", 1, 15, "may be missing", "doc.?field"},
 		// Kinds.
 		{`timestamp(doc.at) > timestamp("2026-01-01T00:00:00Z")`, 1, 1, "read a time", `doc.at >= "2026`},
 		{`doc.at > timestamp("2026-01-01T00:00:00Z")`, 1, 10, "no document has a timestamp", `doc.at >= "2026`},
