@@ -45,8 +45,8 @@
 // testdata, and the following rests on documentation:
 //   - that there is a plan for every statement with hints (else error 8622), and that it is the one look-up for each row
 //     which fromBatch asks for
-//   - that OPENJSON gives a number as the text that was saved, and what it makes of a name of more than 4,000 characters,
-//     the length of its column key
+//   - that OPENJSON gives a number as the text that was saved and a name without its escapes, and what it makes of a name
+//     of more than 4,000 characters, the length of its column key
 //   - how deeply ISJSON takes lists and objects in one another, and by which error it refuses them: 547 and 13609 are
 //     expected
 //   - what becomes of a transaction in which a statement cannot be compiled, which onConnection ends either way
