@@ -1,7 +1,13 @@
 package mongo
 
 import (
+	"fmt"
 	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // order is a document as projections make them.
@@ -30,5 +36,33 @@ func BenchmarkDecode(b *testing.B) {
 		if _, err = decodeDocument(to[:0], encoded); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkCommand is what a save costs on its own side: encoding its documents and the commands that bring them.
+func BenchmarkCommand(b *testing.B) {
+	const n = 1000
+	tenant := domain.NewTenantID()
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "bench"}, Number: 1}
+	batch := drivers.Batch{To: n}
+	for i := range int64(n) {
+		batch.Upserts = append(batch.Upserts, domain.Document{ID: fmt.Sprint("order-", i), Version: i + 1, Data: []byte(order)})
+	}
+	concern := bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}
+	place := placeOf(build, tenant)
+	for name, encode := range map[string]func(string, part, []write, bson.E) bson.Raw{"inserts": encodeInserts, "updates": encodeUpdates} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				parts, err := encodeBatch(place, batch)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for _, part := range parts {
+					encode(place.collection, part, part.writes, concern)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/document")
+		})
 	}
 }

@@ -24,8 +24,11 @@ const (
 	queryTime = 10 * time.Second // reading
 )
 
-// attempts bounds how often a command is sent in all.
-const attempts = 4
+// How often a command is sent in all.
+const (
+	attempts     = 4 // where the server says that it cannot serve it now
+	attemptsLost = 2 // where connections fail: the second waits for a server that can be reached, and knows no more than a third
+)
 
 // The errors of MongoDB that are told apart here (error_codes.yml in its sources).
 const (
@@ -66,7 +69,7 @@ func (d *Driver) run(ctx context.Context, command any) (bson.Raw, error) {
 		if err == nil {
 			return raw, nil
 		}
-		if attempt == attempts || ctx.Err() != nil || !again(err) {
+		if ctx.Err() != nil || !again(err, attempt) {
 			return raw, d.mend(ctx, err)
 		}
 		pause := 10 * time.Millisecond << (2 * attempt) // 40, 160, 640 ms at most
@@ -88,7 +91,7 @@ func (d *Driver) find(ctx context.Context, command bson.D, reset func(), row fun
 		if err == nil {
 			return nil
 		}
-		if attempt == attempts || ctx.Err() != nil || !again(err) {
+		if ctx.Err() != nil || !again(err, attempt) {
 			return d.mend(ctx, err)
 		}
 		pause := 10 * time.Millisecond << (2 * attempt)
@@ -122,13 +125,16 @@ func within(ctx context.Context, most time.Duration) (context.Context, context.C
 	return context.WithTimeout(ctx, most)
 }
 
-// again reports whether the same command may well succeed when it is sent again: the connection failed, or the server says
-// so.
-func again(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+// again reports whether the same command may well succeed when it is sent again, after so many attempts: the connection
+// failed, or the server says so.
+func again(err error, attempt int) bool {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
+	case lost(err):
+		return attempt < attemptsLost
 	}
-	return lost(err) || hasCode(err, transient...) || hasLabel(err, "RetryableWriteError") || hasLabel(err, "RetryableError")
+	return attempt < attempts && (hasCode(err, transient...) || hasLabel(err, "RetryableWriteError") || hasLabel(err, "RetryableError"))
 }
 
 // lost reports whether the connection failed, or was given up as another one to the same server had.

@@ -19,13 +19,20 @@ import (
 // fewChecks is how often a property is drawn where nothing else is asked for: each time takes FerretDB a second.
 const fewChecks = "8"
 
+// atOnce is how many tests run at the same time: most wait, for the server or for the client library, which looks for one
+// that was lost twice a second.
+const atOnce = "8"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
-	asked := false
-	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
-	if !asked {
-		if err := flag.Set("rapid.checks", fewChecks); err != nil {
-			panic(err) // rapid has renamed its flag
+	for name, value := range map[string]string{"rapid.checks": fewChecks, "test.parallel": atOnce} {
+		asked := false
+		flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == name })
+		if asked {
+			continue
+		}
+		if err := flag.Set(name, value); err != nil {
+			panic(err) // the flag has another name now
 		}
 	}
 	mongotest.Main(m)
@@ -81,6 +88,7 @@ func harness(fresh func(t testing.TB) string) drivertest.Harness {
 					query := through.Query()
 					query.Del("replicaSet") // its members would be asked for, and gone to, at their own addresses
 					query.Set("directConnection", "true")
+					query.Set("serverSelectionTimeoutMS", "1500") // through a proxy, what is waited for mostly does not come
 					through.RawQuery = query.Encode()
 					return open(t, through.String())
 				},
