@@ -253,7 +253,12 @@ func (p *Process) wire(o settings) error {
 	// No time at all is a setting; a zero there asks for the default.
 	keep := max(p.config.RebuildKeep, time.Nanosecond)
 	progress := projection.NewProgress()
+	lost := func(id domain.ProjectionID, build int64) { p.rebuilds.Lost(id, build) }
+	if !p.config.Role.Worker() {
+		lost = nil // nobody here would start the rebuild
+	}
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
+		Lost: lost,
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: keep, Log: p.log,
 		Outages: p.outage, LogIn: p.logIn,
 	})
@@ -266,7 +271,7 @@ func (p *Process) wire(o settings) error {
 				p.metrics.Lag(b.Projection.Name, b.Projection.Shared(), b.Lag)
 			},
 			Fault: func(f domain.Fault) { p.metrics.Faulted(f.Name, f.Shared()) },
-			Lost:  func(id domain.ProjectionID, build int64) { p.rebuilds.Lost(id, build) },
+			Lost:  lost,
 		},
 	})
 	p.metrics.CollectBehind(func(yield func(projection string, positions int64, faulted int)) {

@@ -126,8 +126,10 @@ func (s generated) GetProjectionState(ctx context.Context, request openapi.GetPr
 		return nil, err
 	}
 	answer := openapi.GetProjectionState200JSONResponse{
-		Name: request.Name, State: string(status.State), Build: status.Projection.Build, Checkpoint: status.Checkpoint,
-		Head: status.Head, LagEvents: status.LagEvents, LagSeconds: status.Lag.Seconds(), Error: status.Error,
+		Name: request.Name, State: string(status.State), Build: status.Projection.Build, Head: status.Head, Error: status.Error,
+	}
+	if status.Known {
+		answer.Checkpoint, answer.LagEvents, answer.LagSeconds = new(status.Checkpoint), new(status.LagEvents), new(status.Lag.Seconds())
 	}
 	answer.Since, answer.NextTry = moment(status.Since), moment(status.NextTry)
 	if fault := status.Fault; fault != nil {

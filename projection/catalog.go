@@ -37,9 +37,11 @@ type CatalogConfig struct {
 	Handlers map[string]Handler        // written in Go, by name; may be nil
 	Progress *Progress                 // the Runner's of this process
 	Outages  Outages                   // as the Runner has them
-	LogIn    string                    // the name of the database that is the log's own; empty: none is
-	Keep     time.Duration             // how long a build that nobody reads any more is kept; 0: an hour. Longer than any request may take
-	Log      *slog.Logger
+	// Lost is told that a live build's table is not there, again and again as it is read; may be nil.
+	Lost  func(id domain.ProjectionID, build int64)
+	LogIn string        // the name of the database that is the log's own; empty: none is
+	Keep  time.Duration // how long a build that nobody reads any more is kept; 0: an hour. Longer than any request may take
+	Log   *slog.Logger
 }
 
 // defaultKeep is how long a retired build stays before it is dropped.

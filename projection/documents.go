@@ -197,7 +197,7 @@ func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name str
 			return err
 		}
 		if again && p.Build == last {
-			return noTable(p)
+			return c.noTable(p)
 		}
 		if fresh.MinPosition > 0 {
 			p, err = c.awaitPosition(ctx, tenant, p, fresh)

@@ -27,6 +27,7 @@ const (
 type Status struct {
 	Projection domain.Projection
 	State      State
+	Known      bool          // Checkpoint, LagEvents and Lag are known: the projection's database has told
 	Checkpoint int64         // the position up to which the log is folded, as saved
 	Head       int64         // the log's newest position
 	LagEvents  int64         // events of its source that are not folded yet
@@ -75,10 +76,11 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 			s.Error, s.Since, s.NextTry = fmt.Sprintf("the database %q does not answer", p.Definition.Database), outage.Since, outage.NextTry
 		}
 		if errors.Is(err, drivers.ErrNoTable) {
-			s.State, s.Error, s.NextTry = StateLost, domain.ClientMessage(noTable(p)), time.Time{}
+			s.State, s.Error, s.NextTry = StateLost, domain.ClientMessage(c.noTable(p)), time.Time{}
 		}
 		return s, nil
 	}
+	s.Known = true
 	fault, faulted, err := c.config.Store.Fault(ctx, tenant, p.ProjectionID, p.Build)
 	if err != nil {
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
@@ -102,8 +104,11 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 }
 
 // noTable is what is said of a projection whose live build's table is not there. domain.CodeUnavailable: until another
-// build is live there is nothing to read.
-func noTable(p domain.Projection) error {
+// build is live there is nothing to read. A projection for which no event comes would not find out by itself.
+func (c *Catalog) noTable(p domain.Projection) error {
+	if c.config.Lost != nil {
+		c.config.Lost(p.ProjectionID, p.Build)
+	}
 	return fmt.Errorf("%w (%w)", domain.Errorf(domain.CodeUnavailable, "",
 		"the documents of projection %q are not there: the table of its build %d is missing in database %q, which was emptied or is another one than before. A rebuild makes them anew from the log: a worker starts one by itself; if none shows among the projection's rebuilds, start one",
 		p.Name, p.Build, p.Definition.Database), drivers.ErrNoTable)

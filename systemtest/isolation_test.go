@@ -337,7 +337,7 @@ func (s *side) settled(t *testing.T, all map[string]endpoint) string {
 		if err := a.decode(200, &head); err != nil {
 			t.Fatal(err)
 		}
-		if head.State == "caught-up" && head.Checkpoint == head.Head {
+		if head.State == "caught-up" && head.Checkpoint != nil && *head.Checkpoint == head.Head {
 			break
 		}
 		breathe(t.Context())

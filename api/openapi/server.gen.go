@@ -395,18 +395,18 @@ type ProjectionState struct {
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
-	// Checkpoint The position up to which the log was seen.
-	Checkpoint int64 `json:"checkpoint"`
+	// Checkpoint The position up to which the log was seen; this and lag are missing while its database does not tell.
+	Checkpoint *int64 `json:"checkpoint,omitempty"`
 
 	// Head The log's newest position.
 	Head int64 `json:"head"`
 
 	// LagEvents Events of the projection's source that it has not seen yet.
-	LagEvents int64 `json:"lagEvents"`
+	LagEvents *int64 `json:"lagEvents,omitempty"`
 
 	// LagSeconds The age of the oldest of them.
-	LagSeconds float64 `json:"lagSeconds"`
-	Fault      *Fault  `json:"fault,omitempty"`
+	LagSeconds *float64 `json:"lagSeconds,omitempty"`
+	Fault      *Fault   `json:"fault,omitempty"`
 
 	// Error With unavailable and lost, and with running where it cannot go on at the moment: why.
 	Error string `json:"error,omitempty"`

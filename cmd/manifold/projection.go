@@ -136,8 +136,12 @@ func projectionState(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s at position %d of %d, build %d, %d events and %.1f s behind\n",
-				state.Name, state.State, state.Checkpoint, state.Head, state.Build, state.LagEvents, state.LagSeconds)
+			line := fmt.Sprintf("%s: %s, build %d", state.Name, state.State, state.Build) // how far it has come may not be known
+			if state.Checkpoint != nil && state.LagEvents != nil && state.LagSeconds != nil {
+				line = fmt.Sprintf("%s: %s at position %d of %d, build %d, %d events and %.1f s behind",
+					state.Name, state.State, *state.Checkpoint, state.Head, state.Build, *state.LagEvents, *state.LagSeconds)
+			}
+			_, err = fmt.Fprintln(command.OutOrStdout(), line)
 			switch {
 			case err != nil:
 			case state.Fault != nil:

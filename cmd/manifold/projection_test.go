@@ -16,16 +16,16 @@ func TestProjectionState(t *testing.T) {
 		code  int
 		want  []string
 	}{
-		{`"state":"caught-up"`, 0, []string{"orders: caught-up at position 3 of 4, build 2, 1 events and 0.5 s behind\n"}},
+		{`"state":"caught-up","checkpoint":3,"lagEvents":1,"lagSeconds":0.5`, 0, []string{"orders: caught-up at position 3 of 4, build 2, 1 events and 0.5 s behind\n"}},
 		{`"state":"faulted","fault":{"position":4,"eventId":"0190d3a4-5b6c-7def-8123-456789abcde0","message":"no such field","at":"2026-03-01T10:00:00Z"}`, 1,
 			[]string{"orders: faulted", "it stands still before the event at position 4: no such field"}},
 		{`"state":"unavailable","error":"the database does not answer","since":"2026-03-01T10:00:00Z","nextTry":"2026-03-01T10:00:05Z"`, 1,
 			[]string{"orders: unavailable", "it cannot go on since 2026-", "the database does not answer; it is tried again at 2026-"}},
-		{`"state":"lost","error":"the table is not there"`, 1, []string{"orders: lost", "it cannot go on: the table is not there\n"}},
+		{`"state":"lost","error":"the table is not there"`, 1, []string{"orders: lost, build 2\n", "it cannot go on: the table is not there\n"}},
 	} {
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"name":"orders","build":2,"checkpoint":3,"head":4,"lagEvents":1,"lagSeconds":0.5,`+c.state+`}`)
+			_, _ = io.WriteString(w, `{"name":"orders","build":2,"head":4,`+c.state+`}`)
 		}))
 		t.Cleanup(service.Close)
 		o := run(t, []string{"MANIFOLD_URL=" + service.URL, "MANIFOLD_KEY=k"}, nil, "projection", "state", "orders")
