@@ -258,7 +258,7 @@ func (p *Process) wire(o settings) error {
 		lost = nil // nobody here would start the rebuild
 	}
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
-		Lost: lost,
+		Lost:  lost,
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: keep, Log: p.log,
 		Outages: p.outage, LogIn: p.logIn,
 	})

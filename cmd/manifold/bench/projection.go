@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/domain"
@@ -74,7 +75,7 @@ func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, w.drop(ordersPath)); w.close(); err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.drop(ctx, f, w, ordersPath)); w.close(); err = errors.Join(err, s.close()) }()
 	fmt.Fprintln(progress, "projecting ...")
 	start := time.Now()
 	if err := w.catchUp(ctx, f); err != nil {
@@ -93,10 +94,31 @@ func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	return result, err
 }
 
-// drop deletes a projection, whose documents may be in a database that is not the benchmark's own.
-func (w *wire) drop(path string) error {
+// drop deletes a projection through one of the service's connections. Where its documents are in a database that is not
+// the benchmark's own, it waits until they are gone.
+func (s *service) drop(ctx context.Context, f *flags, w *wire, path string) error {
 	status, answer, err := w.do("DELETE", path, "", nil)
-	return want(status, http.StatusNoContent, answer, err)
+	if err := want(status, http.StatusNoContent, answer, err); err != nil || f.config == "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.db.super)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for tick := time.NewTicker(50 * time.Millisecond); ; {
+		var left int
+		if err := conn.QueryRow(ctx, "select count(*) from manifold.retired_builds").Scan(&left); err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the documents of %s are still in the database %s", path, f.database)
+		}
+	}
 }
 
 // catchUp creates the projection and waits until it is as far as the log.
@@ -130,7 +152,7 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, w.drop(ordersPath)); w.close(); err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.drop(ctx, f, w, ordersPath)); w.close(); err = errors.Join(err, s.close()) }()
 	fmt.Fprintln(progress, "projecting ...")
 	if err := w.catchUp(ctx, f); err != nil {
 		return Result{}, err

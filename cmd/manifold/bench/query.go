@@ -96,7 +96,7 @@ func query(ctx context.Context, f *flags, progress io.Writer) (_ Result, err err
 	if err := want(status, http.StatusCreated, answer, err); err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, operator.drop(soldPath)) }()
+	defer func() { err = errors.Join(err, s.drop(ctx, f, operator, soldPath)) }()
 	if err := w.awaitPosition(ctx, soldPath, f.events); err != nil {
 		return Result{}, err
 	}
@@ -113,6 +113,9 @@ func query(ctx context.Context, f *flags, progress io.Writer) (_ Result, err err
 		measured, err := s.ask(ctx, f, q)
 		if err != nil {
 			return Result{}, fmt.Errorf("%s: %w", q.name, err)
+		}
+		if measured.events == 0 {
+			return Result{}, fmt.Errorf("%s: no question was answered within %s; give more --duration", q.name, f.duration)
 		}
 		result.Events += measured.events
 		result.Queries = append(result.Queries, Query{

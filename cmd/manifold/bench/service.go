@@ -77,7 +77,8 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 		"MANIFOLD_DATABASE_RETENTION_URL="+s.db.as(migrations.RoleRetention),
 	)
 	if len(documents) > 0 {
-		s.process.Env = append(s.process.Env, "MANIFOLD_DATABASES="+string(databases))
+		// What is deleted goes at once: nothing is to stay in a database that is not the benchmark's own.
+		s.process.Env = append(s.process.Env, "MANIFOLD_DATABASES="+string(databases), "MANIFOLD_REBUILD_KEEP=0s")
 	}
 	// A Ctrl-C is for this process, which stops the service when it has measured, or not.
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
