@@ -75,7 +75,11 @@ func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, s.drop(ctx, f, w, ordersPath)); w.close(); err = errors.Join(err, s.close()) }()
+	defer func() {
+		err = errors.Join(err, s.drop(ctx, f, w, ordersPath))
+		w.close()
+		err = errors.Join(err, s.close())
+	}()
 	fmt.Fprintln(progress, "projecting ...")
 	start := time.Now()
 	if err := w.catchUp(ctx, f); err != nil {
@@ -152,7 +156,11 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, s.drop(ctx, f, w, ordersPath)); w.close(); err = errors.Join(err, s.close()) }()
+	defer func() {
+		err = errors.Join(err, s.drop(ctx, f, w, ordersPath))
+		w.close()
+		err = errors.Join(err, s.close())
+	}()
 	fmt.Fprintln(progress, "projecting ...")
 	if err := w.catchUp(ctx, f); err != nil {
 		return Result{}, err
