@@ -9,9 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const plainTable = "manifold_bench_plain"
+const (
+	plainTable  = "manifold_bench_plain"
+	plainTenant = "0190d3a4-5b6c-7def-8123-456789abcdef"
+)
 
-// plainPostgres inserts by COPY.
+// plainPostgres inserts by COPY, into a table with the columns and the key of the driver's.
 type plainPostgres struct{ conn *pgx.Conn }
 
 func openPlainPostgres(ctx context.Context, url string) (plain, error) {
@@ -25,16 +28,17 @@ func openPlainPostgres(ctx context.Context, url string) (plain, error) {
 func (p plainPostgres) insert(ctx context.Context, documents []plainDocument) (time.Duration, error) {
 	for _, statement := range []string{
 		"drop table if exists " + plainTable,
-		"create table " + plainTable + ` (id text collate "C" primary key, document jsonb)`,
+		"create table " + plainTable + ` (tenant_id uuid, build bigint, id text collate "C", version bigint, document jsonb,
+			primary key (tenant_id, build, id))`,
 	} {
 		if _, err := p.conn.Exec(ctx, statement); err != nil {
 			return 0, err
 		}
 	}
 	start := time.Now()
-	_, err := p.conn.CopyFrom(ctx, pgx.Identifier{plainTable}, []string{"id", "document"},
+	_, err := p.conn.CopyFrom(ctx, pgx.Identifier{plainTable}, []string{"tenant_id", "build", "id", "version", "document"},
 		pgx.CopyFromSlice(len(documents), func(i int) ([]any, error) {
-			return []any{documents[i].ID, []byte(documents[i].Document)}, nil
+			return []any{plainTenant, int64(1), documents[i].ID, int64(i), []byte(documents[i].Document)}, nil
 		}))
 	took := time.Since(start)
 	if err != nil {
@@ -46,7 +50,7 @@ func (p plainPostgres) insert(ctx context.Context, documents []plainDocument) (t
 
 func (p plainPostgres) get(ctx context.Context, id string) error {
 	var document []byte
-	if err := p.conn.QueryRow(ctx, "select document from "+plainTable+" where id = $1", id).Scan(&document); err != nil {
+	if err := p.conn.QueryRow(ctx, "select document from "+plainTable+" where tenant_id = $1 and build = 1 and id = $2", plainTenant, id).Scan(&document); err != nil {
 		return fmt.Errorf("read %q: %w", id, err)
 	}
 	return nil
