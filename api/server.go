@@ -40,7 +40,7 @@ type Config struct {
 	Observer Observer
 	// Logger gets faults, and at debug level each request.
 	Logger *slog.Logger
-	// Timeout is how long a request may take that is no stream; 0: 30 s.
+	// Timeout is how long a request may take that is no stream; 0: 40 s, which is above the longest wait that a client can ask for.
 	Timeout time.Duration
 	// StallTimeout is how long a client may leave a stream without reading or sending anything; 0: 30 s.
 	StallTimeout time.Duration
@@ -91,7 +91,7 @@ func New(config Config) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.timeout == 0 {
-		s.timeout = 30 * time.Second
+		s.timeout = 40 * time.Second
 	}
 	if s.stallTimeout == 0 {
 		s.stallTimeout = 30 * time.Second

@@ -1,0 +1,29 @@
+package api
+
+import (
+	"testing"
+	"time"
+)
+
+// Whoever waits for as long as the contract allows is told that it was not long enough, not that the service took too long.
+func TestRequestsOutlastTheLongestWait(t *testing.T) {
+	t.Parallel()
+	s, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := 0
+	for _, op := range s.contract.operations {
+		for _, parameter := range op.route.Operation.Parameters {
+			if p := parameter.Value; p.Name == "timeout" {
+				waits++
+				if longest := time.Duration(*p.Schema.Value.Max) * time.Second; s.timeout <= longest+5*time.Second {
+					t.Errorf("%s waits for up to %s, and a request may take %s", op.id, longest, s.timeout)
+				}
+			}
+		}
+	}
+	if waits == 0 {
+		t.Error("no operation waits")
+	}
+}
