@@ -12,6 +12,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
+// spreadParts is in how many parts the planner knows the spread of an indexed path's values.
+const spreadParts = 1000
+
 // IndexTable makes two indexes for each of build.Indexes, paths such as "customer.name", and brings the table's statistics
 // up to date. The one has sort keys and ids: it finds values, ranges of them, and beginnings of texts, and has the order
 // that Query promises. The other finds what lists and objects contain; where there are none at the path, it is empty.
@@ -29,6 +32,11 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 			// What is known of an index's values serves the planner only if the index has all rows.
 			spread := schema + "." + identifier(buildName(build)+"/"+path+" values")
 			if _, err := tx.Exec(ctx, "create statistics if not exists "+spread+" on ("+keyExpression(value)+") from "+table); err != nil {
+				return err
+			}
+			// A page of a narrow range is read by the index or by walking over ids, whichever reads less: a histogram of
+			// the usual hundred parts cannot tell.
+			if _, err := tx.Exec(ctx, fmt.Sprintf("alter statistics %s set statistics %d", spread, spreadParts)); err != nil {
 				return err
 			}
 			for suffix, definition := range map[string]string{
