@@ -8,14 +8,21 @@ import (
 // Mode says when a projection's documents are made.
 type Mode string
 
-// ModeAsync folds behind the append, as fast as the log grows.
-const ModeAsync Mode = "async"
+// The modes.
+const (
+	ModeAsync  Mode = "async"  // folded behind the append, as fast as the log grows
+	ModeInline Mode = "inline" // folded in the append's own transaction, in the log's own database
+	ModeLive   Mode = "live"   // nothing is stored: folded when asked for
+)
 
 // OnError says what an event that cannot be folded does to its projection.
 type OnError string
 
-// OnErrorStop stops the projection before the event, for the one tenant whose event it is.
-const OnErrorStop OnError = "stop"
+// What can become of it.
+const (
+	OnErrorStop OnError = "stop" // the projection stops before the event, for the one tenant whose event it is
+	OnErrorPark OnError = "park" // the event's document is parked: its events are set aside, all others go on
+)
 
 // Source says which events a projection sees.
 type Source struct {
@@ -24,23 +31,29 @@ type Source struct {
 
 // Definition is a projection as data: what a team writes in YAML or JSON.
 type Definition struct {
-	Name     string            `json:"name" yaml:"name"`
-	Database string            `json:"database,omitempty" yaml:"database"` // named in the configuration; "default" where empty
-	Source   Source            `json:"source,omitzero" yaml:"source"`
-	Key      string            `json:"key,omitempty" yaml:"key"`         // expression: event -> document id, or null; event.stream where empty
-	Initial  json.RawMessage   `json:"initial,omitempty" yaml:"initial"` // the document before its first event; {} where empty
-	On       map[string]string `json:"on" yaml:"on"`                     // event type, or "*" -> expression (doc, event) -> doc or null
-	Handler  string            `json:"handler,omitempty" yaml:"handler"` // a handler written in Go that the program registers by this name; instead of Key, Initial and On
-	Indexes  []string          `json:"indexes,omitempty" yaml:"indexes"` // paths in the document
-	Mode     Mode              `json:"mode,omitempty" yaml:"mode"`
-	OnError  OnError           `json:"onError,omitempty" yaml:"onError"`
-	Assert   []string          `json:"assert,omitempty" yaml:"assert"` // expressions (doc) -> bool that every document of a rebuild must pass
+	Name        string            `json:"name" yaml:"name"`
+	Database    string            `json:"database,omitempty" yaml:"database"` // named in the configuration; "default" where empty
+	Source      Source            `json:"source,omitzero" yaml:"source"`
+	Key         string            `json:"key,omitempty" yaml:"key"`                 // expression: event -> document id, or null; event.stream where empty, with Map event.id
+	Initial     json.RawMessage   `json:"initial,omitempty" yaml:"initial"`         // the document before its first event; {} where empty
+	On          map[string]string `json:"on,omitempty" yaml:"on"`                   // event type, or "*" -> expression (doc, event) -> doc or null
+	Map         map[string]string `json:"map,omitempty" yaml:"map"`                 // event type, or "*" -> expression event -> record or null; instead of Initial and On
+	Handler     string            `json:"handler,omitempty" yaml:"handler"`         // a handler written in Go that the program registers by this name; instead of Key, Initial, On and Map
+	Indexes     []string          `json:"indexes,omitempty" yaml:"indexes"`         // paths in the document
+	PartitionBy string            `json:"partitionBy,omitempty" yaml:"partitionBy"` // the path in the document by which every list of documents is narrowed; empty: none
+	Mode        Mode              `json:"mode,omitempty" yaml:"mode"`
+	OnError     OnError           `json:"onError,omitempty" yaml:"onError"`
+	Assert      []string          `json:"assert,omitempty" yaml:"assert"` // expressions (doc) -> bool that every document of a rebuild must pass
 }
 
 // Types returns the event types that the definition folds; nil where "*" makes it all of them.
 func (d *Definition) Types() []string {
-	types := make([]string, 0, len(d.On))
-	for eventType := range d.On {
+	rules := d.On
+	if len(d.Map) > 0 {
+		rules = d.Map
+	}
+	types := make([]string, 0, len(rules))
+	for eventType := range rules {
 		if eventType == "*" {
 			return nil
 		}
@@ -63,6 +76,7 @@ type Projection struct {
 	ProjectionID
 	Definition Definition
 	Build      int64  // the live build's number
+	Version    int64  // the definition's, from 1; see ProjectionVersion
 	Revision   int64  // grows with each change of the row
 	HeldBy     string // the rebuild that holds the live build still while it swaps; empty: nobody
 	CreatedAt  time.Time
@@ -73,14 +87,15 @@ type Projection struct {
 // projections, and is never used again.
 type Build struct {
 	ProjectionID
-	Number   int64
-	Database string
-	Indexes  []string
+	Number      int64
+	Database    string
+	Indexes     []string
+	PartitionBy string // the path that stands before each of Indexes; empty: none
 }
 
 // LiveBuild returns the build that readers see.
 func (p *Projection) LiveBuild() Build {
-	return Build{ProjectionID: p.ProjectionID, Number: p.Build, Database: p.Definition.Database, Indexes: p.Definition.Indexes}
+	return Build{ProjectionID: p.ProjectionID, Number: p.Build, Database: p.Definition.Database, Indexes: p.Definition.Indexes, PartitionBy: p.Definition.PartitionBy}
 }
 
 // RetiredBuild is a build that nobody reads any more, kept until DropAt.
@@ -89,74 +104,40 @@ type RetiredBuild struct {
 	DropAt time.Time
 }
 
-// Fault is an event that a build could not fold for one tenant.
-type Fault struct {
+// ProjectionVersion is one of the definitions that a projection has had. Its first is version 1; each swap of another
+// definition, and each rollback to an earlier one, makes the next. Versions are kept when the projection is deleted, and go
+// on where it is made again under the same name.
+type ProjectionVersion struct {
 	ProjectionID
-	Tenant   TenantID
-	Build    int64
-	Position int64
-	EventID  EventID
-	Message  string
-	At       time.Time
+	Version    int64
+	Definition Definition
+	Cause      VersionCause
+	By         string // who: a key's id and name, "operator", or "configuration"
+	Rebuild    RebuildID
+	At         time.Time
 }
 
-// RebuildID names a rebuild.
-type RebuildID uuid
+// VersionCause says how a version came about.
+type VersionCause string
 
-// NewRebuildID returns a fresh, time-ordered id.
-func NewRebuildID() RebuildID { return RebuildID(newUUID()) }
-
-// ParseRebuildID reads the canonical form of a UUID.
-func ParseRebuildID(text string) (RebuildID, error) {
-	id, err := parseUUID(text)
-	return RebuildID(id), err
-}
-
-// String returns the canonical form of 36 characters.
-func (id RebuildID) String() string { return uuid(id).String() }
-
-// RebuildState is where a rebuild is.
-type RebuildState string
-
-// The states, in their order; the last three are the end.
+// The causes.
 const (
-	RebuildQueued     RebuildState = "queued"
-	RebuildBuilding   RebuildState = "building"
-	RebuildCatchingUp RebuildState = "catching-up"
-	RebuildValidating RebuildState = "validating"
-	RebuildSwapped    RebuildState = "swapped"
-	RebuildCancelled  RebuildState = "cancelled"
-	RebuildFailed     RebuildState = "failed"
+	VersionCreated    VersionCause = "created"
+	VersionChanged    VersionCause = "changed"
+	VersionRolledBack VersionCause = "rolled-back"
+	VersionRemoved    VersionCause = "removed" // Definition is the one that it had last
 )
 
-// Ended reports whether the state is final.
-func (s RebuildState) Ended() bool {
-	return s == RebuildSwapped || s == RebuildCancelled || s == RebuildFailed
-}
-
-// Rebuild is the making of a new build and its swap.
-type Rebuild struct {
+// TenantBuild is the build that is live for one tenant, where it is not simply the projection's own: after a rebuild for
+// that tenant alone, and always for an inline projection, whose appends fold into exactly this build.
+type TenantBuild struct {
 	ProjectionID
-	ID          RebuildID
-	Build       int64      // the new build's number
-	Definition  Definition // that it is made by, and that the swap makes the projection's
-	State       RebuildState
-	Cancel      bool   // somebody asked for it to be cancelled
-	Worker      string // the process that is at it; empty: none
-	EventsDone  int64
-	EventsTotal int64
-	Documents   int64 // counted when it is validated
-	LiveBefore  int64 // documents that the live build had then
-	Error       string
-	CreatedAt   time.Time
-	StartedAt   time.Time // zero while queued
-	UpdatedAt   time.Time
-	EndedAt     time.Time // zero until State.Ended
-}
-
-// NewBuild returns the build that the rebuild makes.
-func (r *Rebuild) NewBuild() Build {
-	return Build{ProjectionID: r.ProjectionID, Number: r.Build, Database: r.Definition.Database, Indexes: r.Definition.Indexes}
+	Tenant     TenantID
+	Build      int64
+	Base       int64       // it is in force while this is the projection's own live build; 0: in any case (inline)
+	Definition *Definition // nil: the projection's
+	HeldBy     string      // the rebuild that holds it still while it swaps; empty: nobody
+	UpdatedAt  time.Time
 }
 
 // Reading is what a projection's worker reads of a tenant's log in one round trip: first the head, then the events,
@@ -167,6 +148,6 @@ type Reading struct {
 	Events []Event
 	Head   int64
 	Found  bool  // the projection's row is there
-	Build  int64 // the live build
+	Build  int64 // the build that is live for the tenant
 	Held   bool  // a rebuild holds the live build still
 }

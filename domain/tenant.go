@@ -21,6 +21,15 @@ func ParseTenantID(text string) (TenantID, error) {
 // String returns the canonical form of 36 characters.
 func (id TenantID) String() string { return uuid(id).String() }
 
+// MarshalText writes the canonical form, in JSON too.
+func (id TenantID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText is ParseTenantID.
+func (id *TenantID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseTenantID(string(text))
+	return err
+}
+
 // TenantState says what a tenant's keys may do.
 type TenantState string
 
@@ -42,7 +51,20 @@ type Tenant struct {
 	State     TenantState
 	CreatedAt time.Time
 	DeletedAt time.Time // zero unless State is TenantDeleted
+	Share
 }
+
+// Share is what a tenant gets of the work on projections, beside other tenants.
+type Share struct {
+	Weight  int // turns that it gets while every other tenant of weight 1 gets one: 1 to MaxWeight
+	Ceiling int // at most so many of its projections are worked on at a time, in each process; 0: as configured
+}
+
+// MaxWeight bounds Share.Weight, and MaxCeiling Share.Ceiling.
+const (
+	MaxWeight  = 100
+	MaxCeiling = 1000
+)
 
 // KeyID names an API key. It is no secret.
 type KeyID uuid

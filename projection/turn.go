@@ -271,7 +271,7 @@ func (r *Runner) putFault(ctx context.Context, p *pair, e *EventError) error {
 	}
 	fault := domain.Fault{
 		ProjectionID: p.followed.id, Tenant: p.tenant, Build: p.build,
-		Position: e.Event.Position, EventID: e.Event.ID, Message: message,
+		Position: e.Event.Position, EventID: e.Event.ID, Failure: domain.Failure{Message: message},
 	}
 	if err := r.config.Store.PutFault(ctx, fault); err != nil {
 		return fmt.Errorf("keep the fault of projection %q: %w", p.followed.id.Name, err)

@@ -1,0 +1,56 @@
+package domain
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Fault is an event that a build could not fold for one tenant, and before which it stands still.
+type Fault struct {
+	ProjectionID
+	Tenant   TenantID
+	Build    int64
+	Position int64
+	EventID  EventID
+	Failure
+	At time.Time
+}
+
+// Failure says what went wrong where, with all that is needed to see why.
+type Failure struct {
+	Stream     string          // the event's
+	EventType  string          // likewise
+	DocumentID string          // whose document it was for; empty where the key could not be worked out
+	Where      string          // the part of the definition, such as "on.ItemAdded" or "key"
+	Expression string          // its text, cut off where it is long; empty where it is Go code
+	Message    string          // with the line and column in the expression, where there is one
+	Before     json.RawMessage // the document before the event; nil where there was none, or where it is too large to be kept here
+}
+
+// ParkedDocument is a document that a projection with OnErrorPark has set aside for one tenant: the event that it could not
+// be folded by, and all its later ones, wait as dead letters. The document itself stays as it was before.
+type ParkedDocument struct {
+	ProjectionID
+	Tenant   TenantID
+	Build    int64
+	ID       string // the document's; empty: events whose key could not be worked out, each by itself
+	Position int64  // of the first event that waits
+	EventID  EventID
+	Events   int64 // that wait
+	Failure
+	ParkedAt time.Time
+}
+
+// SkippedEvent is an event that somebody has told a projection to pass over for one tenant. It is passed over in every
+// build made by that version of the definition, and no other.
+type SkippedEvent struct {
+	ProjectionID
+	Tenant   TenantID
+	Version  int64 // of the definition
+	Position int64
+	EventID  EventID
+	Message  string // of the fault that it caused
+	Reason   string // as given
+	By       string
+	At       time.Time
+}

@@ -1,0 +1,27 @@
+package domain
+
+import "time"
+
+// MemberID names a process that works on projections. It is fresh with each start.
+type MemberID uuid
+
+// NewMemberID returns a fresh id.
+func NewMemberID() MemberID { return MemberID(newUUID()) }
+
+// ParseMemberID reads the canonical form of a UUID.
+func ParseMemberID(text string) (MemberID, error) {
+	id, err := parseUUID(text)
+	return MemberID(id), err
+}
+
+// String returns the canonical form of 36 characters.
+func (id MemberID) String() string { return uuid(id).String() }
+
+// Member is a process that works on projections, as it has announced itself.
+type Member struct {
+	ID        MemberID
+	Name      string // for people: the host's name and where it listens
+	Version   string // of the program
+	StartedAt time.Time
+	AliveAt   time.Time // the last sign of life, by the database's clock
+}
