@@ -33,13 +33,36 @@ func (db *database) makeTenants(ctx context.Context, count int) ([]domain.Tenant
 // the database take note of it as it would have in time (statistics, visibility).
 func (db *database) preload(ctx context.Context, tenant domain.TenantID, events, streams int, progress io.Writer) error {
 	fmt.Fprintf(progress, "loading %d events of %d streams ...\n", events, max(streams, 1))
+	return db.fill(ctx, []domain.TenantID{tenant}, events, streams)
+}
+
+// preloadAll is preload for several logs, which share the events and the streams evenly.
+func (db *database) preloadAll(ctx context.Context, tenants []domain.TenantID, events, streams int, progress io.Writer) error {
+	fmt.Fprintf(progress, "loading %d events of %d streams of %d tenants ...\n", events, max(streams, len(tenants)), len(tenants))
+	return db.fill(ctx, tenants, events, streams)
+}
+
+func (db *database) fill(ctx context.Context, tenants []domain.TenantID, events, streams int) error {
 	conn, err := pgx.Connect(ctx, db.super)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	goods, now := newSales(0), time.Now()
-	versions := make([]int64, max(streams, 1))
+	goods := newSales(0)
+	for i, tenant := range tenants {
+		if err := fillLog(ctx, conn, goods, tenant, shareOf(events, i, len(tenants)), shareOf(streams, i, len(tenants))); err != nil {
+			return fmt.Errorf("load events: %w", err)
+		}
+	}
+	_, err = conn.Exec(ctx, "vacuum analyze manifold.events")
+	return err
+}
+
+// shareOf is part i of so many even parts of a number.
+func shareOf(whole, i, parts int) int { return whole*(i+1)/parts - whole*i/parts }
+
+func fillLog(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.TenantID, events, streams int) error {
+	now, versions := time.Now(), make([]int64, max(streams, 1))
 	var position int64
 	rows := pgx.CopyFromFunc(func() ([]any, error) {
 		if position == int64(events) {
@@ -57,15 +80,11 @@ func (db *database) preload(ctx context.Context, tenant domain.TenantID, events,
 			kind(versions[stream]), goods.data(nil), nil, nil, now,
 		}, nil
 	})
-	_, err = conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"},
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"},
 		[]string{"tenant_id", "position", "event_id", "stream_id", "stream_version", "event_type", "event_data", "metadata", "occurred_at", "created_at"}, rows)
 	if err != nil {
-		return fmt.Errorf("load events: %w", err)
+		return err
 	}
 	_, err = conn.Exec(ctx, "insert into manifold.logs (tenant_id, head, last_at) values ($1, $2, $3)", tenant.String(), events, now)
-	if err != nil {
-		return fmt.Errorf("load events: %w", err)
-	}
-	_, err = conn.Exec(ctx, "vacuum analyze manifold.events")
 	return err
 }

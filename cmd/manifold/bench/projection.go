@@ -26,6 +26,7 @@ const ordersPath = "/v1/projections/bench-orders"
 func projectionFlags(f *flags, command *cobra.Command) *cobra.Command {
 	command.Flags().IntVar(&f.events, "events", 500_000, "events in the log")
 	command.Flags().IntVar(&f.documents, "documents", 10_000, "streams that they are of, and so documents; as many as events: each event has a document of its own")
+	command.Flags().IntVar(&f.tenants, "tenants", 1, "tenants that events and documents are spread over; more than one: the projection is shared")
 	databaseFlags(f, command)
 	return command
 }
@@ -49,13 +50,38 @@ The limit is a plain SELECT of the same rows over one connection.`
 	return projectionFlags(f, command)
 }
 
-// loaded starts a service with a log of f.events events of f.documents streams.
+// named is a benchmark's name with what it was run on.
+func (f *flags) named(command string) string {
+	name := fmt.Sprintf("%s --events %d --documents %d", command, f.events, f.documents)
+	if f.tenants > 1 {
+		name += fmt.Sprintf(" --tenants %d", f.tenants)
+	}
+	return name
+}
+
+// loaded starts a service with f.events events of f.documents streams, in one log, or evenly in those of f.tenants. What
+// it returns with it speaks as whose projection it is: the tenant, or the operator where they are several.
 func loaded(ctx context.Context, f *flags, progress io.Writer) (*service, *wire, error) {
-	if f.events < 1 || f.documents < 1 {
+	switch {
+	case f.events < 1 || f.documents < 1:
 		return nil, nil, errors.New("--events and --documents must be at least 1")
+	case f.tenants > 1 && f.config != "":
+		return nil, nil, errors.New("--tenants looks at the checkpoints of all tenants, which only the benchmark's own database shows: leave --config out")
+	case f.events < f.tenants:
+		return nil, nil, errors.New("there must be an event for each tenant: fewer --tenants, or more --events")
 	}
 	s, err := startService(ctx, f, progress, func(db *database, tenant domain.TenantID) error {
-		if err := db.preload(ctx, tenant, f.events, f.documents, progress); err != nil {
+		fill := func() error { return db.preload(ctx, tenant, f.events, f.documents, progress) }
+		if f.tenants > 1 {
+			fill = func() error {
+				others, err := db.makeTenants(ctx, f.tenants-1)
+				if err != nil {
+					return err
+				}
+				return db.preloadAll(ctx, append(others, tenant), f.events, f.documents, progress)
+			}
+		}
+		if err := fill(); err != nil {
 			return err
 		}
 		return execute(ctx, db.super, "checkpoint")
@@ -63,7 +89,11 @@ func loaded(ctx context.Context, f *flags, progress io.Writer) (*service, *wire,
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := dial(s.url, s.key)
+	key := s.key
+	if f.tenants > 1 {
+		key = s.operator
+	}
+	w, err := dial(s.url, key)
 	if err != nil {
 		return nil, nil, errors.Join(err, s.close())
 	}
@@ -82,10 +112,10 @@ func project(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	}()
 	fmt.Fprintln(progress, "projecting ...")
 	start := time.Now()
-	if err := w.catchUp(ctx, f); err != nil {
+	if err := s.catchUp(ctx, f, w); err != nil {
 		return Result{}, err
 	}
-	result := Result{Name: fmt.Sprintf("project --events %d --documents %d", f.events, f.documents), Clients: 1}
+	result := Result{Name: f.named("project"), Clients: 1}
 	result.take(load{events: int64(f.events), took: time.Since(start)})
 	if f.database == "" {
 		err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
@@ -125,13 +155,47 @@ func (s *service) drop(ctx context.Context, f *flags, w *wire, path string) erro
 	}
 }
 
-// catchUp creates the projection and waits until it is as far as the log.
-func (w *wire) catchUp(ctx context.Context, f *flags) error {
+// catchUp creates the projection and waits until it is as far as the log, or all logs.
+func (s *service) catchUp(ctx context.Context, f *flags, w *wire) error {
 	status, answer, err := w.do("POST", "/v1/projections", "", fmt.Appendf(nil, orders, f.databaseName()))
 	if err := want(status, http.StatusCreated, answer, err); err != nil {
 		return err
 	}
+	if f.tenants > 1 {
+		return s.awaitCheckpoints(ctx, f.events)
+	}
 	return w.awaitPosition(ctx, ordersPath, f.events)
+}
+
+// awaitCheckpoints waits until the checkpoints of all tenants in the live build come to a sum. It looks at the database:
+// asking the service for each of a thousand tenants would be a load of its own.
+func (s *service) awaitCheckpoints(ctx context.Context, sum int) error {
+	conn, err := pgx.Connect(ctx, s.db.super)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var build int64
+	if err := conn.QueryRow(ctx, "select build from manifold.projections where name = 'bench-orders'").Scan(&build); err != nil {
+		return fmt.Errorf("look for the live build: %w", err)
+	}
+	table := pgx.Identifier{"manifold_documents", fmt.Sprintf("bench-orders.%d", build)}.Sanitize()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var reached int
+		if err := conn.QueryRow(ctx, "select coalesce(sum(version), 0) from "+table+" where id = ''").Scan(&reached); err != nil {
+			return fmt.Errorf("look at the checkpoints: %w", err)
+		}
+		if reached >= sum {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // awaitPosition waits until a projection has reached a position.
@@ -162,7 +226,7 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 		err = errors.Join(err, s.close())
 	}()
 	fmt.Fprintln(progress, "projecting ...")
-	if err := w.catchUp(ctx, f); err != nil {
+	if err := s.catchUp(ctx, f, w); err != nil {
 		return Result{}, err
 	}
 	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {
@@ -193,7 +257,7 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if domain.RebuildState(r.State) != domain.RebuildSwapped {
 		return Result{}, fmt.Errorf("the rebuild %s: %s", r.State, r.Error)
 	}
-	result := Result{Name: fmt.Sprintf("rebuild --events %d --documents %d", f.events, f.documents), Clients: 1}
+	result := Result{Name: f.named("rebuild"), Clients: 1}
 	result.take(load{events: int64(f.events), took: took})
 	err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
 	return result, err
