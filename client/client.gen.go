@@ -179,16 +179,52 @@ type Definition struct {
 	// On Event type, or `*`, to an expression `(doc, event) -> doc`; null removes the document.
 	On map[string]string `json:"on,omitempty"`
 
-	// Handler A handler written in Go that the program registers by this name; instead of key, initial and on.
+	// Map Instead of `initial` and `on`: event type, or `*`, to an expression `event -> record`; null for none. Each event makes a record by itself; its id is the event's unless `key` says otherwise.
+	Map map[string]string `json:"map,omitempty"`
+
+	// Handler A handler written in Go that the program registers by this name; instead of key, initial, on and map.
 	Handler string `json:"handler,omitempty"`
+
+	// PartitionBy The path in the document by which every list of documents is narrowed: a list whose filter does not compare it by `==` is refused, and declared indexes begin with it.
+	PartitionBy string `json:"partitionBy,omitempty"`
 
 	// Indexes Paths in the document.
 	Indexes []string `json:"indexes,omitempty"`
-	Mode    string   `json:"mode,omitempty"`
-	OnError string   `json:"onError,omitempty"`
+
+	// Mode async: folded behind the append. inline: in the append's own transaction, in the log's own database; an event that cannot be folded refuses its append. live: nothing is stored, folded when asked for.
+	Mode string `json:"mode,omitempty"`
+
+	// OnError stop: the projection stands still before an event that it cannot fold, for the tenant whose event it is. park: the event's document is set aside with its events, all others go on.
+	OnError string `json:"onError,omitempty"`
 
 	// Assert Expressions `(doc) -> bool` that every document of a rebuild must pass.
 	Assert []string `json:"assert,omitempty"`
+}
+
+// Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
+type Difference struct {
+	New      int64               `json:"new"`
+	Gone     int64               `json:"gone"`
+	Changed  int64               `json:"changed"`
+	Same     int64               `json:"same"`
+	Examples []DifferenceExample `json:"examples"`
+}
+
+// DifferenceExample defines model for DifferenceExample.
+type DifferenceExample struct {
+	// Tenant 36 characters, with hyphens.
+	Tenant UUID   `json:"tenant"`
+	Id     string `json:"id"`
+	Kind   string `json:"kind"`
+
+	// Fields Paths that differ.
+	Fields []string `json:"fields,omitempty"`
+
+	// Live The live document; of a changed one those fields.
+	Live json.RawMessage `json:"live,omitempty"`
+
+	// Built The new document likewise.
+	Built json.RawMessage `json:"built,omitempty"`
 }
 
 // Document defines model for Document.
@@ -264,9 +300,53 @@ type Fault struct {
 	Position int64 `json:"position"`
 
 	// EventId 36 characters, with hyphens.
-	EventId UUID      `json:"eventId"`
-	Message string    `json:"message"`
-	At      time.Time `json:"at"`
+	EventId UUID `json:"eventId"`
+
+	// Stream The event's.
+	Stream string `json:"stream,omitempty"`
+
+	// Type The event's.
+	Type string `json:"type,omitempty"`
+
+	// DocumentId Whose document it was for; missing where the key could not be worked out.
+	DocumentId string `json:"documentId,omitempty"`
+
+	// Where The part of the definition, such as `on.ItemAdded`.
+	Where      string `json:"where,omitempty"`
+	Expression string `json:"expression,omitempty"`
+
+	// Message With the line and column in the expression, where there is one.
+	Message string `json:"message"`
+
+	// Before The document before the event, where there was one and it is not too large to be kept here.
+	Before json.RawMessage `json:"before,omitempty"`
+	At     time.Time       `json:"at"`
+}
+
+// FieldChange defines model for FieldChange.
+type FieldChange struct {
+	// Field Such as `on.ItemAdded`.
+	Field string `json:"field"`
+
+	// Before Missing where the field is new.
+	Before json.RawMessage `json:"before,omitempty"`
+
+	// After Missing where the field is gone.
+	After json.RawMessage `json:"after,omitempty"`
+}
+
+// GivenEvent defines model for GivenEvent.
+type GivenEvent struct {
+	Stream string `json:"stream,omitempty"`
+	Id     string `json:"id,omitempty"`
+
+	// Type What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
+	Type EventType `json:"type"`
+
+	// Data Any JSON value.
+	Data       JSON            `json:"data"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	OccurredAt *time.Time      `json:"occurredAt,omitempty"`
 }
 
 // JSON Any JSON value.
@@ -288,6 +368,26 @@ type Key struct {
 // KeyList defines model for KeyList.
 type KeyList struct {
 	Keys []Key `json:"keys"`
+}
+
+// Member defines model for Member.
+type Member struct {
+	// Id 36 characters, with hyphens.
+	Id UUID `json:"id"`
+
+	// Name The host's name and where the process listens.
+	Name      string    `json:"name"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"startedAt"`
+	AliveAt   time.Time `json:"aliveAt"`
+
+	// Tenants How many tenants' projections it works on.
+	Tenants int64 `json:"tenants"`
+}
+
+// MemberList defines model for MemberList.
+type MemberList struct {
+	Members []Member `json:"members"`
 }
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
@@ -321,6 +421,27 @@ type NewKey struct {
 // NewRebuild defines model for NewRebuild.
 type NewRebuild struct {
 	Definition *Definition `json:"definition,omitempty"`
+
+	// Database A database named in the configuration: the documents move there. Short for a definition that names it.
+	Database string `json:"database,omitempty"`
+
+	// Tenants These alone, of a shared projection; not together with a definition or a database.
+	Tenants []UUID `json:"tenants,omitempty"`
+
+	// MaxEventsPerSecond It folds no faster than that.
+	MaxEventsPerSecond int64 `json:"maxEventsPerSecond,omitempty"`
+
+	// Approve manual: it waits before the swap until somebody approves.
+	Approve string `json:"approve,omitempty"`
+
+	// Keep How long the old documents stay, so that the rebuild can be rolled back, such as `1h` or `90m`; as configured.
+	Keep string `json:"keep,omitempty"`
+
+	// Assertions Expressions `(doc) -> bool` that every document must pass, besides those of the definition.
+	Assertions []string `json:"assertions,omitempty"`
+
+	// DryRun It builds, validates, reports, and drops what it made.
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 // NewSnapshot defines model for NewSnapshot.
@@ -339,6 +460,108 @@ type NewSnapshot struct {
 type NewTenant struct {
 	// Name For people; unique among tenants.
 	Name string `json:"name"`
+}
+
+// NewUpcaster defines model for NewUpcaster.
+type NewUpcaster struct {
+	// Expression `event -> data`: the data as the next schema version has it.
+	Expression string `json:"expression"`
+
+	// Rebuild Rebuild the projections that it touches, and make their aggregates' snapshots anew.
+	Rebuild bool `json:"rebuild,omitempty"`
+}
+
+// ParkedDocument A document that is set aside, as it was before the event that it could not be folded by.
+type ParkedDocument struct {
+	// Id The document's; where the key of an event could not be worked out: a blank and the event's id.
+	Id string `json:"id"`
+
+	// Events How many wait for it.
+	Events int64 `json:"events"`
+	Fault  Fault `json:"fault"`
+}
+
+// ParkedDocumentList defines model for ParkedDocumentList.
+type ParkedDocumentList struct {
+	Parked []ParkedDocument `json:"parked"`
+}
+
+// Plan defines model for Plan.
+type Plan struct {
+	// Definitions All that there is to be.
+	Definitions []Definition `json:"definitions"`
+
+	// Remove Projections that are not among them are to go.
+	Remove bool `json:"remove,omitempty"`
+}
+
+// PlanResult defines model for PlanResult.
+type PlanResult struct {
+	Changes []PlannedChange `json:"changes"`
+}
+
+// PlannedChange defines model for PlannedChange.
+type PlannedChange struct {
+	Name string `json:"name"`
+
+	// Action change: at once, since documents stay as they are; rebuild: by a rebuild.
+	Action  string        `json:"action"`
+	Changes []FieldChange `json:"changes"`
+
+	// Events How many a rebuild will fold; of a shared projection over all tenants.
+	Events int64 `json:"events,omitempty"`
+
+	// Error Why the definition cannot work.
+	Error string `json:"error,omitempty"`
+}
+
+// Preview defines model for Preview.
+type Preview struct {
+	Definition Definition `json:"definition"`
+
+	// Source Which events; one of the three.
+	Source PreviewSource `json:"source"`
+}
+
+// PreviewResult defines model for PreviewResult.
+type PreviewResult struct {
+	Steps []PreviewStep `json:"steps"`
+
+	// Documents As they are in the end.
+	Documents []Document `json:"documents"`
+}
+
+// PreviewSource Which events; one of the three.
+type PreviewSource struct {
+	// Stream The first 1,000 events of a stream.
+	Stream string `json:"stream,omitempty"`
+
+	// Last The last so many events of the definition's source.
+	Last int `json:"last,omitempty"`
+
+	// Events Events that need not be in the log.
+	Events []GivenEvent `json:"events,omitempty"`
+}
+
+// PreviewStep What one event did.
+type PreviewStep struct {
+	// Event 36 characters, with hyphens.
+	Event UUID `json:"event"`
+
+	// Position In the log; of given events their number, from 1.
+	Position int64  `json:"position"`
+	Stream   string `json:"stream,omitempty"`
+	Type     string `json:"type"`
+
+	// Data As expressions see it, where upcasters have changed it.
+	Data json.RawMessage `json:"data,omitempty"`
+
+	// DocumentId Missing where the event is not for the projection.
+	DocumentId string `json:"documentId,omitempty"`
+
+	// Document After the event; null where it was removed.
+	Document json.RawMessage `json:"document,omitempty"`
+	Fault    *Fault          `json:"fault,omitempty"`
 }
 
 // Problem An error by RFC 9457.
@@ -375,6 +598,9 @@ type Projection struct {
 	// Shared It runs for every tenant; each sees its own documents.
 	Shared     bool       `json:"shared"`
 	Definition Definition `json:"definition"`
+
+	// Version The definition's, from 1.
+	Version int64 `json:"version"`
 
 	// Build The live build's number.
 	Build int64 `json:"build"`
@@ -421,6 +647,26 @@ type ProjectionState struct {
 	NextTry *time.Time `json:"nextTry,omitempty"`
 }
 
+// ProjectionVersion defines model for ProjectionVersion.
+type ProjectionVersion struct {
+	Version int64  `json:"version"`
+	Cause   string `json:"cause"`
+
+	// By A key's id and name, `operator`, or `configuration`.
+	By         string     `json:"by"`
+	At         time.Time  `json:"at"`
+	Rebuild    string     `json:"rebuild,omitempty"`
+	Definition Definition `json:"definition"`
+
+	// Changes Against the version before.
+	Changes []FieldChange `json:"changes"`
+}
+
+// ProjectionVersionList defines model for ProjectionVersionList.
+type ProjectionVersionList struct {
+	Versions []ProjectionVersion `json:"versions"`
+}
+
 // Readiness defines model for Readiness.
 type Readiness struct {
 	Ready  bool             `json:"ready"`
@@ -441,13 +687,34 @@ type Rebuild struct {
 	Projection string `json:"projection"`
 
 	// Build The new build's number.
-	Build int64  `json:"build"`
+	Build int64 `json:"build"`
+
+	// State reported is the end of a dry run; swapped can still be rolled back, while the old documents are kept.
 	State string `json:"state"`
 
 	// Cancelling Somebody asked for it to be cancelled.
-	Cancelling  bool  `json:"cancelling,omitempty"`
-	EventsDone  int64 `json:"eventsDone"`
-	EventsTotal int64 `json:"eventsTotal"`
+	Cancelling bool `json:"cancelling,omitempty"`
+
+	// Paused It rests until it is resumed.
+	Paused  bool   `json:"paused,omitempty"`
+	Approve string `json:"approve"`
+
+	// Approved Somebody approved of the swap.
+	Approved bool `json:"approved,omitempty"`
+	DryRun   bool `json:"dryRun,omitempty"`
+
+	// Tenants Missing where it is for all.
+	Tenants            []UUID `json:"tenants,omitempty"`
+	MaxEventsPerSecond int64  `json:"maxEventsPerSecond,omitempty"`
+
+	// RollbackOf The rebuild that this one undoes.
+	RollbackOf string `json:"rollbackOf,omitempty"`
+
+	// By Who started it.
+	By          string      `json:"by,omitempty"`
+	Definition  *Definition `json:"definition,omitempty"`
+	EventsDone  int64       `json:"eventsDone"`
+	EventsTotal int64       `json:"eventsTotal"`
 
 	// EventsPerSecond Since it was started.
 	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
@@ -461,7 +728,13 @@ type Rebuild struct {
 	// LiveDocuments What the live build had then.
 	LiveDocuments int64 `json:"liveDocuments"`
 
-	// Error Why it failed.
+	// Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
+	Difference *Difference `json:"difference,omitempty"`
+
+	// RollbackUntil With swapped: until when the old documents are kept.
+	RollbackUntil *time.Time `json:"rollbackUntil,omitempty"`
+
+	// Error Why it failed, or what it waits for.
 	Error     string     `json:"error,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	StartedAt *time.Time `json:"startedAt,omitempty"`
@@ -474,8 +747,51 @@ type RebuildList struct {
 	Rebuilds []Rebuild `json:"rebuilds"`
 }
 
+// Replayed defines model for Replayed.
+type Replayed struct {
+	// Documents That are parked no more.
+	Documents int64 `json:"documents"`
+
+	// Events That took effect.
+	Events int64 `json:"events"`
+
+	// StillParked Documents that could not be folded again.
+	StillParked int64 `json:"stillParked"`
+}
+
 // Scope defines model for Scope.
 type Scope = string
+
+// Skip defines model for Skip.
+type Skip struct {
+	// Position Of the fault, as the projection's state shows it.
+	Position int64 `json:"position"`
+
+	// Reason For people; it is kept.
+	Reason string `json:"reason,omitempty"`
+}
+
+// SkippedEvent defines model for SkippedEvent.
+type SkippedEvent struct {
+	Position int64 `json:"position"`
+
+	// EventId 36 characters, with hyphens.
+	EventId UUID `json:"eventId"`
+
+	// Version Of the definition that skips it.
+	Version int64 `json:"version"`
+
+	// Message Of the fault.
+	Message string    `json:"message"`
+	Reason  string    `json:"reason"`
+	By      string    `json:"by"`
+	At      time.Time `json:"at"`
+}
+
+// SkippedEventList defines model for SkippedEventList.
+type SkippedEventList struct {
+	Skipped []SkippedEvent `json:"skipped"`
+}
 
 // Snapshot defines model for Snapshot.
 type Snapshot struct {
@@ -538,16 +854,44 @@ type StreamMetadata struct {
 // Tenant defines model for Tenant.
 type Tenant struct {
 	// Id 36 characters, with hyphens.
-	Id        UUID       `json:"id"`
-	Name      string     `json:"name"`
-	State     string     `json:"state"`
+	Id    UUID   `json:"id"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+
+	// Weight Missing where it is 1.
+	Weight int `json:"weight,omitempty"`
+
+	// Ceiling Missing where it is as configured.
+	Ceiling   int        `json:"ceiling,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	DeletedAt *time.Time `json:"deletedAt,omitempty"`
 }
 
 // TenantChange defines model for TenantChange.
 type TenantChange struct {
-	State string `json:"state"`
+	State string `json:"state,omitempty"`
+
+	// Weight How many turns its projections get while those of a tenant of weight 1 get one.
+	Weight int `json:"weight,omitempty"`
+
+	// Ceiling At most so many of its projections are worked on at a time, in each process; 0: as configured.
+	Ceiling *int `json:"ceiling,omitempty"`
+}
+
+// TenantDocument defines model for TenantDocument.
+type TenantDocument struct {
+	// Tenant 36 characters, with hyphens.
+	Tenant   UUID   `json:"tenant"`
+	Id       string `json:"id"`
+	Position int64  `json:"position"`
+
+	// Document Any JSON object.
+	Document JSONObject `json:"document"`
+}
+
+// TenantDocumentList defines model for TenantDocumentList.
+type TenantDocumentList struct {
+	Documents []TenantDocument `json:"documents"`
 }
 
 // TenantList defines model for TenantList.
@@ -555,8 +899,106 @@ type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
 }
 
+// TenantProgress defines model for TenantProgress.
+type TenantProgress struct {
+	// Tenant 36 characters, with hyphens.
+	Tenant UUID `json:"tenant"`
+
+	// Position Up to where its log is folded into the new build.
+	Position int64 `json:"position"`
+
+	// Head The log's newest position.
+	Head int64 `json:"head"`
+
+	// Swapped Its readers see the new build.
+	Swapped bool `json:"swapped"`
+}
+
+// TenantProgressList defines model for TenantProgressList.
+type TenantProgressList struct {
+	Tenants []TenantProgress `json:"tenants"`
+}
+
+// TouchedProjection defines model for TouchedProjection.
+type TouchedProjection struct {
+	Name   string `json:"name"`
+	Shared bool   `json:"shared"`
+
+	// Rebuild The rebuild that was started.
+	Rebuild string `json:"rebuild,omitempty"`
+
+	// Error Why none could be started.
+	Error string `json:"error,omitempty"`
+}
+
 // UUID 36 characters, with hyphens.
 type UUID = string
+
+// UpcastStep defines model for UpcastStep.
+type UpcastStep struct {
+	// Event 36 characters, with hyphens.
+	Event         UUID   `json:"event"`
+	Type          string `json:"type"`
+	VersionBefore int64  `json:"versionBefore"`
+	VersionAfter  int64  `json:"versionAfter"`
+
+	// Before Any JSON value.
+	Before JSON            `json:"before"`
+	After  json.RawMessage `json:"after,omitempty"`
+	Error  string          `json:"error,omitempty"`
+}
+
+// Upcaster defines model for Upcaster.
+type Upcaster struct {
+	Type string `json:"type"`
+
+	// Version The schema version that it takes; it gives the next one.
+	Version    int64  `json:"version"`
+	Expression string `json:"expression"`
+
+	// Shared The operator's; for the events of every tenant that has none of its own for the same type and version.
+	Shared    bool      `json:"shared"`
+	Revision  int64     `json:"revision"`
+	By        string    `json:"by"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+// UpcasterChange defines model for UpcasterChange.
+type UpcasterChange struct {
+	Upcaster *Upcaster `json:"upcaster,omitempty"`
+
+	// Touches What is folded from events of the type.
+	Touches UpcasterTouches `json:"touches"`
+}
+
+// UpcasterList defines model for UpcasterList.
+type UpcasterList struct {
+	Upcasters []Upcaster `json:"upcasters"`
+}
+
+// UpcasterPreview defines model for UpcasterPreview.
+type UpcasterPreview struct {
+	// Type With `version` and `expression` - an upcaster to be tried in the place of the one that is there.
+	Type       string `json:"type,omitempty"`
+	Version    int64  `json:"version,omitempty"`
+	Expression string `json:"expression,omitempty"`
+
+	// Source Which events; one of the three.
+	Source PreviewSource `json:"source"`
+}
+
+// UpcasterPreviewResult defines model for UpcasterPreviewResult.
+type UpcasterPreviewResult struct {
+	Steps []UpcastStep `json:"steps"`
+}
+
+// UpcasterTouches What is folded from events of the type.
+type UpcasterTouches struct {
+	Projections []TouchedProjection `json:"projections"`
+
+	// Aggregates Categories; their snapshots fall away by themselves.
+	Aggregates []string `json:"aggregates"`
+}
 
 // Category defines model for category.
 type Category = string
@@ -594,11 +1036,17 @@ type MinPosition = int64
 // Name defines model for name.
 type Name = string
 
+// OnBehalf 36 characters, with hyphens.
+type OnBehalf = UUID
+
 // PageSize defines model for pageSize.
 type PageSize = int
 
 // PageToken defines model for pageToken.
 type PageToken = string
+
+// ParkedId defines model for parkedId.
+type ParkedId = string
 
 // RebuildId 36 characters, with hyphens.
 type RebuildId = UUID
@@ -645,6 +1093,23 @@ type TooCostly = Problem
 // VersionConflict An error by RFC 9457.
 type VersionConflict = Problem
 
+// ListAllDocumentsParams defines parameters for ListAllDocuments.
+type ListAllDocumentsParams struct {
+	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// Tenant That tenant's alone.
+	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
+
+	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
+
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // AppendParams defines parameters for Append.
 type AppendParams struct {
 	// IdempotencyKey Gives events without id one that follows from this key and their place in the request.
@@ -684,6 +1149,12 @@ type ImportEventsParams struct {
 
 	// Strict Stop at the first bad line.
 	Strict *bool `form:"strict,omitempty" json:"strict,omitempty"`
+}
+
+// CatchUpProjectionParams defines parameters for CatchUpProjection.
+type CatchUpProjectionParams struct {
+	// Timeout How many seconds `minPosition` may wait.
+	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
 // ListDocumentsParams defines parameters for ListDocuments.
@@ -731,6 +1202,63 @@ type GetDocumentParams struct {
 
 	// Timeout How many seconds `minPosition` may wait.
 	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
+}
+
+// ListParkedDocumentsParams defines parameters for ListParkedDocuments.
+type ListParkedDocumentsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// ReplayParkedDocumentsParams defines parameters for ReplayParkedDocuments.
+type ReplayParkedDocumentsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// DiscardParkedDocumentParams defines parameters for DiscardParkedDocument.
+type DiscardParkedDocumentParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ReplayParkedDocumentParams defines parameters for ReplayParkedDocument.
+type ReplayParkedDocumentParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ListRebuildTenantsParams defines parameters for ListRebuildTenants.
+type ListRebuildTenantsParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// RetryProjectionParams defines parameters for RetryProjection.
+type RetryProjectionParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// SkipEventParams defines parameters for SkipEvent.
+type SkipEventParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ListSkippedEventsParams defines parameters for ListSkippedEvents.
+type ListSkippedEventsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
 // ListStreamsParams defines parameters for ListStreams.
@@ -823,6 +1351,12 @@ type DeleteTenantParams struct {
 	Confirm string `form:"confirm" json:"confirm"`
 }
 
+// DeleteUpcasterParams defines parameters for DeleteUpcaster.
+type DeleteUpcasterParams struct {
+	// Rebuild Rebuild the projections that it touches.
+	Rebuild *bool `form:"rebuild,omitempty" json:"rebuild,omitempty"`
+}
+
 // PutAggregateJSONRequestBody defines body for PutAggregate for application/json ContentType.
 type PutAggregateJSONRequestBody = Aggregate
 
@@ -835,11 +1369,20 @@ type CreateKeyJSONRequestBody = NewKey
 // CreateProjectionJSONRequestBody defines body for CreateProjection for application/json ContentType.
 type CreateProjectionJSONRequestBody = Definition
 
+// PlanProjectionsJSONRequestBody defines body for PlanProjections for application/json ContentType.
+type PlanProjectionsJSONRequestBody = Plan
+
+// PreviewProjectionJSONRequestBody defines body for PreviewProjection for application/json ContentType.
+type PreviewProjectionJSONRequestBody = Preview
+
 // PutProjectionJSONRequestBody defines body for PutProjection for application/json ContentType.
 type PutProjectionJSONRequestBody = Definition
 
 // StartRebuildJSONRequestBody defines body for StartRebuild for application/json ContentType.
 type StartRebuildJSONRequestBody = NewRebuild
+
+// SkipEventJSONRequestBody defines body for SkipEvent for application/json ContentType.
+type SkipEventJSONRequestBody = Skip
 
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
@@ -855,6 +1398,12 @@ type ChangeTenantJSONRequestBody = TenantChange
 
 // CreateTenantKeyJSONRequestBody defines body for CreateTenantKey for application/json ContentType.
 type CreateTenantKeyJSONRequestBody = NewKey
+
+// PreviewUpcasterJSONRequestBody defines body for PreviewUpcaster for application/json ContentType.
+type PreviewUpcasterJSONRequestBody = UpcasterPreview
+
+// PutUpcasterJSONRequestBody defines body for PutUpcaster for application/json ContentType.
+type PutUpcasterJSONRequestBody = NewUpcaster
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -959,6 +1508,18 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListMembers The processes that work on projections
+	//
+	// Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
+	ListMembers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListAllDocuments Documents of all tenants
+	//
+	// Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
+	//
+	// Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
+	ListAllDocuments(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAggregates List aggregate definitions
 	//
@@ -1096,6 +1657,42 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/projections (the `CreateProjection` operationId).
 	CreateProjection(ctx context.Context, body CreateProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// PlanProjectionsWithBody What a deployment would change
+	//
+	// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
+	PlanProjectionsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PlanProjections What a deployment would change
+	//
+	// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
+	PlanProjections(ctx context.Context, body PlanProjectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewProjectionWithBody Try a definition out
+	//
+	// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
+	PreviewProjectionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewProjection Try a definition out
+	//
+	// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
+	PreviewProjection(ctx context.Context, body PreviewProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DeleteProjection Remove a projection
 	//
 	// Its documents are dropped in the background; a running rebuild is cancelled.
@@ -1130,6 +1727,13 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
 	PutProjection(ctx context.Context, name Name, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CatchUpProjection Wait until a projection has reached the head
+	//
+	// The head is the one that the log has when the request comes. 504 `not-caught-up` where it takes longer than `timeout`.
+	//
+	// Corresponds with POST /v1/projections/{name}/catch-up (the `CatchUpProjection` operationId).
+	CatchUpProjection(ctx context.Context, name Name, params *CatchUpProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListDocuments List a projection's documents
 	//
 	// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
@@ -1150,6 +1754,30 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/projections/{name}/documents/{documentId} (the `GetDocument` operationId).
 	GetDocument(ctx context.Context, name Name, documentId string, params *GetDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListParkedDocuments Documents that are set aside
+	//
+	// Corresponds with GET /v1/projections/{name}/parked (the `ListParkedDocuments` operationId).
+	ListParkedDocuments(ctx context.Context, name Name, params *ListParkedDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayParkedDocuments Fold what waits for parked documents
+	//
+	// All of them, in order; one that still cannot be folded stays parked.
+	//
+	// Corresponds with POST /v1/projections/{name}/parked/replay (the `ReplayParkedDocuments` operationId).
+	ReplayParkedDocuments(ctx context.Context, name Name, params *ReplayParkedDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiscardParkedDocument Give up the events that wait for a parked document
+	//
+	// Each of them is recorded as skipped; the document goes on with the next event, from where it was before.
+	//
+	// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
+	DiscardParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayParkedDocument Fold what waits for a parked document
+	//
+	// Corresponds with POST /v1/projections/{name}/parked/{documentId}/replay (the `ReplayParkedDocument` operationId).
+	ReplayParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *ReplayParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListRebuilds List a projection's rebuilds
 	//
 	// Corresponds with GET /v1/projections/{name}/rebuilds (the `ListRebuilds` operationId).
@@ -1158,7 +1786,8 @@ type ClientInterface interface {
 	// StartRebuildWithBody Start a rebuild
 	//
 	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
-	// them in. One rebuild at a time for a projection.
+	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
+	// hold, fails it and leaves the live documents as they are.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1168,7 +1797,8 @@ type ClientInterface interface {
 	// StartRebuild Start a rebuild
 	//
 	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
-	// them in. One rebuild at a time for a projection.
+	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
+	// hold, fails it and leaves the live documents as they are.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1180,12 +1810,54 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId} (the `GetRebuild` operationId).
 	GetRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ApproveRebuild Let a rebuild swap
+	//
+	// Of one that waits for approval, or will. 409 when it has ended, or needs none.
+	//
+	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/approve (the `ApproveRebuild` operationId).
+	ApproveRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CancelRebuild Cancel a rebuild
 	//
 	// The live documents stay as they are. 409 when it has ended already.
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel (the `CancelRebuild` operationId).
 	CancelRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseRebuild Let a rebuild rest
+	//
+	// What it has done stays. 409 when it has ended.
+	//
+	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/pause (the `PauseRebuild` operationId).
+	PauseRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WatchRebuild Follow a rebuild
+	//
+	// Server-sent events: `progress`, with the rebuild as data, whenever it has changed, about once a second at most, and
+	// `ended` with the last one, behind which the stream ends. A comment comes every 15 s while nothing does.
+	//
+	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
+	WatchRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeRebuild Let a paused rebuild go on
+	//
+	// 409 when it has ended.
+	//
+	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/resume (the `ResumeRebuild` operationId).
+	ResumeRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RollbackRebuild Go back to the documents from before a swap
+	//
+	// While they are kept: a rebuild lets the old documents follow on from where they stopped, and swaps them in again, with
+	// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
+	//
+	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
+	RollbackRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRebuildTenants How far a rebuild is with each tenant
+	//
+	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants (the `ListRebuildTenants` operationId).
+	ListRebuildTenants(ctx context.Context, name Name, rebuildId RebuildId, params *ListRebuildTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ResetProjection Begin again with an empty build
 	//
@@ -1195,12 +1867,51 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
 	ResetProjection(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RetryProjection Try the event again that a projection stands before
+	//
+	// After what was in its way was mended. What comes of it shows in the projection's state. Where the projection does not stand still, nothing happens.
+	//
+	// Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
+	RetryProjection(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SkipEventWithBody Pass over the event that a projection stands before
+	//
+	// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
+	// before that position.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
+	SkipEventWithBody(ctx context.Context, name Name, params *SkipEventParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SkipEvent Pass over the event that a projection stands before
+	//
+	// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
+	// before that position.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
+	SkipEvent(ctx context.Context, name Name, params *SkipEventParams, body SkipEventJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSkippedEvents Events that a projection passes over
+	//
+	// Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
+	ListSkippedEvents(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetProjectionState How far a projection has come
 	//
 	// For the key's tenant, also of a shared projection.
 	//
 	// Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
 	GetProjectionState(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListProjectionVersions The definitions that a projection has had
+	//
+	// With who changed what, and when. They are kept when the projection is removed.
+	//
+	// Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
+	ListProjectionVersions(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TakeSnapshotWithBody Take or put a snapshot
 	//
@@ -1322,18 +2033,20 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/tenants/{tenantId} (the `GetTenant` operationId).
 	GetTenant(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeTenantWithBody Suspend a tenant, or let it work again
+	// ChangeTenantWithBody Suspend a tenant, let it work again, or change its share of the work
 	//
-	// A suspended tenant's keys are refused; nothing of it is removed.
+	// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
+	// projections it gets beside other tenants.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /v1/tenants/{tenantId} (the `ChangeTenant` operationId).
 	ChangeTenantWithBody(ctx context.Context, tenantId TenantId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeTenant Suspend a tenant, or let it work again
+	// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
 	//
-	// A suspended tenant's keys are refused; nothing of it is removed.
+	// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
+	// projections it gets beside other tenants.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1367,6 +2080,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListUpcasters List upcasters
+	//
+	// The tenant's own, and the shared ones. With the operator's key, the shared ones.
+	//
+	// Corresponds with GET /v1/upcasters (the `ListUpcasters` operationId).
+	ListUpcasters(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewUpcasterWithBody See what upcasters make of events
+	//
+	// Nothing is stored. With the operator's key only given events can be upcast.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
+	PreviewUpcasterWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PreviewUpcaster See what upcasters make of events
+	//
+	// Nothing is stored. With the operator's key only given events can be upcast.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
+	PreviewUpcaster(ctx context.Context, body PreviewUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteUpcaster Remove an upcaster
+	//
+	// What was folded with it stays as it is until it is rebuilt.
+	//
+	// Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
+	DeleteUpcaster(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetUpcaster An upcaster
+	//
+	// Corresponds with GET /v1/upcasters/{type}/{version} (the `GetUpcaster` operationId).
+	GetUpcaster(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutUpcasterWithBody Create or change an upcaster
+	//
+	// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
+	// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
+	PutUpcasterWithBody(ctx context.Context, pType string, version int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutUpcaster Create or change an upcaster
+	//
+	// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
+	// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
+	PutUpcaster(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Docs This contract as a page
@@ -1449,6 +2219,38 @@ func (c *Client) Contract(ctx context.Context, reqEditors ...RequestEditorFn) (*
 // Corresponds with GET /readyz (the `Readyz` operationId).
 func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadyzRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListMembers The processes that work on projections
+//
+// Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
+func (c *Client) ListMembers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListMembersRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListAllDocuments Documents of all tenants
+//
+// Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
+//
+// Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
+func (c *Client) ListAllDocuments(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAllDocumentsRequest(c.Server, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1765,6 +2567,82 @@ func (c *Client) CreateProjection(ctx context.Context, body CreateProjectionJSON
 	return c.Client.Do(req)
 }
 
+// PlanProjectionsWithBody What a deployment would change
+//
+// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
+func (c *Client) PlanProjectionsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPlanProjectionsRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PlanProjections What a deployment would change
+//
+// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
+func (c *Client) PlanProjections(ctx context.Context, body PlanProjectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPlanProjectionsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewProjectionWithBody Try a definition out
+//
+// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
+func (c *Client) PreviewProjectionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewProjectionRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewProjection Try a definition out
+//
+// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
+func (c *Client) PreviewProjection(ctx context.Context, body PreviewProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewProjectionRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // DeleteProjection Remove a projection
 //
 // Its documents are dropped in the background; a running rebuild is cancelled.
@@ -1839,6 +2717,23 @@ func (c *Client) PutProjection(ctx context.Context, name Name, body PutProjectio
 	return c.Client.Do(req)
 }
 
+// CatchUpProjection Wait until a projection has reached the head
+//
+// The head is the one that the log has when the request comes. 504 `not-caught-up` where it takes longer than `timeout`.
+//
+// Corresponds with POST /v1/projections/{name}/catch-up (the `CatchUpProjection` operationId).
+func (c *Client) CatchUpProjection(ctx context.Context, name Name, params *CatchUpProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCatchUpProjectionRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListDocuments List a projection's documents
 //
 // Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
@@ -1879,6 +2774,70 @@ func (c *Client) GetDocument(ctx context.Context, name Name, documentId string, 
 	return c.Client.Do(req)
 }
 
+// ListParkedDocuments Documents that are set aside
+//
+// Corresponds with GET /v1/projections/{name}/parked (the `ListParkedDocuments` operationId).
+func (c *Client) ListParkedDocuments(ctx context.Context, name Name, params *ListParkedDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListParkedDocumentsRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayParkedDocuments Fold what waits for parked documents
+//
+// All of them, in order; one that still cannot be folded stays parked.
+//
+// Corresponds with POST /v1/projections/{name}/parked/replay (the `ReplayParkedDocuments` operationId).
+func (c *Client) ReplayParkedDocuments(ctx context.Context, name Name, params *ReplayParkedDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayParkedDocumentsRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiscardParkedDocument Give up the events that wait for a parked document
+//
+// Each of them is recorded as skipped; the document goes on with the next event, from where it was before.
+//
+// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
+func (c *Client) DiscardParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiscardParkedDocumentRequest(c.Server, name, documentId, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayParkedDocument Fold what waits for a parked document
+//
+// Corresponds with POST /v1/projections/{name}/parked/{documentId}/replay (the `ReplayParkedDocument` operationId).
+func (c *Client) ReplayParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *ReplayParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayParkedDocumentRequest(c.Server, name, documentId, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListRebuilds List a projection's rebuilds
 //
 // Corresponds with GET /v1/projections/{name}/rebuilds (the `ListRebuilds` operationId).
@@ -1897,7 +2856,8 @@ func (c *Client) ListRebuilds(ctx context.Context, name Name, reqEditors ...Requ
 // StartRebuildWithBody Start a rebuild
 //
 // Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
-// them in. One rebuild at a time for a projection.
+// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
+// hold, fails it and leaves the live documents as they are.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1917,7 +2877,8 @@ func (c *Client) StartRebuildWithBody(ctx context.Context, name Name, contentTyp
 // StartRebuild Start a rebuild
 //
 // Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
-// them in. One rebuild at a time for a projection.
+// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
+// hold, fails it and leaves the live documents as they are.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1949,6 +2910,23 @@ func (c *Client) GetRebuild(ctx context.Context, name Name, rebuildId RebuildId,
 	return c.Client.Do(req)
 }
 
+// ApproveRebuild Let a rebuild swap
+//
+// Of one that waits for approval, or will. 409 when it has ended, or needs none.
+//
+// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/approve (the `ApproveRebuild` operationId).
+func (c *Client) ApproveRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewApproveRebuildRequest(c.Server, name, rebuildId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // CancelRebuild Cancel a rebuild
 //
 // The live documents stay as they are. 409 when it has ended already.
@@ -1956,6 +2934,91 @@ func (c *Client) GetRebuild(ctx context.Context, name Name, rebuildId RebuildId,
 // Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel (the `CancelRebuild` operationId).
 func (c *Client) CancelRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelRebuildRequest(c.Server, name, rebuildId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseRebuild Let a rebuild rest
+//
+// What it has done stays. 409 when it has ended.
+//
+// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/pause (the `PauseRebuild` operationId).
+func (c *Client) PauseRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseRebuildRequest(c.Server, name, rebuildId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WatchRebuild Follow a rebuild
+//
+// Server-sent events: `progress`, with the rebuild as data, whenever it has changed, about once a second at most, and
+// `ended` with the last one, behind which the stream ends. A comment comes every 15 s while nothing does.
+//
+// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
+func (c *Client) WatchRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchRebuildRequest(c.Server, name, rebuildId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeRebuild Let a paused rebuild go on
+//
+// 409 when it has ended.
+//
+// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/resume (the `ResumeRebuild` operationId).
+func (c *Client) ResumeRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeRebuildRequest(c.Server, name, rebuildId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RollbackRebuild Go back to the documents from before a swap
+//
+// While they are kept: a rebuild lets the old documents follow on from where they stopped, and swaps them in again, with
+// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
+//
+// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
+func (c *Client) RollbackRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRollbackRebuildRequest(c.Server, name, rebuildId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRebuildTenants How far a rebuild is with each tenant
+//
+// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants (the `ListRebuildTenants` operationId).
+func (c *Client) ListRebuildTenants(ctx context.Context, name Name, rebuildId RebuildId, params *ListRebuildTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRebuildTenantsRequest(c.Server, name, rebuildId, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1984,6 +3047,78 @@ func (c *Client) ResetProjection(ctx context.Context, name Name, reqEditors ...R
 	return c.Client.Do(req)
 }
 
+// RetryProjection Try the event again that a projection stands before
+//
+// After what was in its way was mended. What comes of it shows in the projection's state. Where the projection does not stand still, nothing happens.
+//
+// Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
+func (c *Client) RetryProjection(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryProjectionRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SkipEventWithBody Pass over the event that a projection stands before
+//
+// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
+// before that position.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
+func (c *Client) SkipEventWithBody(ctx context.Context, name Name, params *SkipEventParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSkipEventRequestWithBody(c.Server, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SkipEvent Pass over the event that a projection stands before
+//
+// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
+// before that position.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
+func (c *Client) SkipEvent(ctx context.Context, name Name, params *SkipEventParams, body SkipEventJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSkipEventRequest(c.Server, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSkippedEvents Events that a projection passes over
+//
+// Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
+func (c *Client) ListSkippedEvents(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSkippedEventsRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetProjectionState How far a projection has come
 //
 // For the key's tenant, also of a shared projection.
@@ -1991,6 +3126,23 @@ func (c *Client) ResetProjection(ctx context.Context, name Name, reqEditors ...R
 // Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
 func (c *Client) GetProjectionState(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetProjectionStateRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListProjectionVersions The definitions that a projection has had
+//
+// With who changed what, and when. They are kept when the projection is removed.
+//
+// Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
+func (c *Client) ListProjectionVersions(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListProjectionVersionsRequest(c.Server, name)
 	if err != nil {
 		return nil, err
 	}
@@ -2271,9 +3423,10 @@ func (c *Client) GetTenant(ctx context.Context, tenantId TenantId, reqEditors ..
 	return c.Client.Do(req)
 }
 
-// ChangeTenantWithBody Suspend a tenant, or let it work again
+// ChangeTenantWithBody Suspend a tenant, let it work again, or change its share of the work
 //
-// A suspended tenant's keys are refused; nothing of it is removed.
+// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
+// projections it gets beside other tenants.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2290,9 +3443,10 @@ func (c *Client) ChangeTenantWithBody(ctx context.Context, tenantId TenantId, co
 	return c.Client.Do(req)
 }
 
-// ChangeTenant Suspend a tenant, or let it work again
+// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
 //
-// A suspended tenant's keys are refused; nothing of it is removed.
+// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
+// projections it gets beside other tenants.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2367,6 +3521,133 @@ func (c *Client) CreateTenantKey(ctx context.Context, tenantId TenantId, body Cr
 // Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 func (c *Client) RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRevokeTenantKeyRequest(c.Server, tenantId, keyId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListUpcasters List upcasters
+//
+// The tenant's own, and the shared ones. With the operator's key, the shared ones.
+//
+// Corresponds with GET /v1/upcasters (the `ListUpcasters` operationId).
+func (c *Client) ListUpcasters(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListUpcastersRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewUpcasterWithBody See what upcasters make of events
+//
+// Nothing is stored. With the operator's key only given events can be upcast.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
+func (c *Client) PreviewUpcasterWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewUpcasterRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewUpcaster See what upcasters make of events
+//
+// Nothing is stored. With the operator's key only given events can be upcast.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
+func (c *Client) PreviewUpcaster(ctx context.Context, body PreviewUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewUpcasterRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteUpcaster Remove an upcaster
+//
+// What was folded with it stays as it is until it is rebuilt.
+//
+// Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
+func (c *Client) DeleteUpcaster(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteUpcasterRequest(c.Server, pType, version, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetUpcaster An upcaster
+//
+// Corresponds with GET /v1/upcasters/{type}/{version} (the `GetUpcaster` operationId).
+func (c *Client) GetUpcaster(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetUpcasterRequest(c.Server, pType, version)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutUpcasterWithBody Create or change an upcaster
+//
+// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
+// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
+func (c *Client) PutUpcasterWithBody(ctx context.Context, pType string, version int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutUpcasterRequestWithBody(c.Server, pType, version, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutUpcaster Create or change an upcaster
+//
+// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
+// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
+func (c *Client) PutUpcaster(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutUpcasterRequest(c.Server, pType, version, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2529,6 +3810,142 @@ func NewReadyzRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListMembersRequest constructs an http.Request for the ListMembers method
+func NewListMembersRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/members")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListAllDocumentsRequest constructs an http.Request for the ListAllDocuments method
+func NewListAllDocumentsRequest(server string, name Name, params *ListAllDocumentsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/projections/%s/documents", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Filter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Fields != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fields", *params.Fields, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -3134,6 +4551,86 @@ func NewCreateProjectionRequestWithBody(server string, contentType string, body 
 	return req, nil
 }
 
+// NewPlanProjectionsRequest calls the generic PlanProjections builder with application/json body
+func NewPlanProjectionsRequest(server string, body PlanProjectionsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPlanProjectionsRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPlanProjectionsRequestWithBody constructs an http.Request for the PlanProjections method, with any body, and a specified content type
+func NewPlanProjectionsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/plan")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewPreviewProjectionRequest calls the generic PreviewProjection builder with application/json body
+func NewPreviewProjectionRequest(server string, body PreviewProjectionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPreviewProjectionRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPreviewProjectionRequestWithBody constructs an http.Request for the PreviewProjection method, with any body, and a specified content type
+func NewPreviewProjectionRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/preview")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewDeleteProjectionRequest constructs an http.Request for the DeleteProjection method
 func NewDeleteProjectionRequest(server string, name Name) (*http.Request, error) {
 	var err error
@@ -3245,6 +4742,67 @@ func NewPutProjectionRequestWithBody(server string, name Name, contentType strin
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewCatchUpProjectionRequest constructs an http.Request for the CatchUpProjection method
+func NewCatchUpProjectionRequest(server string, name Name, params *CatchUpProjectionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/catch-up", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Timeout != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "timeout", *params.Timeout, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -3510,6 +5068,288 @@ func NewGetDocumentRequest(server string, name Name, documentId string, params *
 	return req, nil
 }
 
+// NewListParkedDocumentsRequest constructs an http.Request for the ListParkedDocuments method
+func NewListParkedDocumentsRequest(server string, name Name, params *ListParkedDocumentsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/parked", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReplayParkedDocumentsRequest constructs an http.Request for the ReplayParkedDocuments method
+func NewReplayParkedDocumentsRequest(server string, name Name, params *ReplayParkedDocumentsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/parked/replay", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDiscardParkedDocumentRequest constructs an http.Request for the DiscardParkedDocument method
+func NewDiscardParkedDocumentRequest(server string, name Name, documentId ParkedId, params *DiscardParkedDocumentParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "documentId", documentId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/parked/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReplayParkedDocumentRequest constructs an http.Request for the ReplayParkedDocument method
+func NewReplayParkedDocumentRequest(server string, name Name, documentId ParkedId, params *ReplayParkedDocumentParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "documentId", documentId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/parked/%s/replay", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListRebuildsRequest constructs an http.Request for the ListRebuilds method
 func NewListRebuildsRequest(server string, name Name) (*http.Request, error) {
 	var err error
@@ -3632,6 +5472,47 @@ func NewGetRebuildRequest(server string, name Name, rebuildId RebuildId) (*http.
 	return req, nil
 }
 
+// NewApproveRebuildRequest constructs an http.Request for the ApproveRebuild method
+func NewApproveRebuildRequest(server string, name Name, rebuildId RebuildId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rebuildId", rebuildId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/rebuilds/%s/approve", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewCancelRebuildRequest constructs an http.Request for the CancelRebuild method
 func NewCancelRebuildRequest(server string, name Name, rebuildId RebuildId) (*http.Request, error) {
 	var err error
@@ -3673,6 +5554,250 @@ func NewCancelRebuildRequest(server string, name Name, rebuildId RebuildId) (*ht
 	return req, nil
 }
 
+// NewPauseRebuildRequest constructs an http.Request for the PauseRebuild method
+func NewPauseRebuildRequest(server string, name Name, rebuildId RebuildId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rebuildId", rebuildId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/rebuilds/%s/pause", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewWatchRebuildRequest constructs an http.Request for the WatchRebuild method
+func NewWatchRebuildRequest(server string, name Name, rebuildId RebuildId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rebuildId", rebuildId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/rebuilds/%s/progress", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewResumeRebuildRequest constructs an http.Request for the ResumeRebuild method
+func NewResumeRebuildRequest(server string, name Name, rebuildId RebuildId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rebuildId", rebuildId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/rebuilds/%s/resume", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRollbackRebuildRequest constructs an http.Request for the RollbackRebuild method
+func NewRollbackRebuildRequest(server string, name Name, rebuildId RebuildId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rebuildId", rebuildId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/rebuilds/%s/rollback", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListRebuildTenantsRequest constructs an http.Request for the ListRebuildTenants method
+func NewListRebuildTenantsRequest(server string, name Name, rebuildId RebuildId, params *ListRebuildTenantsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rebuildId", rebuildId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/rebuilds/%s/tenants", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewResetProjectionRequest constructs an http.Request for the ResetProjection method
 func NewResetProjectionRequest(server string, name Name) (*http.Request, error) {
 	var err error
@@ -3707,6 +5832,202 @@ func NewResetProjectionRequest(server string, name Name) (*http.Request, error) 
 	return req, nil
 }
 
+// NewRetryProjectionRequest constructs an http.Request for the RetryProjection method
+func NewRetryProjectionRequest(server string, name Name, params *RetryProjectionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/retry", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSkipEventRequest calls the generic SkipEvent builder with application/json body
+func NewSkipEventRequest(server string, name Name, params *SkipEventParams, body SkipEventJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSkipEventRequestWithBody(server, name, params, "application/json", bodyReader)
+}
+
+// NewSkipEventRequestWithBody constructs an http.Request for the SkipEvent method, with any body, and a specified content type
+func NewSkipEventRequestWithBody(server string, name Name, params *SkipEventParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/skip", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListSkippedEventsRequest constructs an http.Request for the ListSkippedEvents method
+func NewListSkippedEventsRequest(server string, name Name, params *ListSkippedEventsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/skipped", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetProjectionStateRequest constructs an http.Request for the GetProjectionState method
 func NewGetProjectionStateRequest(server string, name Name) (*http.Request, error) {
 	var err error
@@ -3724,6 +6045,40 @@ func NewGetProjectionStateRequest(server string, name Name) (*http.Request, erro
 	}
 
 	operationPath := fmt.Sprintf("/v1/projections/%s/state", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListProjectionVersionsRequest constructs an http.Request for the ListProjectionVersions method
+func NewListProjectionVersionsRequest(server string, name Name) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/versions", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -4678,6 +7033,236 @@ func NewRevokeTenantKeyRequest(server string, tenantId TenantId, keyId KeyId) (*
 	return req, nil
 }
 
+// NewListUpcastersRequest constructs an http.Request for the ListUpcasters method
+func NewListUpcastersRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/upcasters")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPreviewUpcasterRequest calls the generic PreviewUpcaster builder with application/json body
+func NewPreviewUpcasterRequest(server string, body PreviewUpcasterJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPreviewUpcasterRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPreviewUpcasterRequestWithBody constructs an http.Request for the PreviewUpcaster method, with any body, and a specified content type
+func NewPreviewUpcasterRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/upcasters/preview")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteUpcasterRequest constructs an http.Request for the DeleteUpcaster method
+func NewDeleteUpcasterRequest(server string, pType string, version int64, params *DeleteUpcasterParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "version", version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/upcasters/%s/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Rebuild != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "rebuild", *params.Rebuild, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetUpcasterRequest constructs an http.Request for the GetUpcaster method
+func NewGetUpcasterRequest(server string, pType string, version int64) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "version", version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/upcasters/%s/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutUpcasterRequest calls the generic PutUpcaster builder with application/json body
+func NewPutUpcasterRequest(server string, pType string, version int64, body PutUpcasterJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutUpcasterRequestWithBody(server, pType, version, "application/json", bodyReader)
+}
+
+// NewPutUpcasterRequestWithBody constructs an http.Request for the PutUpcaster method, with any body, and a specified content type
+func NewPutUpcasterRequestWithBody(server string, pType string, version int64, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "version", version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/upcasters/%s/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -4763,6 +7348,22 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	ReadyzWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadyzResponse, error)
+
+	// ListMembersWithResponse The processes that work on projections
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
+	ListMembersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListMembersResponse, error)
+
+	// ListAllDocumentsWithResponse Documents of all tenants
+	//
+	// Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
+	ListAllDocumentsWithResponse(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*ListAllDocumentsResponse, error)
 
 	// ListAggregatesWithResponse List aggregate definitions
 	//
@@ -4916,6 +7517,42 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/projections (the `CreateProjection` operationId).
 	CreateProjectionWithResponse(ctx context.Context, body CreateProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateProjectionResponse, error)
 
+	// PlanProjectionsWithBodyWithResponse What a deployment would change
+	//
+	// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
+	PlanProjectionsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanProjectionsResponse, error)
+
+	// PlanProjectionsWithResponse What a deployment would change
+	//
+	// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
+	PlanProjectionsWithResponse(ctx context.Context, body PlanProjectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanProjectionsResponse, error)
+
+	// PreviewProjectionWithBodyWithResponse Try a definition out
+	//
+	// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
+	PreviewProjectionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewProjectionResponse, error)
+
+	// PreviewProjectionWithResponse Try a definition out
+	//
+	// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
+	PreviewProjectionWithResponse(ctx context.Context, body PreviewProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewProjectionResponse, error)
+
 	// DeleteProjectionWithResponse Remove a projection
 	//
 	// Its documents are dropped in the background; a running rebuild is cancelled.
@@ -4954,6 +7591,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
 	PutProjectionWithResponse(ctx context.Context, name Name, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error)
 
+	// CatchUpProjectionWithResponse Wait until a projection has reached the head
+	//
+	// The head is the one that the log has when the request comes. 504 `not-caught-up` where it takes longer than `timeout`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/catch-up (the `CatchUpProjection` operationId).
+	CatchUpProjectionWithResponse(ctx context.Context, name Name, params *CatchUpProjectionParams, reqEditors ...RequestEditorFn) (*CatchUpProjectionResponse, error)
+
 	// ListDocumentsWithResponse List a projection's documents
 	//
 	// Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
@@ -4978,6 +7624,38 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/projections/{name}/documents/{documentId} (the `GetDocument` operationId).
 	GetDocumentWithResponse(ctx context.Context, name Name, documentId string, params *GetDocumentParams, reqEditors ...RequestEditorFn) (*GetDocumentResponse, error)
 
+	// ListParkedDocumentsWithResponse Documents that are set aside
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/projections/{name}/parked (the `ListParkedDocuments` operationId).
+	ListParkedDocumentsWithResponse(ctx context.Context, name Name, params *ListParkedDocumentsParams, reqEditors ...RequestEditorFn) (*ListParkedDocumentsResponse, error)
+
+	// ReplayParkedDocumentsWithResponse Fold what waits for parked documents
+	//
+	// All of them, in order; one that still cannot be folded stays parked.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/parked/replay (the `ReplayParkedDocuments` operationId).
+	ReplayParkedDocumentsWithResponse(ctx context.Context, name Name, params *ReplayParkedDocumentsParams, reqEditors ...RequestEditorFn) (*ReplayParkedDocumentsResponse, error)
+
+	// DiscardParkedDocumentWithResponse Give up the events that wait for a parked document
+	//
+	// Each of them is recorded as skipped; the document goes on with the next event, from where it was before.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
+	DiscardParkedDocumentWithResponse(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*DiscardParkedDocumentResponse, error)
+
+	// ReplayParkedDocumentWithResponse Fold what waits for a parked document
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/parked/{documentId}/replay (the `ReplayParkedDocument` operationId).
+	ReplayParkedDocumentWithResponse(ctx context.Context, name Name, documentId ParkedId, params *ReplayParkedDocumentParams, reqEditors ...RequestEditorFn) (*ReplayParkedDocumentResponse, error)
+
 	// ListRebuildsWithResponse List a projection's rebuilds
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4988,7 +7666,8 @@ type ClientWithResponsesInterface interface {
 	// StartRebuildWithBodyWithResponse Start a rebuild
 	//
 	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
-	// them in. One rebuild at a time for a projection.
+	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
+	// hold, fails it and leaves the live documents as they are.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4998,7 +7677,8 @@ type ClientWithResponsesInterface interface {
 	// StartRebuildWithResponse Start a rebuild
 	//
 	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
-	// them in. One rebuild at a time for a projection.
+	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
+	// hold, fails it and leaves the live documents as they are.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5012,6 +7692,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId} (the `GetRebuild` operationId).
 	GetRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*GetRebuildResponse, error)
 
+	// ApproveRebuildWithResponse Let a rebuild swap
+	//
+	// Of one that waits for approval, or will. 409 when it has ended, or needs none.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/approve (the `ApproveRebuild` operationId).
+	ApproveRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*ApproveRebuildResponse, error)
+
 	// CancelRebuildWithResponse Cancel a rebuild
 	//
 	// The live documents stay as they are. 409 when it has ended already.
@@ -5020,6 +7709,51 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel (the `CancelRebuild` operationId).
 	CancelRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*CancelRebuildResponse, error)
+
+	// PauseRebuildWithResponse Let a rebuild rest
+	//
+	// What it has done stays. 409 when it has ended.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/pause (the `PauseRebuild` operationId).
+	PauseRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*PauseRebuildResponse, error)
+
+	// WatchRebuildWithResponse Follow a rebuild
+	//
+	// Server-sent events: `progress`, with the rebuild as data, whenever it has changed, about once a second at most, and
+	// `ended` with the last one, behind which the stream ends. A comment comes every 15 s while nothing does.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
+	WatchRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*WatchRebuildResponse, error)
+
+	// ResumeRebuildWithResponse Let a paused rebuild go on
+	//
+	// 409 when it has ended.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/resume (the `ResumeRebuild` operationId).
+	ResumeRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*ResumeRebuildResponse, error)
+
+	// RollbackRebuildWithResponse Go back to the documents from before a swap
+	//
+	// While they are kept: a rebuild lets the old documents follow on from where they stopped, and swaps them in again, with
+	// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
+	RollbackRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*RollbackRebuildResponse, error)
+
+	// ListRebuildTenantsWithResponse How far a rebuild is with each tenant
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants (the `ListRebuildTenants` operationId).
+	ListRebuildTenantsWithResponse(ctx context.Context, name Name, rebuildId RebuildId, params *ListRebuildTenantsParams, reqEditors ...RequestEditorFn) (*ListRebuildTenantsResponse, error)
 
 	// ResetProjectionWithResponse Begin again with an empty build
 	//
@@ -5031,6 +7765,42 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
 	ResetProjectionWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*ResetProjectionResponse, error)
 
+	// RetryProjectionWithResponse Try the event again that a projection stands before
+	//
+	// After what was in its way was mended. What comes of it shows in the projection's state. Where the projection does not stand still, nothing happens.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
+	RetryProjectionWithResponse(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*RetryProjectionResponse, error)
+
+	// SkipEventWithBodyWithResponse Pass over the event that a projection stands before
+	//
+	// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
+	// before that position.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
+	SkipEventWithBodyWithResponse(ctx context.Context, name Name, params *SkipEventParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SkipEventResponse, error)
+
+	// SkipEventWithResponse Pass over the event that a projection stands before
+	//
+	// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
+	// before that position.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
+	SkipEventWithResponse(ctx context.Context, name Name, params *SkipEventParams, body SkipEventJSONRequestBody, reqEditors ...RequestEditorFn) (*SkipEventResponse, error)
+
+	// ListSkippedEventsWithResponse Events that a projection passes over
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
+	ListSkippedEventsWithResponse(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*ListSkippedEventsResponse, error)
+
 	// GetProjectionStateWithResponse How far a projection has come
 	//
 	// For the key's tenant, also of a shared projection.
@@ -5039,6 +7809,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/projections/{name}/state (the `GetProjectionState` operationId).
 	GetProjectionStateWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*GetProjectionStateResponse, error)
+
+	// ListProjectionVersionsWithResponse The definitions that a projection has had
+	//
+	// With who changed what, and when. They are kept when the projection is removed.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
+	ListProjectionVersionsWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*ListProjectionVersionsResponse, error)
 
 	// TakeSnapshotWithBodyWithResponse Take or put a snapshot
 	//
@@ -5178,18 +7957,20 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/tenants/{tenantId} (the `GetTenant` operationId).
 	GetTenantWithResponse(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*GetTenantResponse, error)
 
-	// ChangeTenantWithBodyWithResponse Suspend a tenant, or let it work again
+	// ChangeTenantWithBodyWithResponse Suspend a tenant, let it work again, or change its share of the work
 	//
-	// A suspended tenant's keys are refused; nothing of it is removed.
+	// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
+	// projections it gets beside other tenants.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /v1/tenants/{tenantId} (the `ChangeTenant` operationId).
 	ChangeTenantWithBodyWithResponse(ctx context.Context, tenantId TenantId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeTenantResponse, error)
 
-	// ChangeTenantWithResponse Suspend a tenant, or let it work again
+	// ChangeTenantWithResponse Suspend a tenant, let it work again, or change its share of the work
 	//
-	// A suspended tenant's keys are refused; nothing of it is removed.
+	// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
+	// projections it gets beside other tenants.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5227,6 +8008,69 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeTenantKeyResponse, error)
+
+	// ListUpcastersWithResponse List upcasters
+	//
+	// The tenant's own, and the shared ones. With the operator's key, the shared ones.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/upcasters (the `ListUpcasters` operationId).
+	ListUpcastersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListUpcastersResponse, error)
+
+	// PreviewUpcasterWithBodyWithResponse See what upcasters make of events
+	//
+	// Nothing is stored. With the operator's key only given events can be upcast.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
+	PreviewUpcasterWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewUpcasterResponse, error)
+
+	// PreviewUpcasterWithResponse See what upcasters make of events
+	//
+	// Nothing is stored. With the operator's key only given events can be upcast.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
+	PreviewUpcasterWithResponse(ctx context.Context, body PreviewUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewUpcasterResponse, error)
+
+	// DeleteUpcasterWithResponse Remove an upcaster
+	//
+	// What was folded with it stays as it is until it is rebuilt.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
+	DeleteUpcasterWithResponse(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*DeleteUpcasterResponse, error)
+
+	// GetUpcasterWithResponse An upcaster
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/upcasters/{type}/{version} (the `GetUpcaster` operationId).
+	GetUpcasterWithResponse(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*GetUpcasterResponse, error)
+
+	// PutUpcasterWithBodyWithResponse Create or change an upcaster
+	//
+	// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
+	// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
+	PutUpcasterWithBodyWithResponse(ctx context.Context, pType string, version int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpcasterResponse, error)
+
+	// PutUpcasterWithResponse Create or change an upcaster
+	//
+	// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
+	// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
+	PutUpcasterWithResponse(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpcasterResponse, error)
 }
 
 type DocsResponse struct {
@@ -5455,6 +8299,137 @@ func (r ReadyzResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadyzResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListMembersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *MemberList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListMembersResponse) GetJSON200() *MemberList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListMembersResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListMembersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListMembersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListMembersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListMembersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListAllDocumentsResponse200Headers the declared response headers of an HTTP 200 response for ListAllDocuments
+type ListAllDocumentsResponse200Headers struct {
+	Link *string
+}
+
+type ListAllDocumentsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TenantDocumentList
+	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationproblemJSON400 *InvalidQuery
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON410 the response for an HTTP 410 `application/problem+json` response
+	ApplicationproblemJSON410 *Gone
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *TooCostly
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListAllDocumentsResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListAllDocumentsResponse) GetJSON200() *TenantDocumentList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListAllDocumentsResponse) GetApplicationproblemJSON400() *InvalidQuery {
+	return r.ApplicationproblemJSON400
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListAllDocumentsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON410 returns the response for an HTTP 410 `application/problem+json` response
+func (r ListAllDocumentsResponse) GetApplicationproblemJSON410() *Gone {
+	return r.ApplicationproblemJSON410
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ListAllDocumentsResponse) GetApplicationproblemJSON422() *TooCostly {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListAllDocumentsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListAllDocumentsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAllDocumentsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAllDocumentsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAllDocumentsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6128,6 +9103,116 @@ func (r CreateProjectionResponse) ContentType() string {
 	return ""
 }
 
+type PlanProjectionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PlanResult
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PlanProjectionsResponse) GetJSON200() *PlanResult {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PlanProjectionsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PlanProjectionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PlanProjectionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PlanProjectionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PlanProjectionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PreviewProjectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PreviewResult
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *InvalidDefinition
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PreviewProjectionResponse) GetJSON200() *PreviewResult {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PreviewProjectionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PreviewProjectionResponse) GetApplicationproblemJSON422() *InvalidDefinition {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PreviewProjectionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PreviewProjectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PreviewProjectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PreviewProjectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PreviewProjectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type DeleteProjectionResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6321,6 +9406,61 @@ func (r PutProjectionResponse) ContentType() string {
 	return ""
 }
 
+type CatchUpProjectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProjectionState
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CatchUpProjectionResponse) GetJSON200() *ProjectionState {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CatchUpProjectionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CatchUpProjectionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CatchUpProjectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CatchUpProjectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CatchUpProjectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CatchUpProjectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListDocumentsResponse200Headers the declared response headers of an HTTP 200 response for ListDocuments
 type ListDocumentsResponse200Headers struct {
 	Link *string
@@ -6460,6 +9600,226 @@ func (r GetDocumentResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetDocumentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListParkedDocumentsResponse200Headers the declared response headers of an HTTP 200 response for ListParkedDocuments
+type ListParkedDocumentsResponse200Headers struct {
+	Link *string
+}
+
+type ListParkedDocumentsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ParkedDocumentList
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListParkedDocumentsResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListParkedDocumentsResponse) GetJSON200() *ParkedDocumentList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListParkedDocumentsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListParkedDocumentsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListParkedDocumentsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListParkedDocumentsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListParkedDocumentsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListParkedDocumentsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplayParkedDocumentsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Replayed
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReplayParkedDocumentsResponse) GetJSON200() *Replayed {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReplayParkedDocumentsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReplayParkedDocumentsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplayParkedDocumentsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplayParkedDocumentsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplayParkedDocumentsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplayParkedDocumentsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DiscardParkedDocumentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DiscardParkedDocumentResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DiscardParkedDocumentResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DiscardParkedDocumentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DiscardParkedDocumentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DiscardParkedDocumentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DiscardParkedDocumentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplayParkedDocumentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Replayed
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReplayParkedDocumentResponse) GetJSON200() *Replayed {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReplayParkedDocumentResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReplayParkedDocumentResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplayParkedDocumentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplayParkedDocumentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplayParkedDocumentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplayParkedDocumentResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6652,6 +10012,68 @@ func (r GetRebuildResponse) ContentType() string {
 	return ""
 }
 
+type ApproveRebuildResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Rebuild
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ApproveRebuildResponse) GetJSON202() *Rebuild {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ApproveRebuildResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ApproveRebuildResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ApproveRebuildResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ApproveRebuildResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ApproveRebuildResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ApproveRebuildResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ApproveRebuildResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type CancelRebuildResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6708,6 +10130,309 @@ func (r CancelRebuildResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CancelRebuildResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PauseRebuildResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Rebuild
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r PauseRebuildResponse) GetJSON202() *Rebuild {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PauseRebuildResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PauseRebuildResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PauseRebuildResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PauseRebuildResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PauseRebuildResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PauseRebuildResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PauseRebuildResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type WatchRebuildResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r WatchRebuildResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r WatchRebuildResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WatchRebuildResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WatchRebuildResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WatchRebuildResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WatchRebuildResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResumeRebuildResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Rebuild
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ResumeRebuildResponse) GetJSON202() *Rebuild {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ResumeRebuildResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ResumeRebuildResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResumeRebuildResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeRebuildResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeRebuildResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeRebuildResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeRebuildResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// RollbackRebuildResponse202Headers the declared response headers of an HTTP 202 response for RollbackRebuild
+type RollbackRebuildResponse202Headers struct {
+	Location *string
+}
+
+type RollbackRebuildResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Rebuild
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers202 the parsed response headers for an HTTP 202 response
+	Headers202 *RollbackRebuildResponse202Headers
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r RollbackRebuildResponse) GetJSON202() *Rebuild {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RollbackRebuildResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RollbackRebuildResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RollbackRebuildResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RollbackRebuildResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RollbackRebuildResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RollbackRebuildResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RollbackRebuildResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListRebuildTenantsResponse200Headers the declared response headers of an HTTP 200 response for ListRebuildTenants
+type ListRebuildTenantsResponse200Headers struct {
+	Link *string
+}
+
+type ListRebuildTenantsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TenantProgressList
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListRebuildTenantsResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRebuildTenantsResponse) GetJSON200() *TenantProgressList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListRebuildTenantsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListRebuildTenantsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRebuildTenantsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRebuildTenantsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRebuildTenantsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRebuildTenantsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6776,6 +10501,178 @@ func (r ResetProjectionResponse) ContentType() string {
 	return ""
 }
 
+type RetryProjectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *ProjectionState
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r RetryProjectionResponse) GetJSON202() *ProjectionState {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RetryProjectionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RetryProjectionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RetryProjectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryProjectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryProjectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryProjectionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SkipEventResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SkippedEvent
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SkipEventResponse) GetJSON200() *SkippedEvent {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SkipEventResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r SkipEventResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SkipEventResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SkipEventResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SkipEventResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SkipEventResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SkipEventResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSkippedEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SkippedEventList
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSkippedEventsResponse) GetJSON200() *SkippedEventList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListSkippedEventsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSkippedEventsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSkippedEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSkippedEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSkippedEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSkippedEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetProjectionStateResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6825,6 +10722,61 @@ func (r GetProjectionStateResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetProjectionStateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListProjectionVersionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProjectionVersionList
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListProjectionVersionsResponse) GetJSON200() *ProjectionVersionList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListProjectionVersionsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListProjectionVersionsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListProjectionVersionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListProjectionVersionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListProjectionVersionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListProjectionVersionsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -7769,6 +11721,288 @@ func (r RevokeTenantKeyResponse) ContentType() string {
 	return ""
 }
 
+type ListUpcastersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpcasterList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListUpcastersResponse) GetJSON200() *UpcasterList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListUpcastersResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListUpcastersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListUpcastersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListUpcastersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListUpcastersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PreviewUpcasterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpcasterPreviewResult
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *InvalidDefinition
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PreviewUpcasterResponse) GetJSON200() *UpcasterPreviewResult {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PreviewUpcasterResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PreviewUpcasterResponse) GetApplicationproblemJSON422() *InvalidDefinition {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PreviewUpcasterResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PreviewUpcasterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PreviewUpcasterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PreviewUpcasterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PreviewUpcasterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteUpcasterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpcasterChange
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteUpcasterResponse) GetJSON200() *UpcasterChange {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteUpcasterResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteUpcasterResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteUpcasterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteUpcasterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteUpcasterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteUpcasterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetUpcasterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Upcaster
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetUpcasterResponse) GetJSON200() *Upcaster {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetUpcasterResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetUpcasterResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetUpcasterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetUpcasterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetUpcasterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetUpcasterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutUpcasterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpcasterChange
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *UpcasterChange
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *InvalidDefinition
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutUpcasterResponse) GetJSON200() *UpcasterChange {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutUpcasterResponse) GetJSON201() *UpcasterChange {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PutUpcasterResponse) GetApplicationproblemJSON422() *InvalidDefinition {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutUpcasterResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutUpcasterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutUpcasterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutUpcasterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutUpcasterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // DocsWithResponse This contract as a page
 //
 // Returns a wrapper object for the known response body format(s).
@@ -7845,6 +12079,34 @@ func (c *ClientWithResponses) ReadyzWithResponse(ctx context.Context, reqEditors
 		return nil, err
 	}
 	return ParseReadyzResponse(rsp)
+}
+
+// ListMembersWithResponse The processes that work on projections
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/members (the `ListMembers` operationId).
+func (c *ClientWithResponses) ListMembersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListMembersResponse, error) {
+	rsp, err := c.ListMembers(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListMembersResponse(rsp)
+}
+
+// ListAllDocumentsWithResponse Documents of all tenants
+//
+// Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
+func (c *ClientWithResponses) ListAllDocumentsWithResponse(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*ListAllDocumentsResponse, error) {
+	rsp, err := c.ListAllDocuments(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAllDocumentsResponse(rsp)
 }
 
 // ListAggregatesWithResponse List aggregate definitions
@@ -8101,6 +12363,66 @@ func (c *ClientWithResponses) CreateProjectionWithResponse(ctx context.Context, 
 	return ParseCreateProjectionResponse(rsp)
 }
 
+// PlanProjectionsWithBodyWithResponse What a deployment would change
+//
+// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
+func (c *ClientWithResponses) PlanProjectionsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanProjectionsResponse, error) {
+	rsp, err := c.PlanProjectionsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePlanProjectionsResponse(rsp)
+}
+
+// PlanProjectionsWithResponse What a deployment would change
+//
+// Holds definitions against those that are there, and changes nothing. `manifold diff` and `manifold apply` ask it.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/plan (the `PlanProjections` operationId).
+func (c *ClientWithResponses) PlanProjectionsWithResponse(ctx context.Context, body PlanProjectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanProjectionsResponse, error) {
+	rsp, err := c.PlanProjections(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePlanProjectionsResponse(rsp)
+}
+
+// PreviewProjectionWithBodyWithResponse Try a definition out
+//
+// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
+func (c *ClientWithResponses) PreviewProjectionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewProjectionResponse, error) {
+	rsp, err := c.PreviewProjectionWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewProjectionResponse(rsp)
+}
+
+// PreviewProjectionWithResponse Try a definition out
+//
+// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/preview (the `PreviewProjection` operationId).
+func (c *ClientWithResponses) PreviewProjectionWithResponse(ctx context.Context, body PreviewProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewProjectionResponse, error) {
+	rsp, err := c.PreviewProjection(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewProjectionResponse(rsp)
+}
+
 // DeleteProjectionWithResponse Remove a projection
 //
 // Its documents are dropped in the background; a running rebuild is cancelled.
@@ -8163,6 +12485,21 @@ func (c *ClientWithResponses) PutProjectionWithResponse(ctx context.Context, nam
 	return ParsePutProjectionResponse(rsp)
 }
 
+// CatchUpProjectionWithResponse Wait until a projection has reached the head
+//
+// The head is the one that the log has when the request comes. 504 `not-caught-up` where it takes longer than `timeout`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/catch-up (the `CatchUpProjection` operationId).
+func (c *ClientWithResponses) CatchUpProjectionWithResponse(ctx context.Context, name Name, params *CatchUpProjectionParams, reqEditors ...RequestEditorFn) (*CatchUpProjectionResponse, error) {
+	rsp, err := c.CatchUpProjection(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCatchUpProjectionResponse(rsp)
+}
+
 // ListDocumentsWithResponse List a projection's documents
 //
 // Those that `filter` is true for, in the order that `orderBy` asks for, page by page. The database answers: nothing
@@ -8199,6 +12536,62 @@ func (c *ClientWithResponses) GetDocumentWithResponse(ctx context.Context, name 
 	return ParseGetDocumentResponse(rsp)
 }
 
+// ListParkedDocumentsWithResponse Documents that are set aside
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/projections/{name}/parked (the `ListParkedDocuments` operationId).
+func (c *ClientWithResponses) ListParkedDocumentsWithResponse(ctx context.Context, name Name, params *ListParkedDocumentsParams, reqEditors ...RequestEditorFn) (*ListParkedDocumentsResponse, error) {
+	rsp, err := c.ListParkedDocuments(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListParkedDocumentsResponse(rsp)
+}
+
+// ReplayParkedDocumentsWithResponse Fold what waits for parked documents
+//
+// All of them, in order; one that still cannot be folded stays parked.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/parked/replay (the `ReplayParkedDocuments` operationId).
+func (c *ClientWithResponses) ReplayParkedDocumentsWithResponse(ctx context.Context, name Name, params *ReplayParkedDocumentsParams, reqEditors ...RequestEditorFn) (*ReplayParkedDocumentsResponse, error) {
+	rsp, err := c.ReplayParkedDocuments(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplayParkedDocumentsResponse(rsp)
+}
+
+// DiscardParkedDocumentWithResponse Give up the events that wait for a parked document
+//
+// Each of them is recorded as skipped; the document goes on with the next event, from where it was before.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
+func (c *ClientWithResponses) DiscardParkedDocumentWithResponse(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*DiscardParkedDocumentResponse, error) {
+	rsp, err := c.DiscardParkedDocument(ctx, name, documentId, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiscardParkedDocumentResponse(rsp)
+}
+
+// ReplayParkedDocumentWithResponse Fold what waits for a parked document
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/parked/{documentId}/replay (the `ReplayParkedDocument` operationId).
+func (c *ClientWithResponses) ReplayParkedDocumentWithResponse(ctx context.Context, name Name, documentId ParkedId, params *ReplayParkedDocumentParams, reqEditors ...RequestEditorFn) (*ReplayParkedDocumentResponse, error) {
+	rsp, err := c.ReplayParkedDocument(ctx, name, documentId, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplayParkedDocumentResponse(rsp)
+}
+
 // ListRebuildsWithResponse List a projection's rebuilds
 //
 // Returns a wrapper object for the known response body format(s).
@@ -8215,7 +12608,8 @@ func (c *ClientWithResponses) ListRebuildsWithResponse(ctx context.Context, name
 // StartRebuildWithBodyWithResponse Start a rebuild
 //
 // Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
-// them in. One rebuild at a time for a projection.
+// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
+// hold, fails it and leaves the live documents as they are.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8231,7 +12625,8 @@ func (c *ClientWithResponses) StartRebuildWithBodyWithResponse(ctx context.Conte
 // StartRebuildWithResponse Start a rebuild
 //
 // Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
-// them in. One rebuild at a time for a projection.
+// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
+// hold, fails it and leaves the live documents as they are.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8257,6 +12652,21 @@ func (c *ClientWithResponses) GetRebuildWithResponse(ctx context.Context, name N
 	return ParseGetRebuildResponse(rsp)
 }
 
+// ApproveRebuildWithResponse Let a rebuild swap
+//
+// Of one that waits for approval, or will. 409 when it has ended, or needs none.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/approve (the `ApproveRebuild` operationId).
+func (c *ClientWithResponses) ApproveRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*ApproveRebuildResponse, error) {
+	rsp, err := c.ApproveRebuild(ctx, name, rebuildId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseApproveRebuildResponse(rsp)
+}
+
 // CancelRebuildWithResponse Cancel a rebuild
 //
 // The live documents stay as they are. 409 when it has ended already.
@@ -8270,6 +12680,81 @@ func (c *ClientWithResponses) CancelRebuildWithResponse(ctx context.Context, nam
 		return nil, err
 	}
 	return ParseCancelRebuildResponse(rsp)
+}
+
+// PauseRebuildWithResponse Let a rebuild rest
+//
+// What it has done stays. 409 when it has ended.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/pause (the `PauseRebuild` operationId).
+func (c *ClientWithResponses) PauseRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*PauseRebuildResponse, error) {
+	rsp, err := c.PauseRebuild(ctx, name, rebuildId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseRebuildResponse(rsp)
+}
+
+// WatchRebuildWithResponse Follow a rebuild
+//
+// Server-sent events: `progress`, with the rebuild as data, whenever it has changed, about once a second at most, and
+// `ended` with the last one, behind which the stream ends. A comment comes every 15 s while nothing does.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/progress (the `WatchRebuild` operationId).
+func (c *ClientWithResponses) WatchRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*WatchRebuildResponse, error) {
+	rsp, err := c.WatchRebuild(ctx, name, rebuildId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWatchRebuildResponse(rsp)
+}
+
+// ResumeRebuildWithResponse Let a paused rebuild go on
+//
+// 409 when it has ended.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/resume (the `ResumeRebuild` operationId).
+func (c *ClientWithResponses) ResumeRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*ResumeRebuildResponse, error) {
+	rsp, err := c.ResumeRebuild(ctx, name, rebuildId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeRebuildResponse(rsp)
+}
+
+// RollbackRebuildWithResponse Go back to the documents from before a swap
+//
+// While they are kept: a rebuild lets the old documents follow on from where they stopped, and swaps them in again, with
+// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
+func (c *ClientWithResponses) RollbackRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*RollbackRebuildResponse, error) {
+	rsp, err := c.RollbackRebuild(ctx, name, rebuildId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRollbackRebuildResponse(rsp)
+}
+
+// ListRebuildTenantsWithResponse How far a rebuild is with each tenant
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants (the `ListRebuildTenants` operationId).
+func (c *ClientWithResponses) ListRebuildTenantsWithResponse(ctx context.Context, name Name, rebuildId RebuildId, params *ListRebuildTenantsParams, reqEditors ...RequestEditorFn) (*ListRebuildTenantsResponse, error) {
+	rsp, err := c.ListRebuildTenants(ctx, name, rebuildId, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRebuildTenantsResponse(rsp)
 }
 
 // ResetProjectionWithResponse Begin again with an empty build
@@ -8288,6 +12773,66 @@ func (c *ClientWithResponses) ResetProjectionWithResponse(ctx context.Context, n
 	return ParseResetProjectionResponse(rsp)
 }
 
+// RetryProjectionWithResponse Try the event again that a projection stands before
+//
+// After what was in its way was mended. What comes of it shows in the projection's state. Where the projection does not stand still, nothing happens.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
+func (c *ClientWithResponses) RetryProjectionWithResponse(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*RetryProjectionResponse, error) {
+	rsp, err := c.RetryProjection(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryProjectionResponse(rsp)
+}
+
+// SkipEventWithBodyWithResponse Pass over the event that a projection stands before
+//
+// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
+// before that position.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
+func (c *ClientWithResponses) SkipEventWithBodyWithResponse(ctx context.Context, name Name, params *SkipEventParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SkipEventResponse, error) {
+	rsp, err := c.SkipEventWithBody(ctx, name, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSkipEventResponse(rsp)
+}
+
+// SkipEventWithResponse Pass over the event that a projection stands before
+//
+// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
+// before that position.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/projections/{name}/skip (the `SkipEvent` operationId).
+func (c *ClientWithResponses) SkipEventWithResponse(ctx context.Context, name Name, params *SkipEventParams, body SkipEventJSONRequestBody, reqEditors ...RequestEditorFn) (*SkipEventResponse, error) {
+	rsp, err := c.SkipEvent(ctx, name, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSkipEventResponse(rsp)
+}
+
+// ListSkippedEventsWithResponse Events that a projection passes over
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
+func (c *ClientWithResponses) ListSkippedEventsWithResponse(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*ListSkippedEventsResponse, error) {
+	rsp, err := c.ListSkippedEvents(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSkippedEventsResponse(rsp)
+}
+
 // GetProjectionStateWithResponse How far a projection has come
 //
 // For the key's tenant, also of a shared projection.
@@ -8301,6 +12846,21 @@ func (c *ClientWithResponses) GetProjectionStateWithResponse(ctx context.Context
 		return nil, err
 	}
 	return ParseGetProjectionStateResponse(rsp)
+}
+
+// ListProjectionVersionsWithResponse The definitions that a projection has had
+//
+// With who changed what, and when. They are kept when the projection is removed.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
+func (c *ClientWithResponses) ListProjectionVersionsWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*ListProjectionVersionsResponse, error) {
+	rsp, err := c.ListProjectionVersions(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListProjectionVersionsResponse(rsp)
 }
 
 // TakeSnapshotWithBodyWithResponse Take or put a snapshot
@@ -8531,9 +13091,10 @@ func (c *ClientWithResponses) GetTenantWithResponse(ctx context.Context, tenantI
 	return ParseGetTenantResponse(rsp)
 }
 
-// ChangeTenantWithBodyWithResponse Suspend a tenant, or let it work again
+// ChangeTenantWithBodyWithResponse Suspend a tenant, let it work again, or change its share of the work
 //
-// A suspended tenant's keys are refused; nothing of it is removed.
+// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
+// projections it gets beside other tenants.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8546,9 +13107,10 @@ func (c *ClientWithResponses) ChangeTenantWithBodyWithResponse(ctx context.Conte
 	return ParseChangeTenantResponse(rsp)
 }
 
-// ChangeTenantWithResponse Suspend a tenant, or let it work again
+// ChangeTenantWithResponse Suspend a tenant, let it work again, or change its share of the work
 //
-// A suspended tenant's keys are refused; nothing of it is removed.
+// A suspended tenant's keys are refused; nothing of it is removed. `weight` and `ceiling` say how much of the work on
+// projections it gets beside other tenants.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8615,6 +13177,111 @@ func (c *ClientWithResponses) RevokeTenantKeyWithResponse(ctx context.Context, t
 		return nil, err
 	}
 	return ParseRevokeTenantKeyResponse(rsp)
+}
+
+// ListUpcastersWithResponse List upcasters
+//
+// The tenant's own, and the shared ones. With the operator's key, the shared ones.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/upcasters (the `ListUpcasters` operationId).
+func (c *ClientWithResponses) ListUpcastersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListUpcastersResponse, error) {
+	rsp, err := c.ListUpcasters(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListUpcastersResponse(rsp)
+}
+
+// PreviewUpcasterWithBodyWithResponse See what upcasters make of events
+//
+// Nothing is stored. With the operator's key only given events can be upcast.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
+func (c *ClientWithResponses) PreviewUpcasterWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PreviewUpcasterResponse, error) {
+	rsp, err := c.PreviewUpcasterWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewUpcasterResponse(rsp)
+}
+
+// PreviewUpcasterWithResponse See what upcasters make of events
+//
+// Nothing is stored. With the operator's key only given events can be upcast.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/upcasters/preview (the `PreviewUpcaster` operationId).
+func (c *ClientWithResponses) PreviewUpcasterWithResponse(ctx context.Context, body PreviewUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*PreviewUpcasterResponse, error) {
+	rsp, err := c.PreviewUpcaster(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewUpcasterResponse(rsp)
+}
+
+// DeleteUpcasterWithResponse Remove an upcaster
+//
+// What was folded with it stays as it is until it is rebuilt.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
+func (c *ClientWithResponses) DeleteUpcasterWithResponse(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*DeleteUpcasterResponse, error) {
+	rsp, err := c.DeleteUpcaster(ctx, pType, version, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteUpcasterResponse(rsp)
+}
+
+// GetUpcasterWithResponse An upcaster
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/upcasters/{type}/{version} (the `GetUpcaster` operationId).
+func (c *ClientWithResponses) GetUpcasterWithResponse(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*GetUpcasterResponse, error) {
+	rsp, err := c.GetUpcaster(ctx, pType, version, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetUpcasterResponse(rsp)
+}
+
+// PutUpcasterWithBodyWithResponse Create or change an upcaster
+//
+// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
+// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
+func (c *ClientWithResponses) PutUpcasterWithBodyWithResponse(ctx context.Context, pType string, version int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpcasterResponse, error) {
+	rsp, err := c.PutUpcasterWithBody(ctx, pType, version, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutUpcasterResponse(rsp)
+}
+
+// PutUpcasterWithResponse Create or change an upcaster
+//
+// Applied wherever events of the type are folded from now on; `touches` says what was folded without it. Documents that are
+// there change by a rebuild: with `rebuild`, one of each projection that it touches is started.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
+func (c *ClientWithResponses) PutUpcasterWithResponse(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpcasterResponse, error) {
+	rsp, err := c.PutUpcaster(ctx, pType, version, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutUpcasterResponse(rsp)
 }
 
 // ParseDocsResponse parses an HTTP response from a DocsWithResponse call
@@ -8745,6 +13412,113 @@ func ParseReadyzResponse(rsp *http.Response) (*ReadyzResponse, error) {
 		}
 		response.JSON503 = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseListMembersResponse parses an HTTP response from a ListMembersWithResponse call
+func ParseListMembersResponse(rsp *http.Response) (*ListMembersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListMembersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest MemberList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListAllDocumentsResponse parses an HTTP response from a ListAllDocumentsWithResponse call
+func ParseListAllDocumentsResponse(rsp *http.Response) (*ListAllDocumentsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAllDocumentsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TenantDocumentList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidQuery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 410:
+		var dest Gone
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON410 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest TooCostly
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListAllDocumentsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
@@ -9249,6 +14023,86 @@ func ParseCreateProjectionResponse(rsp *http.Response) (*CreateProjectionRespons
 	return response, nil
 }
 
+// ParsePlanProjectionsResponse parses an HTTP response from a PlanProjectionsWithResponse call
+func ParsePlanProjectionsResponse(rsp *http.Response) (*PlanProjectionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PlanProjectionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PlanResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePreviewProjectionResponse parses an HTTP response from a PreviewProjectionWithResponse call
+func ParsePreviewProjectionResponse(rsp *http.Response) (*PreviewProjectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PreviewProjectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PreviewResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest InvalidDefinition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseDeleteProjectionResponse parses an HTTP response from a DeleteProjectionWithResponse call
 func ParseDeleteProjectionResponse(rsp *http.Response) (*DeleteProjectionResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -9412,6 +14266,46 @@ func ParsePutProjectionResponse(rsp *http.Response) (*PutProjectionResponse, err
 	return response, nil
 }
 
+// ParseCatchUpProjectionResponse parses an HTTP response from a CatchUpProjectionWithResponse call
+func ParseCatchUpProjectionResponse(rsp *http.Response) (*CatchUpProjectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CatchUpProjectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProjectionState
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListDocumentsResponse parses an HTTP response from a ListDocumentsWithResponse call
 func ParseListDocumentsResponse(rsp *http.Response) (*ListDocumentsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -9534,6 +14428,175 @@ func ParseGetDocumentResponse(rsp *http.Response) (*GetDocumentResponse, error) 
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListParkedDocumentsResponse parses an HTTP response from a ListParkedDocumentsWithResponse call
+func ParseListParkedDocumentsResponse(rsp *http.Response) (*ListParkedDocumentsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListParkedDocumentsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ParkedDocumentList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListParkedDocumentsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseReplayParkedDocumentsResponse parses an HTTP response from a ReplayParkedDocumentsWithResponse call
+func ParseReplayParkedDocumentsResponse(rsp *http.Response) (*ReplayParkedDocumentsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplayParkedDocumentsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Replayed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDiscardParkedDocumentResponse parses an HTTP response from a DiscardParkedDocumentWithResponse call
+func ParseDiscardParkedDocumentResponse(rsp *http.Response) (*DiscardParkedDocumentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DiscardParkedDocumentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReplayParkedDocumentResponse parses an HTTP response from a ReplayParkedDocumentWithResponse call
+func ParseReplayParkedDocumentResponse(rsp *http.Response) (*ReplayParkedDocumentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplayParkedDocumentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Replayed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
 	}
 
 	return response, nil
@@ -9686,6 +14749,53 @@ func ParseGetRebuildResponse(rsp *http.Response) (*GetRebuildResponse, error) {
 	return response, nil
 }
 
+// ParseApproveRebuildResponse parses an HTTP response from a ApproveRebuildWithResponse call
+func ParseApproveRebuildResponse(rsp *http.Response) (*ApproveRebuildResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ApproveRebuildResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Rebuild
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseCancelRebuildResponse parses an HTTP response from a CancelRebuildWithResponse call
 func ParseCancelRebuildResponse(rsp *http.Response) (*CancelRebuildResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -9728,6 +14838,246 @@ func ParseCancelRebuildResponse(rsp *http.Response) (*CancelRebuildResponse, err
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParsePauseRebuildResponse parses an HTTP response from a PauseRebuildWithResponse call
+func ParsePauseRebuildResponse(rsp *http.Response) (*PauseRebuildResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PauseRebuildResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Rebuild
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseWatchRebuildResponse parses an HTTP response from a WatchRebuildWithResponse call
+func ParseWatchRebuildResponse(rsp *http.Response) (*WatchRebuildResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WatchRebuildResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResumeRebuildResponse parses an HTTP response from a ResumeRebuildWithResponse call
+func ParseResumeRebuildResponse(rsp *http.Response) (*ResumeRebuildResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeRebuildResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Rebuild
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRollbackRebuildResponse parses an HTTP response from a RollbackRebuildWithResponse call
+func ParseRollbackRebuildResponse(rsp *http.Response) (*RollbackRebuildResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RollbackRebuildResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Rebuild
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 202:
+		var headers RollbackRebuildResponse202Headers
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = &value
+		}
+		response.Headers202 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListRebuildTenantsResponse parses an HTTP response from a ListRebuildTenantsWithResponse call
+func ParseListRebuildTenantsResponse(rsp *http.Response) (*ListRebuildTenantsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRebuildTenantsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TenantProgressList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListRebuildTenantsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
@@ -9780,6 +15130,133 @@ func ParseResetProjectionResponse(rsp *http.Response) (*ResetProjectionResponse,
 	return response, nil
 }
 
+// ParseRetryProjectionResponse parses an HTTP response from a RetryProjectionWithResponse call
+func ParseRetryProjectionResponse(rsp *http.Response) (*RetryProjectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryProjectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest ProjectionState
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSkipEventResponse parses an HTTP response from a SkipEventWithResponse call
+func ParseSkipEventResponse(rsp *http.Response) (*SkipEventResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SkipEventResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SkippedEvent
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSkippedEventsResponse parses an HTTP response from a ListSkippedEventsWithResponse call
+func ParseListSkippedEventsResponse(rsp *http.Response) (*ListSkippedEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSkippedEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SkippedEventList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetProjectionStateResponse parses an HTTP response from a GetProjectionStateWithResponse call
 func ParseGetProjectionStateResponse(rsp *http.Response) (*GetProjectionStateResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -9796,6 +15273,46 @@ func ParseGetProjectionStateResponse(rsp *http.Response) (*GetProjectionStateRes
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ProjectionState
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListProjectionVersionsResponse parses an HTTP response from a ListProjectionVersionsWithResponse call
+func ParseListProjectionVersionsResponse(rsp *http.Response) (*ListProjectionVersionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListProjectionVersionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProjectionVersionList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -10577,6 +16094,213 @@ func ParseRevokeTenantKeyResponse(rsp *http.Response) (*RevokeTenantKeyResponse,
 			return nil, err
 		}
 		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListUpcastersResponse parses an HTTP response from a ListUpcastersWithResponse call
+func ParseListUpcastersResponse(rsp *http.Response) (*ListUpcastersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListUpcastersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpcasterList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePreviewUpcasterResponse parses an HTTP response from a PreviewUpcasterWithResponse call
+func ParsePreviewUpcasterResponse(rsp *http.Response) (*PreviewUpcasterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PreviewUpcasterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpcasterPreviewResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest InvalidDefinition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteUpcasterResponse parses an HTTP response from a DeleteUpcasterWithResponse call
+func ParseDeleteUpcasterResponse(rsp *http.Response) (*DeleteUpcasterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteUpcasterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpcasterChange
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetUpcasterResponse parses an HTTP response from a GetUpcasterWithResponse call
+func ParseGetUpcasterResponse(rsp *http.Response) (*GetUpcasterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetUpcasterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Upcaster
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutUpcasterResponse parses an HTTP response from a PutUpcasterWithResponse call
+func ParsePutUpcasterResponse(rsp *http.Response) (*PutUpcasterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutUpcasterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpcasterChange
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest UpcasterChange
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest InvalidDefinition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

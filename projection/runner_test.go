@@ -215,7 +215,7 @@ func TestFaultThatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	position := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
-	if err := b.store.PutFault(t.Context(), domain.Fault{ProjectionID: created.ProjectionID, Tenant: tenant, Build: created.Build, Position: position, EventID: domain.NewEventID(), Message: "as an older release saw it"}); err != nil {
+	if err := b.store.PutFault(t.Context(), domain.Fault{ProjectionID: created.ProjectionID, Tenant: tenant, Build: created.Build, Position: position, EventID: domain.NewEventID(), Failure: domain.Failure{Message: "as an older release saw it"}}); err != nil {
 		t.Fatal(err)
 	}
 	stop := p.start(t, b)

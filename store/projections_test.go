@@ -274,7 +274,7 @@ func TestSwapIsOneStep(t *testing.T) {
 	for _, owner := range []domain.TenantID{domain.Everyone, tenant} {
 		id := domain.ProjectionID{Owner: owner, Name: "same"}
 		before, rebuild := fixture(t, s, id)
-		fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: before.Build, Position: 4, EventID: domain.NewEventID(), Message: "no"}
+		fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: before.Build, Position: 4, EventID: domain.NewEventID(), Failure: domain.Failure{Message: "no"}}
 		must(t, s.PutFault(t.Context(), fault))
 		mine := claim(t, s, rebuild)
 
@@ -420,7 +420,7 @@ func TestFaultsAreTheirTenants(t *testing.T) {
 	tenants := []domain.TenantID{newTenant(t, s), newTenant(t, s)}
 	for i, tenant := range tenants {
 		for _, id := range []domain.ProjectionID{shared, {Owner: tenant, Name: "same"}} {
-			fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: int64(i), EventID: domain.NewEventID(), Message: "first"}
+			fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: int64(i), EventID: domain.NewEventID(), Failure: domain.Failure{Message: "first"}}
 			must(t, s.PutFault(t.Context(), fault))
 			fault.Message = id.Owner.String()
 			must(t, s.PutFault(t.Context(), fault))

@@ -130,16 +130,52 @@ type Definition struct {
 	// On Event type, or `*`, to an expression `(doc, event) -> doc`; null removes the document.
 	On map[string]string `json:"on,omitempty"`
 
-	// Handler A handler written in Go that the program registers by this name; instead of key, initial and on.
+	// Map Instead of `initial` and `on`: event type, or `*`, to an expression `event -> record`; null for none. Each event makes a record by itself; its id is the event's unless `key` says otherwise.
+	Map map[string]string `json:"map,omitempty"`
+
+	// Handler A handler written in Go that the program registers by this name; instead of key, initial, on and map.
 	Handler string `json:"handler,omitempty"`
+
+	// PartitionBy The path in the document by which every list of documents is narrowed: a list whose filter does not compare it by `==` is refused, and declared indexes begin with it.
+	PartitionBy string `json:"partitionBy,omitempty"`
 
 	// Indexes Paths in the document.
 	Indexes []string `json:"indexes,omitempty"`
-	Mode    string   `json:"mode,omitempty"`
-	OnError string   `json:"onError,omitempty"`
+
+	// Mode async: folded behind the append. inline: in the append's own transaction, in the log's own database; an event that cannot be folded refuses its append. live: nothing is stored, folded when asked for.
+	Mode string `json:"mode,omitempty"`
+
+	// OnError stop: the projection stands still before an event that it cannot fold, for the tenant whose event it is. park: the event's document is set aside with its events, all others go on.
+	OnError string `json:"onError,omitempty"`
 
 	// Assert Expressions `(doc) -> bool` that every document of a rebuild must pass.
 	Assert []string `json:"assert,omitempty"`
+}
+
+// Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
+type Difference struct {
+	New      int64               `json:"new"`
+	Gone     int64               `json:"gone"`
+	Changed  int64               `json:"changed"`
+	Same     int64               `json:"same"`
+	Examples []DifferenceExample `json:"examples"`
+}
+
+// DifferenceExample defines model for DifferenceExample.
+type DifferenceExample struct {
+	// Tenant 36 characters, with hyphens.
+	Tenant UUID   `json:"tenant"`
+	Id     string `json:"id"`
+	Kind   string `json:"kind"`
+
+	// Fields Paths that differ.
+	Fields []string `json:"fields,omitempty"`
+
+	// Live The live document; of a changed one those fields.
+	Live json.RawMessage `json:"live,omitempty"`
+
+	// Built The new document likewise.
+	Built json.RawMessage `json:"built,omitempty"`
 }
 
 // Document defines model for Document.
@@ -215,9 +251,53 @@ type Fault struct {
 	Position int64 `json:"position"`
 
 	// EventId 36 characters, with hyphens.
-	EventId UUID      `json:"eventId"`
-	Message string    `json:"message"`
-	At      time.Time `json:"at"`
+	EventId UUID `json:"eventId"`
+
+	// Stream The event's.
+	Stream string `json:"stream,omitempty"`
+
+	// Type The event's.
+	Type string `json:"type,omitempty"`
+
+	// DocumentId Whose document it was for; missing where the key could not be worked out.
+	DocumentId string `json:"documentId,omitempty"`
+
+	// Where The part of the definition, such as `on.ItemAdded`.
+	Where      string `json:"where,omitempty"`
+	Expression string `json:"expression,omitempty"`
+
+	// Message With the line and column in the expression, where there is one.
+	Message string `json:"message"`
+
+	// Before The document before the event, where there was one and it is not too large to be kept here.
+	Before json.RawMessage `json:"before,omitempty"`
+	At     time.Time       `json:"at"`
+}
+
+// FieldChange defines model for FieldChange.
+type FieldChange struct {
+	// Field Such as `on.ItemAdded`.
+	Field string `json:"field"`
+
+	// Before Missing where the field is new.
+	Before json.RawMessage `json:"before,omitempty"`
+
+	// After Missing where the field is gone.
+	After json.RawMessage `json:"after,omitempty"`
+}
+
+// GivenEvent defines model for GivenEvent.
+type GivenEvent struct {
+	Stream string `json:"stream,omitempty"`
+	Id     string `json:"id,omitempty"`
+
+	// Type What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
+	Type EventType `json:"type"`
+
+	// Data Any JSON value.
+	Data       JSON            `json:"data"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	OccurredAt *time.Time      `json:"occurredAt,omitempty"`
 }
 
 // ImportLine A line of an import. What export adds (`version`, `position`, `recordedAt`) is taken and not used.
@@ -287,6 +367,26 @@ type KeyList struct {
 	Keys []Key `json:"keys"`
 }
 
+// Member defines model for Member.
+type Member struct {
+	// Id 36 characters, with hyphens.
+	Id UUID `json:"id"`
+
+	// Name The host's name and where the process listens.
+	Name      string    `json:"name"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"startedAt"`
+	AliveAt   time.Time `json:"aliveAt"`
+
+	// Tenants How many tenants' projections it works on.
+	Tenants int64 `json:"tenants"`
+}
+
+// MemberList defines model for MemberList.
+type MemberList struct {
+	Members []Member `json:"members"`
+}
+
 // NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
 type NewEvent struct {
 	// Id Names the event for ever; repeating it appends nothing.
@@ -318,6 +418,27 @@ type NewKey struct {
 // NewRebuild defines model for NewRebuild.
 type NewRebuild struct {
 	Definition *Definition `json:"definition,omitempty"`
+
+	// Database A database named in the configuration: the documents move there. Short for a definition that names it.
+	Database string `json:"database,omitempty"`
+
+	// Tenants These alone, of a shared projection; not together with a definition or a database.
+	Tenants []UUID `json:"tenants,omitempty"`
+
+	// MaxEventsPerSecond It folds no faster than that.
+	MaxEventsPerSecond int64 `json:"maxEventsPerSecond,omitempty"`
+
+	// Approve manual: it waits before the swap until somebody approves.
+	Approve string `json:"approve,omitempty"`
+
+	// Keep How long the old documents stay, so that the rebuild can be rolled back, such as `1h` or `90m`; as configured.
+	Keep string `json:"keep,omitempty"`
+
+	// Assertions Expressions `(doc) -> bool` that every document must pass, besides those of the definition.
+	Assertions []string `json:"assertions,omitempty"`
+
+	// DryRun It builds, validates, reports, and drops what it made.
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 // NewSnapshot defines model for NewSnapshot.
@@ -336,6 +457,108 @@ type NewSnapshot struct {
 type NewTenant struct {
 	// Name For people; unique among tenants.
 	Name string `json:"name"`
+}
+
+// NewUpcaster defines model for NewUpcaster.
+type NewUpcaster struct {
+	// Expression `event -> data`: the data as the next schema version has it.
+	Expression string `json:"expression"`
+
+	// Rebuild Rebuild the projections that it touches, and make their aggregates' snapshots anew.
+	Rebuild bool `json:"rebuild,omitempty"`
+}
+
+// ParkedDocument A document that is set aside, as it was before the event that it could not be folded by.
+type ParkedDocument struct {
+	// Id The document's; where the key of an event could not be worked out: a blank and the event's id.
+	Id string `json:"id"`
+
+	// Events How many wait for it.
+	Events int64 `json:"events"`
+	Fault  Fault `json:"fault"`
+}
+
+// ParkedDocumentList defines model for ParkedDocumentList.
+type ParkedDocumentList struct {
+	Parked []ParkedDocument `json:"parked"`
+}
+
+// Plan defines model for Plan.
+type Plan struct {
+	// Definitions All that there is to be.
+	Definitions []Definition `json:"definitions"`
+
+	// Remove Projections that are not among them are to go.
+	Remove bool `json:"remove,omitempty"`
+}
+
+// PlanResult defines model for PlanResult.
+type PlanResult struct {
+	Changes []PlannedChange `json:"changes"`
+}
+
+// PlannedChange defines model for PlannedChange.
+type PlannedChange struct {
+	Name string `json:"name"`
+
+	// Action change: at once, since documents stay as they are; rebuild: by a rebuild.
+	Action  string        `json:"action"`
+	Changes []FieldChange `json:"changes"`
+
+	// Events How many a rebuild will fold; of a shared projection over all tenants.
+	Events int64 `json:"events,omitempty"`
+
+	// Error Why the definition cannot work.
+	Error string `json:"error,omitempty"`
+}
+
+// Preview defines model for Preview.
+type Preview struct {
+	Definition Definition `json:"definition"`
+
+	// Source Which events; one of the three.
+	Source PreviewSource `json:"source"`
+}
+
+// PreviewResult defines model for PreviewResult.
+type PreviewResult struct {
+	Steps []PreviewStep `json:"steps"`
+
+	// Documents As they are in the end.
+	Documents []Document `json:"documents"`
+}
+
+// PreviewSource Which events; one of the three.
+type PreviewSource struct {
+	// Stream The first 1,000 events of a stream.
+	Stream string `json:"stream,omitempty"`
+
+	// Last The last so many events of the definition's source.
+	Last int `json:"last,omitempty"`
+
+	// Events Events that need not be in the log.
+	Events []GivenEvent `json:"events,omitempty"`
+}
+
+// PreviewStep What one event did.
+type PreviewStep struct {
+	// Event 36 characters, with hyphens.
+	Event UUID `json:"event"`
+
+	// Position In the log; of given events their number, from 1.
+	Position int64  `json:"position"`
+	Stream   string `json:"stream,omitempty"`
+	Type     string `json:"type"`
+
+	// Data As expressions see it, where upcasters have changed it.
+	Data json.RawMessage `json:"data,omitempty"`
+
+	// DocumentId Missing where the event is not for the projection.
+	DocumentId string `json:"documentId,omitempty"`
+
+	// Document After the event; null where it was removed.
+	Document json.RawMessage `json:"document,omitempty"`
+	Fault    *Fault          `json:"fault,omitempty"`
 }
 
 // Problem An error by RFC 9457.
@@ -372,6 +595,9 @@ type Projection struct {
 	// Shared It runs for every tenant; each sees its own documents.
 	Shared     bool       `json:"shared"`
 	Definition Definition `json:"definition"`
+
+	// Version The definition's, from 1.
+	Version int64 `json:"version"`
 
 	// Build The live build's number.
 	Build int64 `json:"build"`
@@ -418,6 +644,26 @@ type ProjectionState struct {
 	NextTry *time.Time `json:"nextTry,omitempty"`
 }
 
+// ProjectionVersion defines model for ProjectionVersion.
+type ProjectionVersion struct {
+	Version int64  `json:"version"`
+	Cause   string `json:"cause"`
+
+	// By A key's id and name, `operator`, or `configuration`.
+	By         string     `json:"by"`
+	At         time.Time  `json:"at"`
+	Rebuild    string     `json:"rebuild,omitempty"`
+	Definition Definition `json:"definition"`
+
+	// Changes Against the version before.
+	Changes []FieldChange `json:"changes"`
+}
+
+// ProjectionVersionList defines model for ProjectionVersionList.
+type ProjectionVersionList struct {
+	Versions []ProjectionVersion `json:"versions"`
+}
+
 // Readiness defines model for Readiness.
 type Readiness struct {
 	Ready  bool             `json:"ready"`
@@ -438,13 +684,34 @@ type Rebuild struct {
 	Projection string `json:"projection"`
 
 	// Build The new build's number.
-	Build int64  `json:"build"`
+	Build int64 `json:"build"`
+
+	// State reported is the end of a dry run; swapped can still be rolled back, while the old documents are kept.
 	State string `json:"state"`
 
 	// Cancelling Somebody asked for it to be cancelled.
-	Cancelling  bool  `json:"cancelling,omitempty"`
-	EventsDone  int64 `json:"eventsDone"`
-	EventsTotal int64 `json:"eventsTotal"`
+	Cancelling bool `json:"cancelling,omitempty"`
+
+	// Paused It rests until it is resumed.
+	Paused  bool   `json:"paused,omitempty"`
+	Approve string `json:"approve"`
+
+	// Approved Somebody approved of the swap.
+	Approved bool `json:"approved,omitempty"`
+	DryRun   bool `json:"dryRun,omitempty"`
+
+	// Tenants Missing where it is for all.
+	Tenants            []UUID `json:"tenants,omitempty"`
+	MaxEventsPerSecond int64  `json:"maxEventsPerSecond,omitempty"`
+
+	// RollbackOf The rebuild that this one undoes.
+	RollbackOf string `json:"rollbackOf,omitempty"`
+
+	// By Who started it.
+	By          string      `json:"by,omitempty"`
+	Definition  *Definition `json:"definition,omitempty"`
+	EventsDone  int64       `json:"eventsDone"`
+	EventsTotal int64       `json:"eventsTotal"`
 
 	// EventsPerSecond Since it was started.
 	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
@@ -458,7 +725,13 @@ type Rebuild struct {
 	// LiveDocuments What the live build had then.
 	LiveDocuments int64 `json:"liveDocuments"`
 
-	// Error Why it failed.
+	// Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
+	Difference *Difference `json:"difference,omitempty"`
+
+	// RollbackUntil With swapped: until when the old documents are kept.
+	RollbackUntil *time.Time `json:"rollbackUntil,omitempty"`
+
+	// Error Why it failed, or what it waits for.
 	Error     string     `json:"error,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	StartedAt *time.Time `json:"startedAt,omitempty"`
@@ -471,8 +744,51 @@ type RebuildList struct {
 	Rebuilds []Rebuild `json:"rebuilds"`
 }
 
+// Replayed defines model for Replayed.
+type Replayed struct {
+	// Documents That are parked no more.
+	Documents int64 `json:"documents"`
+
+	// Events That took effect.
+	Events int64 `json:"events"`
+
+	// StillParked Documents that could not be folded again.
+	StillParked int64 `json:"stillParked"`
+}
+
 // Scope defines model for Scope.
 type Scope = string
+
+// Skip defines model for Skip.
+type Skip struct {
+	// Position Of the fault, as the projection's state shows it.
+	Position int64 `json:"position"`
+
+	// Reason For people; it is kept.
+	Reason string `json:"reason,omitempty"`
+}
+
+// SkippedEvent defines model for SkippedEvent.
+type SkippedEvent struct {
+	Position int64 `json:"position"`
+
+	// EventId 36 characters, with hyphens.
+	EventId UUID `json:"eventId"`
+
+	// Version Of the definition that skips it.
+	Version int64 `json:"version"`
+
+	// Message Of the fault.
+	Message string    `json:"message"`
+	Reason  string    `json:"reason"`
+	By      string    `json:"by"`
+	At      time.Time `json:"at"`
+}
+
+// SkippedEventList defines model for SkippedEventList.
+type SkippedEventList struct {
+	Skipped []SkippedEvent `json:"skipped"`
+}
 
 // Snapshot defines model for Snapshot.
 type Snapshot struct {
@@ -535,16 +851,44 @@ type StreamMetadata struct {
 // Tenant defines model for Tenant.
 type Tenant struct {
 	// Id 36 characters, with hyphens.
-	Id        UUID       `json:"id"`
-	Name      string     `json:"name"`
-	State     string     `json:"state"`
+	Id    UUID   `json:"id"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+
+	// Weight Missing where it is 1.
+	Weight int `json:"weight,omitempty"`
+
+	// Ceiling Missing where it is as configured.
+	Ceiling   int        `json:"ceiling,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	DeletedAt *time.Time `json:"deletedAt,omitempty"`
 }
 
 // TenantChange defines model for TenantChange.
 type TenantChange struct {
-	State string `json:"state"`
+	State string `json:"state,omitempty"`
+
+	// Weight How many turns its projections get while those of a tenant of weight 1 get one.
+	Weight int `json:"weight,omitempty"`
+
+	// Ceiling At most so many of its projections are worked on at a time, in each process; 0: as configured.
+	Ceiling *int `json:"ceiling,omitempty"`
+}
+
+// TenantDocument defines model for TenantDocument.
+type TenantDocument struct {
+	// Tenant 36 characters, with hyphens.
+	Tenant   UUID   `json:"tenant"`
+	Id       string `json:"id"`
+	Position int64  `json:"position"`
+
+	// Document Any JSON object.
+	Document JSONObject `json:"document"`
+}
+
+// TenantDocumentList defines model for TenantDocumentList.
+type TenantDocumentList struct {
+	Documents []TenantDocument `json:"documents"`
 }
 
 // TenantList defines model for TenantList.
@@ -552,8 +896,106 @@ type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
 }
 
+// TenantProgress defines model for TenantProgress.
+type TenantProgress struct {
+	// Tenant 36 characters, with hyphens.
+	Tenant UUID `json:"tenant"`
+
+	// Position Up to where its log is folded into the new build.
+	Position int64 `json:"position"`
+
+	// Head The log's newest position.
+	Head int64 `json:"head"`
+
+	// Swapped Its readers see the new build.
+	Swapped bool `json:"swapped"`
+}
+
+// TenantProgressList defines model for TenantProgressList.
+type TenantProgressList struct {
+	Tenants []TenantProgress `json:"tenants"`
+}
+
+// TouchedProjection defines model for TouchedProjection.
+type TouchedProjection struct {
+	Name   string `json:"name"`
+	Shared bool   `json:"shared"`
+
+	// Rebuild The rebuild that was started.
+	Rebuild string `json:"rebuild,omitempty"`
+
+	// Error Why none could be started.
+	Error string `json:"error,omitempty"`
+}
+
 // UUID 36 characters, with hyphens.
 type UUID = string
+
+// UpcastStep defines model for UpcastStep.
+type UpcastStep struct {
+	// Event 36 characters, with hyphens.
+	Event         UUID   `json:"event"`
+	Type          string `json:"type"`
+	VersionBefore int64  `json:"versionBefore"`
+	VersionAfter  int64  `json:"versionAfter"`
+
+	// Before Any JSON value.
+	Before JSON            `json:"before"`
+	After  json.RawMessage `json:"after,omitempty"`
+	Error  string          `json:"error,omitempty"`
+}
+
+// Upcaster defines model for Upcaster.
+type Upcaster struct {
+	Type string `json:"type"`
+
+	// Version The schema version that it takes; it gives the next one.
+	Version    int64  `json:"version"`
+	Expression string `json:"expression"`
+
+	// Shared The operator's; for the events of every tenant that has none of its own for the same type and version.
+	Shared    bool      `json:"shared"`
+	Revision  int64     `json:"revision"`
+	By        string    `json:"by"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+// UpcasterChange defines model for UpcasterChange.
+type UpcasterChange struct {
+	Upcaster *Upcaster `json:"upcaster,omitempty"`
+
+	// Touches What is folded from events of the type.
+	Touches UpcasterTouches `json:"touches"`
+}
+
+// UpcasterList defines model for UpcasterList.
+type UpcasterList struct {
+	Upcasters []Upcaster `json:"upcasters"`
+}
+
+// UpcasterPreview defines model for UpcasterPreview.
+type UpcasterPreview struct {
+	// Type With `version` and `expression` - an upcaster to be tried in the place of the one that is there.
+	Type       string `json:"type,omitempty"`
+	Version    int64  `json:"version,omitempty"`
+	Expression string `json:"expression,omitempty"`
+
+	// Source Which events; one of the three.
+	Source PreviewSource `json:"source"`
+}
+
+// UpcasterPreviewResult defines model for UpcasterPreviewResult.
+type UpcasterPreviewResult struct {
+	Steps []UpcastStep `json:"steps"`
+}
+
+// UpcasterTouches What is folded from events of the type.
+type UpcasterTouches struct {
+	Projections []TouchedProjection `json:"projections"`
+
+	// Aggregates Categories; their snapshots fall away by themselves.
+	Aggregates []string `json:"aggregates"`
+}
 
 // Category defines model for category.
 type Category = string
@@ -591,11 +1033,17 @@ type MinPosition = int64
 // Name defines model for name.
 type Name = string
 
+// OnBehalf 36 characters, with hyphens.
+type OnBehalf = UUID
+
 // PageSize defines model for pageSize.
 type PageSize = int
 
 // PageToken defines model for pageToken.
 type PageToken = string
+
+// ParkedId defines model for parkedId.
+type ParkedId = string
 
 // RebuildId 36 characters, with hyphens.
 type RebuildId = UUID
@@ -641,6 +1089,29 @@ type TooCostly = Problem
 
 // VersionConflict An error by RFC 9457.
 type VersionConflict = Problem
+
+// ListAllDocumentsParams defines parameters for ListAllDocuments.
+type ListAllDocumentsParams struct {
+	Filter *string `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// Tenant That tenant's alone.
+	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
+
+	// Fields The parts of the document that are wanted, as paths separated by commas. Default, all of it.
+	Fields *Fields `form:"fields,omitempty" json:"fields,omitempty"`
+
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// CatchUpProjectionParams defines parameters for CatchUpProjection.
+type CatchUpProjectionParams struct {
+	// Timeout How many seconds `minPosition` may wait.
+	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
+}
 
 // ListDocumentsParams defines parameters for ListDocuments.
 type ListDocumentsParams struct {
@@ -689,6 +1160,63 @@ type GetDocumentParams struct {
 	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
+// ListParkedDocumentsParams defines parameters for ListParkedDocuments.
+type ListParkedDocumentsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// ReplayParkedDocumentsParams defines parameters for ReplayParkedDocuments.
+type ReplayParkedDocumentsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// DiscardParkedDocumentParams defines parameters for DiscardParkedDocument.
+type DiscardParkedDocumentParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ReplayParkedDocumentParams defines parameters for ReplayParkedDocument.
+type ReplayParkedDocumentParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ListRebuildTenantsParams defines parameters for ListRebuildTenants.
+type ListRebuildTenantsParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// RetryProjectionParams defines parameters for RetryProjection.
+type RetryProjectionParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// SkipEventParams defines parameters for SkipEvent.
+type SkipEventParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ListSkippedEventsParams defines parameters for ListSkippedEvents.
+type ListSkippedEventsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
 // ListStreamsParams defines parameters for ListStreams.
 type ListStreamsParams struct {
 	// Category Only streams of this category.
@@ -728,6 +1256,12 @@ type DeleteTenantParams struct {
 	Confirm string `form:"confirm" json:"confirm"`
 }
 
+// DeleteUpcasterParams defines parameters for DeleteUpcaster.
+type DeleteUpcasterParams struct {
+	// Rebuild Rebuild the projections that it touches.
+	Rebuild *bool `form:"rebuild,omitempty" json:"rebuild,omitempty"`
+}
+
 // PutAggregateJSONRequestBody defines body for PutAggregate for application/json ContentType.
 type PutAggregateJSONRequestBody = Aggregate
 
@@ -737,11 +1271,20 @@ type CreateKeyJSONRequestBody = NewKey
 // CreateProjectionJSONRequestBody defines body for CreateProjection for application/json ContentType.
 type CreateProjectionJSONRequestBody = Definition
 
+// PlanProjectionsJSONRequestBody defines body for PlanProjections for application/json ContentType.
+type PlanProjectionsJSONRequestBody = Plan
+
+// PreviewProjectionJSONRequestBody defines body for PreviewProjection for application/json ContentType.
+type PreviewProjectionJSONRequestBody = Preview
+
 // PutProjectionJSONRequestBody defines body for PutProjection for application/json ContentType.
 type PutProjectionJSONRequestBody = Definition
 
 // StartRebuildJSONRequestBody defines body for StartRebuild for application/json ContentType.
 type StartRebuildJSONRequestBody = NewRebuild
+
+// SkipEventJSONRequestBody defines body for SkipEvent for application/json ContentType.
+type SkipEventJSONRequestBody = Skip
 
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
@@ -755,8 +1298,20 @@ type ChangeTenantJSONRequestBody = TenantChange
 // CreateTenantKeyJSONRequestBody defines body for CreateTenantKey for application/json ContentType.
 type CreateTenantKeyJSONRequestBody = NewKey
 
+// PreviewUpcasterJSONRequestBody defines body for PreviewUpcaster for application/json ContentType.
+type PreviewUpcasterJSONRequestBody = UpcasterPreview
+
+// PutUpcasterJSONRequestBody defines body for PutUpcaster for application/json ContentType.
+type PutUpcasterJSONRequestBody = NewUpcaster
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// ListMembers The processes that work on projections
+	// (GET /v1/admin/members)
+	ListMembers(ctx echo.Context) error
+	// ListAllDocuments Documents of all tenants
+	// (GET /v1/admin/projections/{name}/documents)
+	ListAllDocuments(ctx echo.Context, name Name, params ListAllDocumentsParams) error
 	// ListAggregates List aggregate definitions
 	// (GET /v1/aggregates)
 	ListAggregates(ctx echo.Context) error
@@ -784,6 +1339,12 @@ type ServerInterface interface {
 	// CreateProjection Create a projection
 	// (POST /v1/projections)
 	CreateProjection(ctx echo.Context) error
+	// PlanProjections What a deployment would change
+	// (POST /v1/projections/plan)
+	PlanProjections(ctx echo.Context) error
+	// PreviewProjection Try a definition out
+	// (POST /v1/projections/preview)
+	PreviewProjection(ctx echo.Context) error
 	// DeleteProjection Remove a projection
 	// (DELETE /v1/projections/{name})
 	DeleteProjection(ctx echo.Context, name Name) error
@@ -793,12 +1354,27 @@ type ServerInterface interface {
 	// PutProjection Create or change a projection
 	// (PUT /v1/projections/{name})
 	PutProjection(ctx echo.Context, name Name) error
+	// CatchUpProjection Wait until a projection has reached the head
+	// (POST /v1/projections/{name}/catch-up)
+	CatchUpProjection(ctx echo.Context, name Name, params CatchUpProjectionParams) error
 	// ListDocuments List a projection's documents
 	// (GET /v1/projections/{name}/documents)
 	ListDocuments(ctx echo.Context, name Name, params ListDocumentsParams) error
 	// GetDocument A document
 	// (GET /v1/projections/{name}/documents/{documentId})
 	GetDocument(ctx echo.Context, name Name, documentId string, params GetDocumentParams) error
+	// ListParkedDocuments Documents that are set aside
+	// (GET /v1/projections/{name}/parked)
+	ListParkedDocuments(ctx echo.Context, name Name, params ListParkedDocumentsParams) error
+	// ReplayParkedDocuments Fold what waits for parked documents
+	// (POST /v1/projections/{name}/parked/replay)
+	ReplayParkedDocuments(ctx echo.Context, name Name, params ReplayParkedDocumentsParams) error
+	// DiscardParkedDocument Give up the events that wait for a parked document
+	// (DELETE /v1/projections/{name}/parked/{documentId})
+	DiscardParkedDocument(ctx echo.Context, name Name, documentId ParkedId, params DiscardParkedDocumentParams) error
+	// ReplayParkedDocument Fold what waits for a parked document
+	// (POST /v1/projections/{name}/parked/{documentId}/replay)
+	ReplayParkedDocument(ctx echo.Context, name Name, documentId ParkedId, params ReplayParkedDocumentParams) error
 	// ListRebuilds List a projection's rebuilds
 	// (GET /v1/projections/{name}/rebuilds)
 	ListRebuilds(ctx echo.Context, name Name) error
@@ -808,15 +1384,45 @@ type ServerInterface interface {
 	// GetRebuild A rebuild's progress and outcome
 	// (GET /v1/projections/{name}/rebuilds/{rebuildId})
 	GetRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
+	// ApproveRebuild Let a rebuild swap
+	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/approve)
+	ApproveRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
 	// CancelRebuild Cancel a rebuild
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel)
 	CancelRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
+	// PauseRebuild Let a rebuild rest
+	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/pause)
+	PauseRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
+	// WatchRebuild Follow a rebuild
+	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/progress)
+	WatchRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
+	// ResumeRebuild Let a paused rebuild go on
+	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/resume)
+	ResumeRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
+	// RollbackRebuild Go back to the documents from before a swap
+	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback)
+	RollbackRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
+	// ListRebuildTenants How far a rebuild is with each tenant
+	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants)
+	ListRebuildTenants(ctx echo.Context, name Name, rebuildId RebuildId, params ListRebuildTenantsParams) error
 	// ResetProjection Begin again with an empty build
 	// (POST /v1/projections/{name}/reset)
 	ResetProjection(ctx echo.Context, name Name) error
+	// RetryProjection Try the event again that a projection stands before
+	// (POST /v1/projections/{name}/retry)
+	RetryProjection(ctx echo.Context, name Name, params RetryProjectionParams) error
+	// SkipEvent Pass over the event that a projection stands before
+	// (POST /v1/projections/{name}/skip)
+	SkipEvent(ctx echo.Context, name Name, params SkipEventParams) error
+	// ListSkippedEvents Events that a projection passes over
+	// (GET /v1/projections/{name}/skipped)
+	ListSkippedEvents(ctx echo.Context, name Name, params ListSkippedEventsParams) error
 	// GetProjectionState How far a projection has come
 	// (GET /v1/projections/{name}/state)
 	GetProjectionState(ctx echo.Context, name Name) error
+	// ListProjectionVersions The definitions that a projection has had
+	// (GET /v1/projections/{name}/versions)
+	ListProjectionVersions(ctx echo.Context, name Name) error
 	// TakeSnapshot Take or put a snapshot
 	// (POST /v1/snapshots/{streamId})
 	TakeSnapshot(ctx echo.Context, streamId StreamId) error
@@ -844,7 +1450,7 @@ type ServerInterface interface {
 	// GetTenant A tenant
 	// (GET /v1/tenants/{tenantId})
 	GetTenant(ctx echo.Context, tenantId TenantId) error
-	// ChangeTenant Suspend a tenant, or let it work again
+	// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
 	// (PATCH /v1/tenants/{tenantId})
 	ChangeTenant(ctx echo.Context, tenantId TenantId) error
 	// ListTenantKeys List a tenant's keys
@@ -856,11 +1462,88 @@ type ServerInterface interface {
 	// RevokeTenantKey Revoke a tenant's key
 	// (DELETE /v1/tenants/{tenantId}/keys/{keyId})
 	RevokeTenantKey(ctx echo.Context, tenantId TenantId, keyId KeyId) error
+	// ListUpcasters List upcasters
+	// (GET /v1/upcasters)
+	ListUpcasters(ctx echo.Context) error
+	// PreviewUpcaster See what upcasters make of events
+	// (POST /v1/upcasters/preview)
+	PreviewUpcaster(ctx echo.Context) error
+	// DeleteUpcaster Remove an upcaster
+	// (DELETE /v1/upcasters/{type}/{version})
+	DeleteUpcaster(ctx echo.Context, pType string, version int64, params DeleteUpcasterParams) error
+	// GetUpcaster An upcaster
+	// (GET /v1/upcasters/{type}/{version})
+	GetUpcaster(ctx echo.Context, pType string, version int64) error
+	// PutUpcaster Create or change an upcaster
+	// (PUT /v1/upcasters/{type}/{version})
+	PutUpcaster(ctx echo.Context, pType string, version int64) error
 }
 
 // ServerInterfaceWrapper converts echo contexts to parameters.
 type ServerInterfaceWrapper struct {
 	Handler ServerInterface
+}
+
+// ListMembers converts echo context to params.
+func (w *ServerInterfaceWrapper) ListMembers(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListMembers(ctx)
+	return err
+}
+
+// ListAllDocuments converts echo context to params.
+func (w *ServerInterfaceWrapper) ListAllDocuments(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAllDocumentsParams
+	// ------------- Optional query parameter "filter" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "filter", ctx.QueryParams(), &params.Filter, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter filter: %s", err))
+	}
+
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", ctx.QueryParams(), &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter fields: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListAllDocuments(ctx, name, params)
+	return err
 }
 
 // ListAggregates converts echo context to params.
@@ -972,6 +1655,24 @@ func (w *ServerInterfaceWrapper) CreateProjection(ctx echo.Context) error {
 	return err
 }
 
+// PlanProjections converts echo context to params.
+func (w *ServerInterfaceWrapper) PlanProjections(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PlanProjections(ctx)
+	return err
+}
+
+// PreviewProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) PreviewProjection(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PreviewProjection(ctx)
+	return err
+}
+
 // DeleteProjection converts echo context to params.
 func (w *ServerInterfaceWrapper) DeleteProjection(ctx echo.Context) error {
 	var err error
@@ -1017,6 +1718,31 @@ func (w *ServerInterfaceWrapper) PutProjection(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.PutProjection(ctx, name)
+	return err
+}
+
+// CatchUpProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) CatchUpProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CatchUpProjectionParams
+	// ------------- Optional query parameter "timeout" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout", ctx.QueryParams(), &params.Timeout, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter timeout: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CatchUpProjection(ctx, name, params)
 	return err
 }
 
@@ -1155,6 +1881,136 @@ func (w *ServerInterfaceWrapper) GetDocument(ctx echo.Context) error {
 	return err
 }
 
+// ListParkedDocuments converts echo context to params.
+func (w *ServerInterfaceWrapper) ListParkedDocuments(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListParkedDocumentsParams
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListParkedDocuments(ctx, name, params)
+	return err
+}
+
+// ReplayParkedDocuments converts echo context to params.
+func (w *ServerInterfaceWrapper) ReplayParkedDocuments(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReplayParkedDocumentsParams
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReplayParkedDocuments(ctx, name, params)
+	return err
+}
+
+// DiscardParkedDocument converts echo context to params.
+func (w *ServerInterfaceWrapper) DiscardParkedDocument(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "documentId" -------------
+	var documentId ParkedId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "documentId", ctx.Param("documentId"), &documentId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter documentId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DiscardParkedDocumentParams
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DiscardParkedDocument(ctx, name, documentId, params)
+	return err
+}
+
+// ReplayParkedDocument converts echo context to params.
+func (w *ServerInterfaceWrapper) ReplayParkedDocument(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "documentId" -------------
+	var documentId ParkedId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "documentId", ctx.Param("documentId"), &documentId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter documentId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReplayParkedDocumentParams
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReplayParkedDocument(ctx, name, documentId, params)
+	return err
+}
+
 // ListRebuilds converts echo context to params.
 func (w *ServerInterfaceWrapper) ListRebuilds(ctx echo.Context) error {
 	var err error
@@ -1211,6 +2067,30 @@ func (w *ServerInterfaceWrapper) GetRebuild(ctx echo.Context) error {
 	return err
 }
 
+// ApproveRebuild converts echo context to params.
+func (w *ServerInterfaceWrapper) ApproveRebuild(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "rebuildId" -------------
+	var rebuildId RebuildId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ApproveRebuild(ctx, name, rebuildId)
+	return err
+}
+
 // CancelRebuild converts echo context to params.
 func (w *ServerInterfaceWrapper) CancelRebuild(ctx echo.Context) error {
 	var err error
@@ -1235,6 +2115,142 @@ func (w *ServerInterfaceWrapper) CancelRebuild(ctx echo.Context) error {
 	return err
 }
 
+// PauseRebuild converts echo context to params.
+func (w *ServerInterfaceWrapper) PauseRebuild(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "rebuildId" -------------
+	var rebuildId RebuildId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PauseRebuild(ctx, name, rebuildId)
+	return err
+}
+
+// WatchRebuild converts echo context to params.
+func (w *ServerInterfaceWrapper) WatchRebuild(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "rebuildId" -------------
+	var rebuildId RebuildId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WatchRebuild(ctx, name, rebuildId)
+	return err
+}
+
+// ResumeRebuild converts echo context to params.
+func (w *ServerInterfaceWrapper) ResumeRebuild(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "rebuildId" -------------
+	var rebuildId RebuildId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ResumeRebuild(ctx, name, rebuildId)
+	return err
+}
+
+// RollbackRebuild converts echo context to params.
+func (w *ServerInterfaceWrapper) RollbackRebuild(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "rebuildId" -------------
+	var rebuildId RebuildId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RollbackRebuild(ctx, name, rebuildId)
+	return err
+}
+
+// ListRebuildTenants converts echo context to params.
+func (w *ServerInterfaceWrapper) ListRebuildTenants(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "rebuildId" -------------
+	var rebuildId RebuildId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListRebuildTenantsParams
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListRebuildTenants(ctx, name, rebuildId, params)
+	return err
+}
+
 // ResetProjection converts echo context to params.
 func (w *ServerInterfaceWrapper) ResetProjection(ctx echo.Context) error {
 	var err error
@@ -1251,6 +2267,81 @@ func (w *ServerInterfaceWrapper) ResetProjection(ctx echo.Context) error {
 	return err
 }
 
+// RetryProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) RetryProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RetryProjectionParams
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RetryProjection(ctx, name, params)
+	return err
+}
+
+// SkipEvent converts echo context to params.
+func (w *ServerInterfaceWrapper) SkipEvent(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SkipEventParams
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SkipEvent(ctx, name, params)
+	return err
+}
+
+// ListSkippedEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSkippedEvents(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSkippedEventsParams
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSkippedEvents(ctx, name, params)
+	return err
+}
+
 // GetProjectionState converts echo context to params.
 func (w *ServerInterfaceWrapper) GetProjectionState(ctx echo.Context) error {
 	var err error
@@ -1264,6 +2355,22 @@ func (w *ServerInterfaceWrapper) GetProjectionState(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetProjectionState(ctx, name)
+	return err
+}
+
+// ListProjectionVersions converts echo context to params.
+func (w *ServerInterfaceWrapper) ListProjectionVersions(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListProjectionVersions(ctx, name)
 	return err
 }
 
@@ -1533,6 +2640,105 @@ func (w *ServerInterfaceWrapper) RevokeTenantKey(ctx echo.Context) error {
 	return err
 }
 
+// ListUpcasters converts echo context to params.
+func (w *ServerInterfaceWrapper) ListUpcasters(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListUpcasters(ctx)
+	return err
+}
+
+// PreviewUpcaster converts echo context to params.
+func (w *ServerInterfaceWrapper) PreviewUpcaster(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PreviewUpcaster(ctx)
+	return err
+}
+
+// DeleteUpcaster converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteUpcaster(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "version" -------------
+	var version int64
+
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteUpcasterParams
+	// ------------- Optional query parameter "rebuild" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "rebuild", ctx.QueryParams(), &params.Rebuild, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuild: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteUpcaster(ctx, pType, version, params)
+	return err
+}
+
+// GetUpcaster converts echo context to params.
+func (w *ServerInterfaceWrapper) GetUpcaster(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "version" -------------
+	var version int64
+
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetUpcaster(ctx, pType, version)
+	return err
+}
+
+// PutUpcaster converts echo context to params.
+func (w *ServerInterfaceWrapper) PutUpcaster(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "version" -------------
+	var version int64
+
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PutUpcaster(ctx, pType, version)
+	return err
+}
+
 // This is a simple interface which specifies echo.Route addition functions which
 // are present on both echo.Echo and echo.Group, since we want to allow using
 // either of them for path registration
@@ -1591,17 +2797,41 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/snapshots/:streamId/latest", wrapper.GetLatestSnapshot, options.OperationMiddlewares["getLatestSnapshot"]...)
 	router.GET(options.BaseURL+"/v1/projections", wrapper.ListProjections, options.OperationMiddlewares["listProjections"]...)
 	router.POST(options.BaseURL+"/v1/projections", wrapper.CreateProjection, options.OperationMiddlewares["createProjection"]...)
+	router.POST(options.BaseURL+"/v1/projections/preview", wrapper.PreviewProjection, options.OperationMiddlewares["previewProjection"]...)
+	router.POST(options.BaseURL+"/v1/projections/plan", wrapper.PlanProjections, options.OperationMiddlewares["planProjections"]...)
 	router.DELETE(options.BaseURL+"/v1/projections/:name", wrapper.DeleteProjection, options.OperationMiddlewares["deleteProjection"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name", wrapper.GetProjection, options.OperationMiddlewares["getProjection"]...)
 	router.PUT(options.BaseURL+"/v1/projections/:name", wrapper.PutProjection, options.OperationMiddlewares["putProjection"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name/state", wrapper.GetProjectionState, options.OperationMiddlewares["getProjectionState"]...)
 	router.POST(options.BaseURL+"/v1/projections/:name/reset", wrapper.ResetProjection, options.OperationMiddlewares["resetProjection"]...)
+	router.GET(options.BaseURL+"/v1/projections/:name/versions", wrapper.ListProjectionVersions, options.OperationMiddlewares["listProjectionVersions"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/catch-up", wrapper.CatchUpProjection, options.OperationMiddlewares["catchUpProjection"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/retry", wrapper.RetryProjection, options.OperationMiddlewares["retryProjection"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/skip", wrapper.SkipEvent, options.OperationMiddlewares["skipEvent"]...)
+	router.GET(options.BaseURL+"/v1/projections/:name/skipped", wrapper.ListSkippedEvents, options.OperationMiddlewares["listSkippedEvents"]...)
+	router.GET(options.BaseURL+"/v1/projections/:name/parked", wrapper.ListParkedDocuments, options.OperationMiddlewares["listParkedDocuments"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/parked/replay", wrapper.ReplayParkedDocuments, options.OperationMiddlewares["replayParkedDocuments"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/parked/:documentId/replay", wrapper.ReplayParkedDocument, options.OperationMiddlewares["replayParkedDocument"]...)
+	router.DELETE(options.BaseURL+"/v1/projections/:name/parked/:documentId", wrapper.DiscardParkedDocument, options.OperationMiddlewares["discardParkedDocument"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name/documents", wrapper.ListDocuments, options.OperationMiddlewares["listDocuments"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name/documents/:documentId", wrapper.GetDocument, options.OperationMiddlewares["getDocument"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds", wrapper.ListRebuilds, options.OperationMiddlewares["listRebuilds"]...)
 	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds", wrapper.StartRebuild, options.OperationMiddlewares["startRebuild"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId", wrapper.GetRebuild, options.OperationMiddlewares["getRebuild"]...)
 	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/cancel", wrapper.CancelRebuild, options.OperationMiddlewares["cancelRebuild"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/approve", wrapper.ApproveRebuild, options.OperationMiddlewares["approveRebuild"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/pause", wrapper.PauseRebuild, options.OperationMiddlewares["pauseRebuild"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/resume", wrapper.ResumeRebuild, options.OperationMiddlewares["resumeRebuild"]...)
+	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/rollback", wrapper.RollbackRebuild, options.OperationMiddlewares["rollbackRebuild"]...)
+	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/tenants", wrapper.ListRebuildTenants, options.OperationMiddlewares["listRebuildTenants"]...)
+	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/progress", wrapper.WatchRebuild, options.OperationMiddlewares["watchRebuild"]...)
+	router.GET(options.BaseURL+"/v1/upcasters", wrapper.ListUpcasters, options.OperationMiddlewares["listUpcasters"]...)
+	router.POST(options.BaseURL+"/v1/upcasters/preview", wrapper.PreviewUpcaster, options.OperationMiddlewares["previewUpcaster"]...)
+	router.DELETE(options.BaseURL+"/v1/upcasters/:type/:version", wrapper.DeleteUpcaster, options.OperationMiddlewares["deleteUpcaster"]...)
+	router.GET(options.BaseURL+"/v1/upcasters/:type/:version", wrapper.GetUpcaster, options.OperationMiddlewares["getUpcaster"]...)
+	router.PUT(options.BaseURL+"/v1/upcasters/:type/:version", wrapper.PutUpcaster, options.OperationMiddlewares["putUpcaster"]...)
+	router.GET(options.BaseURL+"/v1/admin/projections/:name/documents", wrapper.ListAllDocuments, options.OperationMiddlewares["listAllDocuments"]...)
+	router.GET(options.BaseURL+"/v1/admin/members", wrapper.ListMembers, options.OperationMiddlewares["listMembers"]...)
 	router.GET(options.BaseURL+"/v1/tenants", wrapper.ListTenants, options.OperationMiddlewares["listTenants"]...)
 	router.POST(options.BaseURL+"/v1/tenants", wrapper.CreateTenant, options.OperationMiddlewares["createTenant"]...)
 	router.DELETE(options.BaseURL+"/v1/tenants/:tenantId", wrapper.DeleteTenant, options.OperationMiddlewares["deleteTenant"]...)
@@ -1649,6 +2879,158 @@ type ProblemApplicationProblemPlusJSONResponse Problem
 type TooCostlyApplicationProblemPlusJSONResponse Problem
 
 type VersionConflictApplicationProblemPlusJSONResponse Problem
+
+type ListMembersRequestObject struct {
+}
+
+type ListMembersResponseObject interface {
+	VisitListMembersResponse(w http.ResponseWriter) error
+}
+
+type ListMembers200JSONResponse MemberList
+
+func (response ListMembers200JSONResponse) VisitListMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListMembersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListMembersdefaultApplicationProblemPlusJSONResponse) VisitListMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAllDocumentsRequestObject struct {
+	Name   Name `json:"name"`
+	Params ListAllDocumentsParams
+}
+
+type ListAllDocumentsResponseObject interface {
+	VisitListAllDocumentsResponse(w http.ResponseWriter) error
+}
+
+type ListAllDocuments200ResponseHeaders struct {
+	Link *string
+}
+
+type ListAllDocuments200JSONResponse struct {
+	Body    TenantDocumentList
+	Headers ListAllDocuments200ResponseHeaders
+}
+
+func (response ListAllDocuments200JSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAllDocuments400ApplicationProblemPlusJSONResponse struct {
+	InvalidQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ListAllDocuments400ApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAllDocuments404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListAllDocuments404ApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAllDocuments410ApplicationProblemPlusJSONResponse struct {
+	GoneApplicationProblemPlusJSONResponse
+}
+
+func (response ListAllDocuments410ApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAllDocuments422ApplicationProblemPlusJSONResponse struct {
+	TooCostlyApplicationProblemPlusJSONResponse
+}
+
+func (response ListAllDocuments422ApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAllDocumentsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAllDocumentsdefaultApplicationProblemPlusJSONResponse) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type ListAggregatesRequestObject struct {
 }
@@ -2093,6 +3475,116 @@ func (response CreateProjectiondefaultApplicationProblemPlusJSONResponse) VisitC
 	return err
 }
 
+type PlanProjectionsRequestObject struct {
+	Body *PlanProjectionsJSONRequestBody
+}
+
+type PlanProjectionsResponseObject interface {
+	VisitPlanProjectionsResponse(w http.ResponseWriter) error
+}
+
+type PlanProjections200JSONResponse PlanResult
+
+func (response PlanProjections200JSONResponse) VisitPlanProjectionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PlanProjectionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PlanProjectionsdefaultApplicationProblemPlusJSONResponse) VisitPlanProjectionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewProjectionRequestObject struct {
+	Body *PreviewProjectionJSONRequestBody
+}
+
+type PreviewProjectionResponseObject interface {
+	VisitPreviewProjectionResponse(w http.ResponseWriter) error
+}
+
+type PreviewProjection200JSONResponse PreviewResult
+
+func (response PreviewProjection200JSONResponse) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewProjection404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response PreviewProjection404ApplicationProblemPlusJSONResponse) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewProjection422ApplicationProblemPlusJSONResponse struct {
+	InvalidDefinitionApplicationProblemPlusJSONResponse
+}
+
+func (response PreviewProjection422ApplicationProblemPlusJSONResponse) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PreviewProjectiondefaultApplicationProblemPlusJSONResponse) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type DeleteProjectionRequestObject struct {
 	Name Name `json:"name"`
 }
@@ -2317,6 +3809,62 @@ func (response PutProjectiondefaultApplicationProblemPlusJSONResponse) VisitPutP
 	return err
 }
 
+type CatchUpProjectionRequestObject struct {
+	Name   Name `json:"name"`
+	Params CatchUpProjectionParams
+}
+
+type CatchUpProjectionResponseObject interface {
+	VisitCatchUpProjectionResponse(w http.ResponseWriter) error
+}
+
+type CatchUpProjection200JSONResponse ProjectionState
+
+func (response CatchUpProjection200JSONResponse) VisitCatchUpProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CatchUpProjection404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response CatchUpProjection404ApplicationProblemPlusJSONResponse) VisitCatchUpProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CatchUpProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CatchUpProjectiondefaultApplicationProblemPlusJSONResponse) VisitCatchUpProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListDocumentsRequestObject struct {
 	Name   Name `json:"name"`
 	Params ListDocumentsParams
@@ -2487,6 +4035,236 @@ type GetDocumentdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetDocumentdefaultApplicationProblemPlusJSONResponse) VisitGetDocumentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListParkedDocumentsRequestObject struct {
+	Name   Name `json:"name"`
+	Params ListParkedDocumentsParams
+}
+
+type ListParkedDocumentsResponseObject interface {
+	VisitListParkedDocumentsResponse(w http.ResponseWriter) error
+}
+
+type ListParkedDocuments200ResponseHeaders struct {
+	Link *string
+}
+
+type ListParkedDocuments200JSONResponse struct {
+	Body    ParkedDocumentList
+	Headers ListParkedDocuments200ResponseHeaders
+}
+
+func (response ListParkedDocuments200JSONResponse) VisitListParkedDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListParkedDocuments404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListParkedDocuments404ApplicationProblemPlusJSONResponse) VisitListParkedDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListParkedDocumentsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListParkedDocumentsdefaultApplicationProblemPlusJSONResponse) VisitListParkedDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayParkedDocumentsRequestObject struct {
+	Name   Name `json:"name"`
+	Params ReplayParkedDocumentsParams
+}
+
+type ReplayParkedDocumentsResponseObject interface {
+	VisitReplayParkedDocumentsResponse(w http.ResponseWriter) error
+}
+
+type ReplayParkedDocuments200JSONResponse Replayed
+
+func (response ReplayParkedDocuments200JSONResponse) VisitReplayParkedDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayParkedDocuments404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayParkedDocuments404ApplicationProblemPlusJSONResponse) VisitReplayParkedDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayParkedDocumentsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReplayParkedDocumentsdefaultApplicationProblemPlusJSONResponse) VisitReplayParkedDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardParkedDocumentRequestObject struct {
+	Name       Name     `json:"name"`
+	DocumentId ParkedId `json:"documentId"`
+	Params     DiscardParkedDocumentParams
+}
+
+type DiscardParkedDocumentResponseObject interface {
+	VisitDiscardParkedDocumentResponse(w http.ResponseWriter) error
+}
+
+type DiscardParkedDocument204Response struct {
+}
+
+func (response DiscardParkedDocument204Response) VisitDiscardParkedDocumentResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DiscardParkedDocument404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response DiscardParkedDocument404ApplicationProblemPlusJSONResponse) VisitDiscardParkedDocumentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardParkedDocumentdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DiscardParkedDocumentdefaultApplicationProblemPlusJSONResponse) VisitDiscardParkedDocumentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayParkedDocumentRequestObject struct {
+	Name       Name     `json:"name"`
+	DocumentId ParkedId `json:"documentId"`
+	Params     ReplayParkedDocumentParams
+}
+
+type ReplayParkedDocumentResponseObject interface {
+	VisitReplayParkedDocumentResponse(w http.ResponseWriter) error
+}
+
+type ReplayParkedDocument200JSONResponse Replayed
+
+func (response ReplayParkedDocument200JSONResponse) VisitReplayParkedDocumentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayParkedDocument404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayParkedDocument404ApplicationProblemPlusJSONResponse) VisitReplayParkedDocumentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayParkedDocumentdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReplayParkedDocumentdefaultApplicationProblemPlusJSONResponse) VisitReplayParkedDocumentResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -2707,6 +4485,78 @@ func (response GetRebuilddefaultApplicationProblemPlusJSONResponse) VisitGetRebu
 	return err
 }
 
+type ApproveRebuildRequestObject struct {
+	Name      Name      `json:"name"`
+	RebuildId RebuildId `json:"rebuildId"`
+}
+
+type ApproveRebuildResponseObject interface {
+	VisitApproveRebuildResponse(w http.ResponseWriter) error
+}
+
+type ApproveRebuild202JSONResponse Rebuild
+
+func (response ApproveRebuild202JSONResponse) VisitApproveRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ApproveRebuild404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ApproveRebuild404ApplicationProblemPlusJSONResponse) VisitApproveRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ApproveRebuild409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response ApproveRebuild409ApplicationProblemPlusJSONResponse) VisitApproveRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ApproveRebuilddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ApproveRebuilddefaultApplicationProblemPlusJSONResponse) VisitApproveRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type CancelRebuildRequestObject struct {
 	Name      Name      `json:"name"`
 	RebuildId RebuildId `json:"rebuildId"`
@@ -2768,6 +4618,384 @@ type CancelRebuilddefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CancelRebuilddefaultApplicationProblemPlusJSONResponse) VisitCancelRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseRebuildRequestObject struct {
+	Name      Name      `json:"name"`
+	RebuildId RebuildId `json:"rebuildId"`
+}
+
+type PauseRebuildResponseObject interface {
+	VisitPauseRebuildResponse(w http.ResponseWriter) error
+}
+
+type PauseRebuild202JSONResponse Rebuild
+
+func (response PauseRebuild202JSONResponse) VisitPauseRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseRebuild404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response PauseRebuild404ApplicationProblemPlusJSONResponse) VisitPauseRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseRebuild409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response PauseRebuild409ApplicationProblemPlusJSONResponse) VisitPauseRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseRebuilddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PauseRebuilddefaultApplicationProblemPlusJSONResponse) VisitPauseRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WatchRebuildRequestObject struct {
+	Name      Name      `json:"name"`
+	RebuildId RebuildId `json:"rebuildId"`
+}
+
+type WatchRebuildResponseObject interface {
+	VisitWatchRebuildResponse(w http.ResponseWriter) error
+}
+
+type WatchRebuild200TexteventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response WatchRebuild200TexteventStreamResponse) VisitWatchRebuildResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type WatchRebuild404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response WatchRebuild404ApplicationProblemPlusJSONResponse) VisitWatchRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WatchRebuilddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response WatchRebuilddefaultApplicationProblemPlusJSONResponse) VisitWatchRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeRebuildRequestObject struct {
+	Name      Name      `json:"name"`
+	RebuildId RebuildId `json:"rebuildId"`
+}
+
+type ResumeRebuildResponseObject interface {
+	VisitResumeRebuildResponse(w http.ResponseWriter) error
+}
+
+type ResumeRebuild202JSONResponse Rebuild
+
+func (response ResumeRebuild202JSONResponse) VisitResumeRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeRebuild404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ResumeRebuild404ApplicationProblemPlusJSONResponse) VisitResumeRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeRebuild409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response ResumeRebuild409ApplicationProblemPlusJSONResponse) VisitResumeRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeRebuilddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeRebuilddefaultApplicationProblemPlusJSONResponse) VisitResumeRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RollbackRebuildRequestObject struct {
+	Name      Name      `json:"name"`
+	RebuildId RebuildId `json:"rebuildId"`
+}
+
+type RollbackRebuildResponseObject interface {
+	VisitRollbackRebuildResponse(w http.ResponseWriter) error
+}
+
+type RollbackRebuild202ResponseHeaders struct {
+	Location *string
+}
+
+type RollbackRebuild202JSONResponse struct {
+	Body    Rebuild
+	Headers RollbackRebuild202ResponseHeaders
+}
+
+func (response RollbackRebuild202JSONResponse) VisitRollbackRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Location != nil {
+		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RollbackRebuild404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response RollbackRebuild404ApplicationProblemPlusJSONResponse) VisitRollbackRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RollbackRebuild409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response RollbackRebuild409ApplicationProblemPlusJSONResponse) VisitRollbackRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RollbackRebuilddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RollbackRebuilddefaultApplicationProblemPlusJSONResponse) VisitRollbackRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRebuildTenantsRequestObject struct {
+	Name      Name      `json:"name"`
+	RebuildId RebuildId `json:"rebuildId"`
+	Params    ListRebuildTenantsParams
+}
+
+type ListRebuildTenantsResponseObject interface {
+	VisitListRebuildTenantsResponse(w http.ResponseWriter) error
+}
+
+type ListRebuildTenants200ResponseHeaders struct {
+	Link *string
+}
+
+type ListRebuildTenants200JSONResponse struct {
+	Body    TenantProgressList
+	Headers ListRebuildTenants200ResponseHeaders
+}
+
+func (response ListRebuildTenants200JSONResponse) VisitListRebuildTenantsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRebuildTenants404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListRebuildTenants404ApplicationProblemPlusJSONResponse) VisitListRebuildTenantsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRebuildTenantsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListRebuildTenantsdefaultApplicationProblemPlusJSONResponse) VisitListRebuildTenantsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -2850,6 +5078,191 @@ func (response ResetProjectiondefaultApplicationProblemPlusJSONResponse) VisitRe
 	return err
 }
 
+type RetryProjectionRequestObject struct {
+	Name   Name `json:"name"`
+	Params RetryProjectionParams
+}
+
+type RetryProjectionResponseObject interface {
+	VisitRetryProjectionResponse(w http.ResponseWriter) error
+}
+
+type RetryProjection202JSONResponse ProjectionState
+
+func (response RetryProjection202JSONResponse) VisitRetryProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryProjection404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response RetryProjection404ApplicationProblemPlusJSONResponse) VisitRetryProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RetryProjectiondefaultApplicationProblemPlusJSONResponse) VisitRetryProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SkipEventRequestObject struct {
+	Name   Name `json:"name"`
+	Params SkipEventParams
+	Body   *SkipEventJSONRequestBody
+}
+
+type SkipEventResponseObject interface {
+	VisitSkipEventResponse(w http.ResponseWriter) error
+}
+
+type SkipEvent200JSONResponse SkippedEvent
+
+func (response SkipEvent200JSONResponse) VisitSkipEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SkipEvent404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response SkipEvent404ApplicationProblemPlusJSONResponse) VisitSkipEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SkipEvent409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response SkipEvent409ApplicationProblemPlusJSONResponse) VisitSkipEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SkipEventdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SkipEventdefaultApplicationProblemPlusJSONResponse) VisitSkipEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkippedEventsRequestObject struct {
+	Name   Name `json:"name"`
+	Params ListSkippedEventsParams
+}
+
+type ListSkippedEventsResponseObject interface {
+	VisitListSkippedEventsResponse(w http.ResponseWriter) error
+}
+
+type ListSkippedEvents200JSONResponse SkippedEventList
+
+func (response ListSkippedEvents200JSONResponse) VisitListSkippedEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkippedEvents404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListSkippedEvents404ApplicationProblemPlusJSONResponse) VisitListSkippedEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkippedEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListSkippedEventsdefaultApplicationProblemPlusJSONResponse) VisitListSkippedEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetProjectionStateRequestObject struct {
 	Name Name `json:"name"`
 }
@@ -2894,6 +5307,61 @@ type GetProjectionStatedefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetProjectionStatedefaultApplicationProblemPlusJSONResponse) VisitGetProjectionStateResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListProjectionVersionsRequestObject struct {
+	Name Name `json:"name"`
+}
+
+type ListProjectionVersionsResponseObject interface {
+	VisitListProjectionVersionsResponse(w http.ResponseWriter) error
+}
+
+type ListProjectionVersions200JSONResponse ProjectionVersionList
+
+func (response ListProjectionVersions200JSONResponse) VisitListProjectionVersionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListProjectionVersions404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListProjectionVersions404ApplicationProblemPlusJSONResponse) VisitListProjectionVersionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListProjectionVersionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListProjectionVersionsdefaultApplicationProblemPlusJSONResponse) VisitListProjectionVersionsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -3654,8 +6122,307 @@ func (response RevokeTenantKeydefaultApplicationProblemPlusJSONResponse) VisitRe
 	return err
 }
 
+type ListUpcastersRequestObject struct {
+}
+
+type ListUpcastersResponseObject interface {
+	VisitListUpcastersResponse(w http.ResponseWriter) error
+}
+
+type ListUpcasters200JSONResponse UpcasterList
+
+func (response ListUpcasters200JSONResponse) VisitListUpcastersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListUpcastersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListUpcastersdefaultApplicationProblemPlusJSONResponse) VisitListUpcastersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewUpcasterRequestObject struct {
+	Body *PreviewUpcasterJSONRequestBody
+}
+
+type PreviewUpcasterResponseObject interface {
+	VisitPreviewUpcasterResponse(w http.ResponseWriter) error
+}
+
+type PreviewUpcaster200JSONResponse UpcasterPreviewResult
+
+func (response PreviewUpcaster200JSONResponse) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewUpcaster404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response PreviewUpcaster404ApplicationProblemPlusJSONResponse) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewUpcaster422ApplicationProblemPlusJSONResponse struct {
+	InvalidDefinitionApplicationProblemPlusJSONResponse
+}
+
+func (response PreviewUpcaster422ApplicationProblemPlusJSONResponse) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewUpcasterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PreviewUpcasterdefaultApplicationProblemPlusJSONResponse) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteUpcasterRequestObject struct {
+	Type    string `json:"type"`
+	Version int64  `json:"version"`
+	Params  DeleteUpcasterParams
+}
+
+type DeleteUpcasterResponseObject interface {
+	VisitDeleteUpcasterResponse(w http.ResponseWriter) error
+}
+
+type DeleteUpcaster200JSONResponse UpcasterChange
+
+func (response DeleteUpcaster200JSONResponse) VisitDeleteUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteUpcaster404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response DeleteUpcaster404ApplicationProblemPlusJSONResponse) VisitDeleteUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteUpcasterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteUpcasterdefaultApplicationProblemPlusJSONResponse) VisitDeleteUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetUpcasterRequestObject struct {
+	Type    string `json:"type"`
+	Version int64  `json:"version"`
+}
+
+type GetUpcasterResponseObject interface {
+	VisitGetUpcasterResponse(w http.ResponseWriter) error
+}
+
+type GetUpcaster200JSONResponse Upcaster
+
+func (response GetUpcaster200JSONResponse) VisitGetUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetUpcaster404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetUpcaster404ApplicationProblemPlusJSONResponse) VisitGetUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetUpcasterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetUpcasterdefaultApplicationProblemPlusJSONResponse) VisitGetUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutUpcasterRequestObject struct {
+	Type    string `json:"type"`
+	Version int64  `json:"version"`
+	Body    *PutUpcasterJSONRequestBody
+}
+
+type PutUpcasterResponseObject interface {
+	VisitPutUpcasterResponse(w http.ResponseWriter) error
+}
+
+type PutUpcaster200JSONResponse UpcasterChange
+
+func (response PutUpcaster200JSONResponse) VisitPutUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutUpcaster201JSONResponse UpcasterChange
+
+func (response PutUpcaster201JSONResponse) VisitPutUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutUpcaster422ApplicationProblemPlusJSONResponse struct {
+	InvalidDefinitionApplicationProblemPlusJSONResponse
+}
+
+func (response PutUpcaster422ApplicationProblemPlusJSONResponse) VisitPutUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutUpcasterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutUpcasterdefaultApplicationProblemPlusJSONResponse) VisitPutUpcasterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ListMembers The processes that work on projections
+	// (GET /v1/admin/members)
+	ListMembers(ctx context.Context, request ListMembersRequestObject) (ListMembersResponseObject, error)
+	// ListAllDocuments Documents of all tenants
+	// (GET /v1/admin/projections/{name}/documents)
+	ListAllDocuments(ctx context.Context, request ListAllDocumentsRequestObject) (ListAllDocumentsResponseObject, error)
 	// ListAggregates List aggregate definitions
 	// (GET /v1/aggregates)
 	ListAggregates(ctx context.Context, request ListAggregatesRequestObject) (ListAggregatesResponseObject, error)
@@ -3683,6 +6450,12 @@ type StrictServerInterface interface {
 	// CreateProjection Create a projection
 	// (POST /v1/projections)
 	CreateProjection(ctx context.Context, request CreateProjectionRequestObject) (CreateProjectionResponseObject, error)
+	// PlanProjections What a deployment would change
+	// (POST /v1/projections/plan)
+	PlanProjections(ctx context.Context, request PlanProjectionsRequestObject) (PlanProjectionsResponseObject, error)
+	// PreviewProjection Try a definition out
+	// (POST /v1/projections/preview)
+	PreviewProjection(ctx context.Context, request PreviewProjectionRequestObject) (PreviewProjectionResponseObject, error)
 	// DeleteProjection Remove a projection
 	// (DELETE /v1/projections/{name})
 	DeleteProjection(ctx context.Context, request DeleteProjectionRequestObject) (DeleteProjectionResponseObject, error)
@@ -3692,12 +6465,27 @@ type StrictServerInterface interface {
 	// PutProjection Create or change a projection
 	// (PUT /v1/projections/{name})
 	PutProjection(ctx context.Context, request PutProjectionRequestObject) (PutProjectionResponseObject, error)
+	// CatchUpProjection Wait until a projection has reached the head
+	// (POST /v1/projections/{name}/catch-up)
+	CatchUpProjection(ctx context.Context, request CatchUpProjectionRequestObject) (CatchUpProjectionResponseObject, error)
 	// ListDocuments List a projection's documents
 	// (GET /v1/projections/{name}/documents)
 	ListDocuments(ctx context.Context, request ListDocumentsRequestObject) (ListDocumentsResponseObject, error)
 	// GetDocument A document
 	// (GET /v1/projections/{name}/documents/{documentId})
 	GetDocument(ctx context.Context, request GetDocumentRequestObject) (GetDocumentResponseObject, error)
+	// ListParkedDocuments Documents that are set aside
+	// (GET /v1/projections/{name}/parked)
+	ListParkedDocuments(ctx context.Context, request ListParkedDocumentsRequestObject) (ListParkedDocumentsResponseObject, error)
+	// ReplayParkedDocuments Fold what waits for parked documents
+	// (POST /v1/projections/{name}/parked/replay)
+	ReplayParkedDocuments(ctx context.Context, request ReplayParkedDocumentsRequestObject) (ReplayParkedDocumentsResponseObject, error)
+	// DiscardParkedDocument Give up the events that wait for a parked document
+	// (DELETE /v1/projections/{name}/parked/{documentId})
+	DiscardParkedDocument(ctx context.Context, request DiscardParkedDocumentRequestObject) (DiscardParkedDocumentResponseObject, error)
+	// ReplayParkedDocument Fold what waits for a parked document
+	// (POST /v1/projections/{name}/parked/{documentId}/replay)
+	ReplayParkedDocument(ctx context.Context, request ReplayParkedDocumentRequestObject) (ReplayParkedDocumentResponseObject, error)
 	// ListRebuilds List a projection's rebuilds
 	// (GET /v1/projections/{name}/rebuilds)
 	ListRebuilds(ctx context.Context, request ListRebuildsRequestObject) (ListRebuildsResponseObject, error)
@@ -3707,15 +6495,45 @@ type StrictServerInterface interface {
 	// GetRebuild A rebuild's progress and outcome
 	// (GET /v1/projections/{name}/rebuilds/{rebuildId})
 	GetRebuild(ctx context.Context, request GetRebuildRequestObject) (GetRebuildResponseObject, error)
+	// ApproveRebuild Let a rebuild swap
+	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/approve)
+	ApproveRebuild(ctx context.Context, request ApproveRebuildRequestObject) (ApproveRebuildResponseObject, error)
 	// CancelRebuild Cancel a rebuild
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel)
 	CancelRebuild(ctx context.Context, request CancelRebuildRequestObject) (CancelRebuildResponseObject, error)
+	// PauseRebuild Let a rebuild rest
+	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/pause)
+	PauseRebuild(ctx context.Context, request PauseRebuildRequestObject) (PauseRebuildResponseObject, error)
+	// WatchRebuild Follow a rebuild
+	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/progress)
+	WatchRebuild(ctx context.Context, request WatchRebuildRequestObject) (WatchRebuildResponseObject, error)
+	// ResumeRebuild Let a paused rebuild go on
+	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/resume)
+	ResumeRebuild(ctx context.Context, request ResumeRebuildRequestObject) (ResumeRebuildResponseObject, error)
+	// RollbackRebuild Go back to the documents from before a swap
+	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback)
+	RollbackRebuild(ctx context.Context, request RollbackRebuildRequestObject) (RollbackRebuildResponseObject, error)
+	// ListRebuildTenants How far a rebuild is with each tenant
+	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants)
+	ListRebuildTenants(ctx context.Context, request ListRebuildTenantsRequestObject) (ListRebuildTenantsResponseObject, error)
 	// ResetProjection Begin again with an empty build
 	// (POST /v1/projections/{name}/reset)
 	ResetProjection(ctx context.Context, request ResetProjectionRequestObject) (ResetProjectionResponseObject, error)
+	// RetryProjection Try the event again that a projection stands before
+	// (POST /v1/projections/{name}/retry)
+	RetryProjection(ctx context.Context, request RetryProjectionRequestObject) (RetryProjectionResponseObject, error)
+	// SkipEvent Pass over the event that a projection stands before
+	// (POST /v1/projections/{name}/skip)
+	SkipEvent(ctx context.Context, request SkipEventRequestObject) (SkipEventResponseObject, error)
+	// ListSkippedEvents Events that a projection passes over
+	// (GET /v1/projections/{name}/skipped)
+	ListSkippedEvents(ctx context.Context, request ListSkippedEventsRequestObject) (ListSkippedEventsResponseObject, error)
 	// GetProjectionState How far a projection has come
 	// (GET /v1/projections/{name}/state)
 	GetProjectionState(ctx context.Context, request GetProjectionStateRequestObject) (GetProjectionStateResponseObject, error)
+	// ListProjectionVersions The definitions that a projection has had
+	// (GET /v1/projections/{name}/versions)
+	ListProjectionVersions(ctx context.Context, request ListProjectionVersionsRequestObject) (ListProjectionVersionsResponseObject, error)
 	// TakeSnapshot Take or put a snapshot
 	// (POST /v1/snapshots/{streamId})
 	TakeSnapshot(ctx context.Context, request TakeSnapshotRequestObject) (TakeSnapshotResponseObject, error)
@@ -3743,7 +6561,7 @@ type StrictServerInterface interface {
 	// GetTenant A tenant
 	// (GET /v1/tenants/{tenantId})
 	GetTenant(ctx context.Context, request GetTenantRequestObject) (GetTenantResponseObject, error)
-	// ChangeTenant Suspend a tenant, or let it work again
+	// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
 	// (PATCH /v1/tenants/{tenantId})
 	ChangeTenant(ctx context.Context, request ChangeTenantRequestObject) (ChangeTenantResponseObject, error)
 	// ListTenantKeys List a tenant's keys
@@ -3755,6 +6573,21 @@ type StrictServerInterface interface {
 	// RevokeTenantKey Revoke a tenant's key
 	// (DELETE /v1/tenants/{tenantId}/keys/{keyId})
 	RevokeTenantKey(ctx context.Context, request RevokeTenantKeyRequestObject) (RevokeTenantKeyResponseObject, error)
+	// ListUpcasters List upcasters
+	// (GET /v1/upcasters)
+	ListUpcasters(ctx context.Context, request ListUpcastersRequestObject) (ListUpcastersResponseObject, error)
+	// PreviewUpcaster See what upcasters make of events
+	// (POST /v1/upcasters/preview)
+	PreviewUpcaster(ctx context.Context, request PreviewUpcasterRequestObject) (PreviewUpcasterResponseObject, error)
+	// DeleteUpcaster Remove an upcaster
+	// (DELETE /v1/upcasters/{type}/{version})
+	DeleteUpcaster(ctx context.Context, request DeleteUpcasterRequestObject) (DeleteUpcasterResponseObject, error)
+	// GetUpcaster An upcaster
+	// (GET /v1/upcasters/{type}/{version})
+	GetUpcaster(ctx context.Context, request GetUpcasterRequestObject) (GetUpcasterResponseObject, error)
+	// PutUpcaster Create or change an upcaster
+	// (PUT /v1/upcasters/{type}/{version})
+	PutUpcaster(ctx context.Context, request PutUpcasterRequestObject) (PutUpcasterResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx echo.Context, request any) (any, error)
@@ -3767,6 +6600,55 @@ func NewStrictHandler(ssi StrictServerInterface, middlewares []StrictMiddlewareF
 type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
+}
+
+// ListMembers operation middleware
+func (sh *strictHandler) ListMembers(ctx echo.Context) error {
+	var request ListMembersRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListMembers(ctx.Request().Context(), request.(ListMembersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListMembers")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListMembersResponseObject); ok {
+		return validResponse.VisitListMembersResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListAllDocuments operation middleware
+func (sh *strictHandler) ListAllDocuments(ctx echo.Context, name Name, params ListAllDocumentsParams) error {
+	var request ListAllDocumentsRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAllDocuments(ctx.Request().Context(), request.(ListAllDocumentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAllDocuments")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAllDocumentsResponseObject); ok {
+		return validResponse.VisitListAllDocumentsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
 }
 
 // ListAggregates operation middleware
@@ -4053,6 +6935,98 @@ func (sh *strictHandler) CreateProjection(ctx echo.Context) error {
 	return nil
 }
 
+// PlanProjections operation middleware
+func (sh *strictHandler) PlanProjections(ctx echo.Context) error {
+	var request PlanProjectionsRequestObject
+
+	var body PlanProjectionsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PlanProjections(ctx.Request().Context(), request.(PlanProjectionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PlanProjections")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PlanProjectionsResponseObject); ok {
+		return validResponse.VisitPlanProjectionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PreviewProjection operation middleware
+func (sh *strictHandler) PreviewProjection(ctx echo.Context) error {
+	var request PreviewProjectionRequestObject
+
+	var body PreviewProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PreviewProjection(ctx.Request().Context(), request.(PreviewProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PreviewProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PreviewProjectionResponseObject); ok {
+		return validResponse.VisitPreviewProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // DeleteProjection operation middleware
 func (sh *strictHandler) DeleteProjection(ctx echo.Context, name Name) error {
 	var request DeleteProjectionRequestObject
@@ -4151,6 +7125,32 @@ func (sh *strictHandler) PutProjection(ctx echo.Context, name Name) error {
 	return nil
 }
 
+// CatchUpProjection operation middleware
+func (sh *strictHandler) CatchUpProjection(ctx echo.Context, name Name, params CatchUpProjectionParams) error {
+	var request CatchUpProjectionRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CatchUpProjection(ctx.Request().Context(), request.(CatchUpProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CatchUpProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CatchUpProjectionResponseObject); ok {
+		return validResponse.VisitCatchUpProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListDocuments operation middleware
 func (sh *strictHandler) ListDocuments(ctx echo.Context, name Name, params ListDocumentsParams) error {
 	var request ListDocumentsRequestObject
@@ -4198,6 +7198,112 @@ func (sh *strictHandler) GetDocument(ctx echo.Context, name Name, documentId str
 		return err
 	} else if validResponse, ok := response.(GetDocumentResponseObject); ok {
 		return validResponse.VisitGetDocumentResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListParkedDocuments operation middleware
+func (sh *strictHandler) ListParkedDocuments(ctx echo.Context, name Name, params ListParkedDocumentsParams) error {
+	var request ListParkedDocumentsRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListParkedDocuments(ctx.Request().Context(), request.(ListParkedDocumentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListParkedDocuments")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListParkedDocumentsResponseObject); ok {
+		return validResponse.VisitListParkedDocumentsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReplayParkedDocuments operation middleware
+func (sh *strictHandler) ReplayParkedDocuments(ctx echo.Context, name Name, params ReplayParkedDocumentsParams) error {
+	var request ReplayParkedDocumentsRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReplayParkedDocuments(ctx.Request().Context(), request.(ReplayParkedDocumentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReplayParkedDocuments")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReplayParkedDocumentsResponseObject); ok {
+		return validResponse.VisitReplayParkedDocumentsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DiscardParkedDocument operation middleware
+func (sh *strictHandler) DiscardParkedDocument(ctx echo.Context, name Name, documentId ParkedId, params DiscardParkedDocumentParams) error {
+	var request DiscardParkedDocumentRequestObject
+
+	request.Name = name
+	request.DocumentId = documentId
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DiscardParkedDocument(ctx.Request().Context(), request.(DiscardParkedDocumentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DiscardParkedDocument")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DiscardParkedDocumentResponseObject); ok {
+		return validResponse.VisitDiscardParkedDocumentResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReplayParkedDocument operation middleware
+func (sh *strictHandler) ReplayParkedDocument(ctx echo.Context, name Name, documentId ParkedId, params ReplayParkedDocumentParams) error {
+	var request ReplayParkedDocumentRequestObject
+
+	request.Name = name
+	request.DocumentId = documentId
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReplayParkedDocument(ctx.Request().Context(), request.(ReplayParkedDocumentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReplayParkedDocument")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReplayParkedDocumentResponseObject); ok {
+		return validResponse.VisitReplayParkedDocumentResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -4306,6 +7412,32 @@ func (sh *strictHandler) GetRebuild(ctx echo.Context, name Name, rebuildId Rebui
 	return nil
 }
 
+// ApproveRebuild operation middleware
+func (sh *strictHandler) ApproveRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
+	var request ApproveRebuildRequestObject
+
+	request.Name = name
+	request.RebuildId = rebuildId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ApproveRebuild(ctx.Request().Context(), request.(ApproveRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ApproveRebuild")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ApproveRebuildResponseObject); ok {
+		return validResponse.VisitApproveRebuildResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // CancelRebuild operation middleware
 func (sh *strictHandler) CancelRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
 	var request CancelRebuildRequestObject
@@ -4326,6 +7458,137 @@ func (sh *strictHandler) CancelRebuild(ctx echo.Context, name Name, rebuildId Re
 		return err
 	} else if validResponse, ok := response.(CancelRebuildResponseObject); ok {
 		return validResponse.VisitCancelRebuildResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PauseRebuild operation middleware
+func (sh *strictHandler) PauseRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
+	var request PauseRebuildRequestObject
+
+	request.Name = name
+	request.RebuildId = rebuildId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseRebuild(ctx.Request().Context(), request.(PauseRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseRebuild")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PauseRebuildResponseObject); ok {
+		return validResponse.VisitPauseRebuildResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WatchRebuild operation middleware
+func (sh *strictHandler) WatchRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
+	var request WatchRebuildRequestObject
+
+	request.Name = name
+	request.RebuildId = rebuildId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WatchRebuild(ctx.Request().Context(), request.(WatchRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WatchRebuild")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WatchRebuildResponseObject); ok {
+		return validResponse.VisitWatchRebuildResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResumeRebuild operation middleware
+func (sh *strictHandler) ResumeRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
+	var request ResumeRebuildRequestObject
+
+	request.Name = name
+	request.RebuildId = rebuildId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeRebuild(ctx.Request().Context(), request.(ResumeRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeRebuild")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResumeRebuildResponseObject); ok {
+		return validResponse.VisitResumeRebuildResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RollbackRebuild operation middleware
+func (sh *strictHandler) RollbackRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
+	var request RollbackRebuildRequestObject
+
+	request.Name = name
+	request.RebuildId = rebuildId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RollbackRebuild(ctx.Request().Context(), request.(RollbackRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RollbackRebuild")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RollbackRebuildResponseObject); ok {
+		return validResponse.VisitRollbackRebuildResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListRebuildTenants operation middleware
+func (sh *strictHandler) ListRebuildTenants(ctx echo.Context, name Name, rebuildId RebuildId, params ListRebuildTenantsParams) error {
+	var request ListRebuildTenantsRequestObject
+
+	request.Name = name
+	request.RebuildId = rebuildId
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRebuildTenants(ctx.Request().Context(), request.(ListRebuildTenantsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRebuildTenants")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListRebuildTenantsResponseObject); ok {
+		return validResponse.VisitListRebuildTenantsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -4357,6 +7620,107 @@ func (sh *strictHandler) ResetProjection(ctx echo.Context, name Name) error {
 	return nil
 }
 
+// RetryProjection operation middleware
+func (sh *strictHandler) RetryProjection(ctx echo.Context, name Name, params RetryProjectionParams) error {
+	var request RetryProjectionRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RetryProjection(ctx.Request().Context(), request.(RetryProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetryProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RetryProjectionResponseObject); ok {
+		return validResponse.VisitRetryProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SkipEvent operation middleware
+func (sh *strictHandler) SkipEvent(ctx echo.Context, name Name, params SkipEventParams) error {
+	var request SkipEventRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	var body SkipEventJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SkipEvent(ctx.Request().Context(), request.(SkipEventRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SkipEvent")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SkipEventResponseObject); ok {
+		return validResponse.VisitSkipEventResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSkippedEvents operation middleware
+func (sh *strictHandler) ListSkippedEvents(ctx echo.Context, name Name, params ListSkippedEventsParams) error {
+	var request ListSkippedEventsRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSkippedEvents(ctx.Request().Context(), request.(ListSkippedEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSkippedEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSkippedEventsResponseObject); ok {
+		return validResponse.VisitListSkippedEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetProjectionState operation middleware
 func (sh *strictHandler) GetProjectionState(ctx echo.Context, name Name) error {
 	var request GetProjectionStateRequestObject
@@ -4376,6 +7740,31 @@ func (sh *strictHandler) GetProjectionState(ctx echo.Context, name Name) error {
 		return err
 	} else if validResponse, ok := response.(GetProjectionStateResponseObject); ok {
 		return validResponse.VisitGetProjectionStateResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListProjectionVersions operation middleware
+func (sh *strictHandler) ListProjectionVersions(ctx echo.Context, name Name) error {
+	var request ListProjectionVersionsRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListProjectionVersions(ctx.Request().Context(), request.(ListProjectionVersionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListProjectionVersions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListProjectionVersionsResponseObject); ok {
+		return validResponse.VisitListProjectionVersionsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -4797,6 +8186,177 @@ func (sh *strictHandler) RevokeTenantKey(ctx echo.Context, tenantId TenantId, ke
 		return err
 	} else if validResponse, ok := response.(RevokeTenantKeyResponseObject); ok {
 		return validResponse.VisitRevokeTenantKeyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListUpcasters operation middleware
+func (sh *strictHandler) ListUpcasters(ctx echo.Context) error {
+	var request ListUpcastersRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListUpcasters(ctx.Request().Context(), request.(ListUpcastersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListUpcasters")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListUpcastersResponseObject); ok {
+		return validResponse.VisitListUpcastersResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PreviewUpcaster operation middleware
+func (sh *strictHandler) PreviewUpcaster(ctx echo.Context) error {
+	var request PreviewUpcasterRequestObject
+
+	var body PreviewUpcasterJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PreviewUpcaster(ctx.Request().Context(), request.(PreviewUpcasterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PreviewUpcaster")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PreviewUpcasterResponseObject); ok {
+		return validResponse.VisitPreviewUpcasterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteUpcaster operation middleware
+func (sh *strictHandler) DeleteUpcaster(ctx echo.Context, pType string, version int64, params DeleteUpcasterParams) error {
+	var request DeleteUpcasterRequestObject
+
+	request.Type = pType
+	request.Version = version
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteUpcaster(ctx.Request().Context(), request.(DeleteUpcasterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteUpcaster")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteUpcasterResponseObject); ok {
+		return validResponse.VisitDeleteUpcasterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetUpcaster operation middleware
+func (sh *strictHandler) GetUpcaster(ctx echo.Context, pType string, version int64) error {
+	var request GetUpcasterRequestObject
+
+	request.Type = pType
+	request.Version = version
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetUpcaster(ctx.Request().Context(), request.(GetUpcasterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetUpcaster")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetUpcasterResponseObject); ok {
+		return validResponse.VisitGetUpcasterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutUpcaster operation middleware
+func (sh *strictHandler) PutUpcaster(ctx echo.Context, pType string, version int64) error {
+	var request PutUpcasterRequestObject
+
+	request.Type = pType
+	request.Version = version
+
+	var body PutUpcasterJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PutUpcaster(ctx.Request().Context(), request.(PutUpcasterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutUpcaster")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutUpcasterResponseObject); ok {
+		return validResponse.VisitPutUpcasterResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
