@@ -150,4 +150,5 @@ type Reading struct {
 	Found  bool  // the projection's row is there
 	Build  int64 // the build that is live for the tenant
 	Held   bool  // a rebuild holds the live build still
+	Inline bool  // the tenant's appends fold into that build (TenantBuild without a Base): nobody follows it
 }

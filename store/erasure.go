@@ -17,7 +17,8 @@ const eraseSlice = 5000
 // an append that is under way, and without which nothing is appended to a tenant that is deleting.
 var (
 	logTables   = [...]string{"logs", "events", "snapshots", "stream_floors"}
-	otherTables = [...]string{"aggregates", "faults", "rebuilds", "projections", "retired_builds", "build_numbers"}
+	otherTables = [...]string{"aggregates", "upcasters", "faults", "parked_events", "parked_documents", "skipped_events", "rebuilds",
+		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers"}
 )
 
 // EraseLog removes a tenant's keys, events and snapshots, in slices. Behind it there is nothing that a projection could

@@ -80,6 +80,7 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		{&anyInCategories, id + ", 100, " + top + ", '{rare,order}'", 30},
 		{&anyInCategoriesOfTypes, id + ", 100, " + top + ", '{rare,order}', '{Common}'", 60},
 		{&countInCategories, id + ", 100, " + top + ", '{rare}'", 120},
+		{&projectionRow, "'00000000-0000-0000-0000-000000000000', 'shared-7', " + id, 30},
 	}
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -123,6 +124,11 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
 			select md5((n % 50)::text)::uuid, n, gen_random_uuid(), 'order-' || n % 50, n, 'Common', '{"n": 1}', now() from generate_series(1, 10000) as n`,
 		`insert into manifold.logs (tenant_id, head, last_at) values (` + id + `, 60000, now())`,
+		`insert into manifold.projections (tenant_id, name, definition, build)
+			select uuid_nil.id, 'shared-' || n, '{}', n from generate_series(1, 5000) as n, (values ('00000000-0000-0000-0000-000000000000'::uuid)) as uuid_nil(id)`,
+		`insert into manifold.tenant_builds (tenant_id, owner, name, build, base)
+			select case when n % 2 = 0 then ` + id + ` else md5((n % 50)::text)::uuid end, '00000000-0000-0000-0000-000000000000', 'shared-' || n, n, n
+			from generate_series(1, 10000) as n`,
 	} {
 		if _, err := admin.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
@@ -147,7 +153,7 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		check(h, "before the planner knows of the log")
 	}
 	// Which it comes to know at a time of its own choosing.
-	if _, err := admin.Exec(ctx, "analyze manifold.events"); err != nil {
+	if _, err := admin.Exec(ctx, "analyze manifold.events, manifold.projections, manifold.tenant_builds"); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range tests {

@@ -16,13 +16,18 @@ import (
 //
 // Whoever locks several rows locks the projection's first and a rebuild's then, so that no two wait for one another.
 
-const projectionColumns = "p.tenant_id, p.name, p.definition, p.build, p.revision, p.held_by::text, p.created_at, p.updated_at"
+const projectionColumns = "p.tenant_id, p.name, p.definition, p.build, p.version, p.revision, p.held_by::text, p.created_at, p.updated_at"
 
 func scanProjection(row pgx.CollectableRow) (domain.Projection, error) {
+	return scanProjectionAnd(row)
+}
+
+// scanProjectionAnd reads a row of projectionColumns and more.
+func scanProjectionAnd(row pgx.CollectableRow, more ...any) (domain.Projection, error) {
 	var p domain.Projection
 	var definition []byte
-	err := row.Scan(&p.Owner, &p.Name, &definition, &p.Build, &p.Revision, (*nullText)(&p.HeldBy),
-		(*moment)(&p.CreatedAt), (*moment)(&p.UpdatedAt))
+	err := row.Scan(append([]any{&p.Owner, &p.Name, &definition, &p.Build, &p.Version, &p.Revision, (*nullText)(&p.HeldBy),
+		(*moment)(&p.CreatedAt), (*moment)(&p.UpdatedAt)}, more...)...)
 	if err != nil {
 		return domain.Projection{}, err
 	}

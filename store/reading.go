@@ -6,9 +6,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// projectionRow looks a projection's live build up. Row-level security lets a tenant see its own and the shared ones.
+// projectionRow looks up the build that is live for a tenant, and whether a rebuild, of all tenants or of that one, holds it
+// still. Row-level security lets a tenant see its own projections and the shared ones, and its own builds.
 var projectionRow = statement{"manifold_projection_row", `
-	select p.build, p.held_by is not null from projections as p where p.tenant_id = $1::uuid and p.name = $2::text`}
+	select coalesce(b.build, p.build), p.held_by is not null or b.held_by is not null, b.build is not null and b.base is null
+	from projections as p
+	left join tenant_builds as b on ` + inForce("$3::uuid") + `
+	where p.tenant_id = $1::uuid and p.name = $2::text`}
 
 // ReadFor reads a slice of the tenant's log for the projection with the given id, with the head and the projection's row,
 // in one round trip and in the order that domain.Reading is about: head, events, row, each with a snapshot of its own.
@@ -27,8 +31,9 @@ func (s *Store) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.P
 			return nil
 		}},
 		logQuery(tenant, q, q.From, q.Limit, &events),
-		query{&projectionRow, [][]byte{tenantParam(id.Owner), []byte(id.Name)}, func(values [][]byte) error {
-			reading.Found, reading.Build, reading.Held = true, int8Value(values[0]), boolValue(values[1])
+		query{&projectionRow, [][]byte{tenantParam(id.Owner), []byte(id.Name), tenantParam(tenant)}, func(values [][]byte) error {
+			reading.Found, reading.Build = true, int8Value(values[0])
+			reading.Held, reading.Inline = boolValue(values[1]), boolValue(values[2])
 			return nil
 		}},
 	)

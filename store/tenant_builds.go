@@ -1,0 +1,82 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// inForce joins the projection p to the tenant's build b of it, where that is in force: for as long as the projection's
+// own live build is the one that it stands in for, so that a swap for all ends it; an inline one in any case.
+func inForce(tenant string) string {
+	return "b.tenant_id = " + tenant + " and b.owner = p.tenant_id and b.name = p.name and (b.base is null or b.base = p.build)"
+}
+
+// LiveProjection returns a projection as the tenant sees it: Build and Definition are those that are live for the tenant,
+// HeldBy the rebuild that holds that build still, be it one for all tenants or for this one. domain.CodeNotFound where
+// there is none, or none that the tenant may see.
+func (s *Store) LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error) {
+	var projection domain.Projection
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+projectionColumns+`, b.build, b.definition, b.held_by::text
+			from projections p left join tenant_builds b on `+inForce("$3")+`
+			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, tenant)
+		var err error
+		projection, err = pgx.CollectExactlyOneRow(rows, scanLive)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noProjection(id)
+		}
+		if err != nil {
+			return fmt.Errorf("read a projection as a tenant sees it: %w", err)
+		}
+		return nil
+	})
+	return projection, err
+}
+
+func scanLive(row pgx.CollectableRow) (domain.Projection, error) {
+	var build *int64
+	var definition []byte
+	var heldBy string
+	p, err := scanProjectionAnd(row, &build, &definition, (*nullText)(&heldBy))
+	if err != nil || build == nil {
+		return p, err
+	}
+	p.Build, p.HeldBy = *build, cmp.Or(heldBy, p.HeldBy)
+	if definition != nil {
+		p.Definition = domain.Definition{}
+		err = decodeStrictly(definition, &p.Definition)
+	}
+	return p, err
+}
+
+// TenantBuilds returns the tenants' builds that were changed after since, the greatest UpdatedAt that the caller has seen;
+// all where it is zero. Those that are not in force any more are among them as long as their rows are there; removed ones
+// are in no answer. What was changed shortly before since comes again, as with AllProjections.
+func (s *Store) TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error) {
+	rows, _ := s.system.Query(ctx, `
+		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, b.held_by::text, b.updated_at
+		from tenant_builds b
+		where b.updated_at > $1
+		  or b.updated_at > $1 - interval '10 seconds' and b.updated_at > now() - interval '30 seconds'`, since)
+	builds, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.TenantBuild, error) {
+		var b domain.TenantBuild
+		var definition []byte
+		err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition, (*nullText)(&b.HeldBy), (*moment)(&b.UpdatedAt))
+		if err == nil && definition != nil {
+			b.Definition = new(domain.Definition)
+			err = decodeStrictly(definition, b.Definition)
+		}
+		return b, err
+	})
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the tenants' builds: %w", err))
+	}
+	return builds, nil
+}
