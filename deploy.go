@@ -53,7 +53,7 @@ func (p *Process) deploy(ctx context.Context, o settings) error {
 }
 
 func (p *Process) deployOne(ctx context.Context, definition domain.Definition) error {
-	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition)
+	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition, "configuration")
 	switch {
 	case err != nil:
 		p.log.Warn("a shared projection cannot be deployed now; trying again", "projection", definition.Name, "error", err)

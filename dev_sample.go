@@ -130,7 +130,7 @@ func (p *Process) loadSample(ctx context.Context, tenant domain.TenantID) error 
 	if err != nil {
 		return err
 	}
-	if _, err := p.catalog.Create(ctx, tenant, definition); err != nil && !isCode(err, domain.CodeAlreadyExists) {
+	if _, err := p.catalog.Create(ctx, tenant, definition, "service"); err != nil && !isCode(err, domain.CodeAlreadyExists) {
 		return err
 	}
 	// What is shown next asks for a document. Should it take long, or be another projection by now, that is no obstacle.

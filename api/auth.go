@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,6 +15,16 @@ import (
 // caller is who a request acts for.
 type caller struct {
 	tenant domain.TenantID // domain.Everyone for the operator
+	key    domain.KeyID    // zero for the operator
+	name   string          // the key's, for people
+}
+
+// by is the caller as it is kept beside what it has done.
+func (c caller) by() string {
+	if c.tenant == domain.Everyone {
+		return "operator"
+	}
+	return fmt.Sprintf("key %s (%s)", c.key, c.name)
 }
 
 // authenticate finds the request's caller, and refuses one whose key has none of the scopes. Where no scope is named,
@@ -33,7 +44,7 @@ func (s *Server) authenticate(ctx context.Context, header http.Header, scopes []
 	if err := credential.Require(scopes...); err != nil {
 		return caller{}, err
 	}
-	return caller{tenant: credential.Tenant}, nil
+	return caller{tenant: credential.Tenant, key: credential.KeyID, name: credential.Name}, nil
 }
 
 // whileAllowed is for requests that may last: it looks at the request's key again and again, and when that is refused,

@@ -13,11 +13,11 @@ import (
 // Projections are the projections that a tenant sees: its own, and the shared ones. domain.Everyone stands for the
 // operator, who sees the shared ones. *projection.Catalog is meant.
 type Projections interface {
-	Create(ctx context.Context, owner domain.TenantID, definition domain.Definition) (domain.Projection, error)
+	Create(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (domain.Projection, error)
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error)
 	List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error)
-	Delete(ctx context.Context, owner domain.TenantID, name string) error
-	Reset(ctx context.Context, owner domain.TenantID, name string) (domain.Projection, error)
+	Delete(ctx context.Context, owner domain.TenantID, name, by string) error
+	Reset(ctx context.Context, owner domain.TenantID, name, by string) (domain.Projection, error)
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
 	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
 	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)
@@ -48,7 +48,8 @@ func (s generated) CreateProjection(ctx context.Context, request openapi.CreateP
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.config.Projections.Create(ctx, callerOf(ctx).tenant, definition)
+	caller := callerOf(ctx)
+	p, err := s.config.Projections.Create(ctx, caller.tenant, definition, caller.by())
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +77,12 @@ func (s generated) GetProjection(ctx context.Context, request openapi.GetProject
 }
 
 func (s generated) PutProjection(ctx context.Context, request openapi.PutProjectionRequestObject) (openapi.PutProjectionResponseObject, error) {
-	owner := callerOf(ctx).tenant
+	caller := callerOf(ctx)
 	definition, err := definitionFor("", request.Name, *request.Body)
 	if err != nil {
 		return nil, err
 	}
-	deployed, err := s.config.Rebuilds.Deploy(ctx, owner, definition)
+	deployed, err := s.config.Rebuilds.Deploy(ctx, caller.tenant, definition, caller.by())
 	if err != nil {
 		return nil, err
 	}
@@ -102,14 +103,16 @@ func (s generated) PutProjection(ctx context.Context, request openapi.PutProject
 }
 
 func (s generated) DeleteProjection(ctx context.Context, request openapi.DeleteProjectionRequestObject) (openapi.DeleteProjectionResponseObject, error) {
-	if err := s.config.Projections.Delete(ctx, callerOf(ctx).tenant, request.Name); err != nil {
+	caller := callerOf(ctx)
+	if err := s.config.Projections.Delete(ctx, caller.tenant, request.Name, caller.by()); err != nil {
 		return nil, err
 	}
 	return openapi.DeleteProjection204Response{}, nil
 }
 
 func (s generated) ResetProjection(ctx context.Context, request openapi.ResetProjectionRequestObject) (openapi.ResetProjectionResponseObject, error) {
-	p, err := s.config.Projections.Reset(ctx, callerOf(ctx).tenant, request.Name)
+	caller := callerOf(ctx)
+	p, err := s.config.Projections.Reset(ctx, caller.tenant, request.Name, caller.by())
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +182,7 @@ func definitionAnswer(definition domain.Definition) (body openapi.Definition, er
 func projectionAnswer(p domain.Projection) (openapi.Projection, error) {
 	definition, err := definitionAnswer(p.Definition)
 	return openapi.Projection{
-		Name: p.Name, Shared: p.Shared(), Definition: definition, Build: p.Build, Revision: p.Revision,
+		Name: p.Name, Shared: p.Shared(), Definition: definition, Version: p.Version, Build: p.Build, Revision: p.Revision,
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(),
 	}, err
 }

@@ -17,7 +17,7 @@ type Rebuilds interface {
 	List(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error)
 	Cancel(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	// Deploy makes the definition the projection's: it creates it, starts a rebuild, or finds nothing to do.
-	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition) (rebuild.Deployment, error)
+	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (rebuild.Deployment, error)
 }
 
 func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuildRequestObject) (openapi.StartRebuildResponseObject, error) {

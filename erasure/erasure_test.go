@@ -80,7 +80,7 @@ func (h *house) builds(t *testing.T, owner domain.TenantID) []domain.Build {
 		must(t, err)
 		return number
 	}
-	must(t, h.store.CreateProjection(ctx, domain.Projection{ProjectionID: id, Definition: definition, Build: next()}))
+	must(t, h.store.CreateProjection(ctx, domain.Projection{ProjectionID: id, Definition: definition, Build: next()}, "test"))
 	must(t, h.store.ResetProjection(ctx, id, next(), time.Now().Add(time.Hour)))
 	must(t, h.store.CreateRebuild(ctx, domain.Rebuild{ProjectionID: id, ID: domain.NewRebuildID(), Build: next(), Definition: definition}))
 	builds, err := h.store.Builds(ctx, owner)

@@ -16,10 +16,11 @@ import (
 
 // CatalogStore is what the catalog asks of Manifold's own database.
 type CatalogStore interface {
-	CreateProjection(ctx context.Context, p domain.Projection) error
+	CreateProjection(ctx context.Context, p domain.Projection, by string) error
 	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
 	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
-	DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time) error
+	DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error
+	ProjectionVersions(ctx context.Context, id domain.ProjectionID) ([]domain.ProjectionVersion, error)
 	ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error
 	NextBuild(ctx context.Context, owner domain.TenantID) (int64, error)
 	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
@@ -75,8 +76,9 @@ func (c *Catalog) Check(id domain.ProjectionID, definition domain.Definition) er
 
 // Create makes a projection, owned by owner (domain.Everyone: a shared one), with an empty build that then follows the
 // log from its first event. domain.CodeAlreadyExists where the owner has one of that name, or where a tenant's would
-// have the name of a shared one.
-func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition domain.Definition) (domain.Projection, error) {
+// have the name of a shared one. by is who does it, for the projection's versions: "key <id> (<name>)", "operator",
+// "configuration" or "service".
+func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (domain.Projection, error) {
 	definition = WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
 	if err := c.Check(id, definition); err != nil {
@@ -93,7 +95,7 @@ func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition 
 	if err := c.makeTable(ctx, p.LiveBuild()); err != nil {
 		return domain.Projection{}, err
 	}
-	if err := c.config.Store.CreateProjection(ctx, p); err != nil {
+	if err := c.config.Store.CreateProjection(ctx, p, by); err != nil {
 		// Somebody else may have made it at the same moment; the table made for nothing must not stay.
 		if dropErr := c.config.Drivers[definition.Database].DropTable(context.WithoutCancel(ctx), p.LiveBuild()); dropErr != nil {
 			c.config.Log.Error("drop the table of a projection that could not be created", "projection", id.Name, "build", number, "error", dropErr)
@@ -180,18 +182,19 @@ func (c *Catalog) List(ctx context.Context, tenant domain.TenantID) ([]domain.Pr
 }
 
 // Delete removes the owner's projection; its documents are dropped after a while. A rebuild of it that is running is
-// cancelled.
-func (c *Catalog) Delete(ctx context.Context, owner domain.TenantID, name string) error {
+// cancelled. by is as for Create.
+func (c *Catalog) Delete(ctx context.Context, owner domain.TenantID, name, by string) error {
 	id, err := c.ownID(ctx, owner, name)
 	if err != nil {
 		return err
 	}
-	return c.config.Store.DeleteProjection(ctx, id, time.Now().Add(c.config.Keep))
+	return c.config.Store.DeleteProjection(ctx, id, time.Now().Add(c.config.Keep), by)
 }
 
 // Reset puts an empty build in the place of the owner's projection at once and lets it follow the log from its first
-// event: for development. Readers see few documents until it has caught up.
-func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name string) (domain.Projection, error) {
+// event: for development. Readers see few documents until it has caught up. The definition stays as it is, so that no
+// version comes of it; who did it, by, is logged.
+func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by string) (domain.Projection, error) {
 	id, err := c.ownID(ctx, owner, name)
 	if err != nil {
 		return domain.Projection{}, err
@@ -215,6 +218,7 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name string)
 		}
 		return domain.Projection{}, err
 	}
+	c.config.Log.Info("projection reset", "projection", id.Name, "owner", owner.String(), "build", p.Build, "by", by)
 	c.swapTable(ctx, p.LiveBuild())
 	return c.config.Store.Projection(ctx, id)
 }

@@ -23,7 +23,7 @@ func TestFollowsAnExample(t *testing.T) {
 			owner = domain.Everyone
 		}
 		b.append(t, tenant, "order-1", "OrderPlaced", `{"customer": "ann"}`)
-		if _, err := p.catalog.Create(t.Context(), owner, orders); err != nil {
+		if _, err := p.catalog.Create(t.Context(), owner, orders, "test"); err != nil {
 			t.Fatal(err)
 		}
 		b.append(t, tenant, "order-1", "ItemAdded", `{"sku": "a", "price": 2.5, "qty": 2}`)
@@ -51,11 +51,11 @@ func TestFollowsAnExample(t *testing.T) {
 // catalogFor returns a catalog in which every tenant finds the example: a shared one, or one of its own.
 func (p process) catalogFor(t *testing.T, b bench, shared bool) *projection.Catalog {
 	if !shared {
-		if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("unrelated")); err != nil {
+		if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("unrelated"), "test"); err != nil {
 			t.Fatal(err)
 		}
 		definition := orders
-		if _, err := p.catalog.Create(t.Context(), domain.Everyone, definition); err != nil {
+		if _, err := p.catalog.Create(t.Context(), domain.Everyone, definition, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,24 +72,24 @@ func TestNames(t *testing.T) {
 		if owner == domain.Everyone {
 			name = "shared"
 		}
-		if _, err := c.Create(t.Context(), owner, sums(name)); err != nil {
+		if _, err := c.Create(t.Context(), owner, sums(name), "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Create(t.Context(), one, sums("shared")); !isCode(err, domain.CodeAlreadyExists) || !strings.Contains(err.Error(), "shared") {
+	if _, err := c.Create(t.Context(), one, sums("shared"), "test"); !isCode(err, domain.CodeAlreadyExists) || !strings.Contains(err.Error(), "shared") {
 		t.Errorf("a tenant's with the name of a shared one: %v", err)
 	}
-	if _, err := c.Create(t.Context(), one, sums("own")); !isCode(err, domain.CodeAlreadyExists) {
+	if _, err := c.Create(t.Context(), one, sums("own"), "test"); !isCode(err, domain.CodeAlreadyExists) {
 		t.Errorf("twice: %v", err)
 	}
-	if _, err := c.Create(t.Context(), two, sums("own")); err != nil {
+	if _, err := c.Create(t.Context(), two, sums("own"), "test"); err != nil {
 		t.Errorf("another tenant's: %v", err)
 	}
-	if _, err := c.Create(t.Context(), two, sums("Bad Name")); !isCode(err, domain.CodeInvalidDefinition) {
+	if _, err := c.Create(t.Context(), two, sums("Bad Name"), "test"); !isCode(err, domain.CodeInvalidDefinition) {
 		t.Errorf("a bad name: %v", err)
 	}
 	// A shared one that comes later does not take a tenant's own away from it.
-	if _, err := c.Create(t.Context(), domain.Everyone, sums("own")); err != nil {
+	if _, err := c.Create(t.Context(), domain.Everyone, sums("own"), "test"); err != nil {
 		t.Fatal(err)
 	}
 	p, err := c.Get(t.Context(), one, "own")
@@ -110,9 +110,9 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for name, do := range map[string]func(domain.TenantID, string) error{
-		"delete": func(owner domain.TenantID, name string) error { return c.Delete(t.Context(), owner, name) },
+		"delete": func(owner domain.TenantID, name string) error { return c.Delete(t.Context(), owner, name, "test") },
 		"reset": func(owner domain.TenantID, name string) error {
-			_, err := c.Reset(t.Context(), owner, name)
+			_, err := c.Reset(t.Context(), owner, name, "test")
 			return err
 		},
 	} {
@@ -123,7 +123,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s what is not there: %v", name, err)
 		}
 	}
-	if err := c.Delete(t.Context(), one, "own"); err != nil {
+	if err := c.Delete(t.Context(), one, "own", "test"); err != nil {
 		t.Fatal(err)
 	}
 	if p, err := c.Get(t.Context(), one, "own"); err != nil || !p.Shared() {
@@ -139,7 +139,7 @@ func TestPages(t *testing.T) {
 	p.start(t, b)
 	definition := sums("sums")
 	definition.Key = "event.stream"
-	if _, err := p.catalog.Create(t.Context(), tenant, definition); err != nil {
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
 		t.Fatal(err)
 	}
 	var last int64
@@ -162,7 +162,7 @@ func TestPages(t *testing.T) {
 	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{}); !isCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("no limit: %v", err)
 	}
-	if _, err := p.catalog.Reset(t.Context(), tenant, "sums"); err != nil {
+	if _, err := p.catalog.Reset(t.Context(), tenant, "sums", "test"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: first.Next}); !isCode(err, domain.CodeGone) {
@@ -180,7 +180,7 @@ func TestMinPosition(t *testing.T) {
 	p := b.process(options{})
 	definition := sums("sums")
 	definition.Source.Categories = []string{"x"}
-	if _, err := p.catalog.Create(t.Context(), tenant, definition); err != nil {
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
 		t.Fatal(err)
 	}
 	read := func(position int64, wait time.Duration) error {
@@ -219,12 +219,12 @@ func TestReadWhileATableGoes(t *testing.T) {
 	b := newBench(t)
 	tenant := b.tenant(t)
 	setup := b.process(options{})
-	created, err := setup.catalog.Create(t.Context(), domain.Everyone, sums("sums"))
+	created, err := setup.catalog.Create(t.Context(), domain.Everyone, sums("sums"), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := b.process(options{driver: beforeReads{b.driver, new(sync.Once), func() {
-		if _, err := setup.catalog.Reset(t.Context(), domain.Everyone, "sums"); err != nil {
+		if _, err := setup.catalog.Reset(t.Context(), domain.Everyone, "sums", "test"); err != nil {
 			t.Error(err)
 		}
 		if err := b.driver.DropTable(t.Context(), created.LiveBuild()); err != nil {

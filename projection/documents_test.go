@@ -30,7 +30,7 @@ func TestPageTokenOfAnotherQuery(t *testing.T) {
 		if owner == domain.Everyone {
 			name = "shared"
 		}
-		if _, err := p.catalog.Create(t.Context(), owner, keeps(name)); err != nil {
+		if _, err := p.catalog.Create(t.Context(), owner, keeps(name), "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestPageTokenOfAnotherQuery(t *testing.T) {
 			t.Errorf("%s: the refusal does not name the token: %v", what, err)
 		}
 	}
-	if _, err := p.catalog.Reset(t.Context(), domain.Everyone, "shared"); err != nil {
+	if _, err := p.catalog.Reset(t.Context(), domain.Everyone, "shared", "test"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ask(one, "shared", "doc.n == 1", "m", first.Next); !isCode(err, domain.CodeGone) {
@@ -99,7 +99,7 @@ func TestCountWhileATableGoes(t *testing.T) {
 	b := newBench(t)
 	tenant := b.tenant(t)
 	setup := b.process(options{})
-	created, err := setup.catalog.Create(t.Context(), domain.Everyone, keeps("kept"))
+	created, err := setup.catalog.Create(t.Context(), domain.Everyone, keeps("kept"), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestCountWhileATableGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := b.process(options{driver: beforeCounts{b.driver, new(sync.Once), func() {
-		reset, err := setup.catalog.Reset(t.Context(), domain.Everyone, "kept")
+		reset, err := setup.catalog.Reset(t.Context(), domain.Everyone, "kept", "test")
 		if err != nil {
 			t.Error(err)
 		}

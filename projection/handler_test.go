@@ -43,7 +43,7 @@ func TestHandlerInGo(t *testing.T) {
 	tenant := b.tenant(t)
 	p := b.process(options{handlers: map[string]projection.Handler{"counter": counter}})
 	p.start(t, b)
-	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "counts", Handler: "counter"}); err != nil {
+	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "counts", Handler: "counter"}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 30 {
@@ -86,7 +86,7 @@ func TestNumbersOfHandlersInGo(t *testing.T) {
 	})
 	p := b.process(options{handlers: map[string]projection.Handler{"keeper": keeper}})
 	p.start(t, b)
-	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "kept", Handler: "keeper"}); err != nil {
+	if _, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "kept", Handler: "keeper"}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	last := b.append(t, tenant, "x-1", "Kept", `[1.50, 3.0, 0.1000000000000000055511151231257827, 12345678901234567.50, 9007199254740993.0, "1.0"]`)

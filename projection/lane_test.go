@@ -76,11 +76,11 @@ func TestOneDatabaseDoesNotHoldUpAnother(t *testing.T) {
 	for i := range slowOnes {
 		definition := sums(fmt.Sprintf("slow-%d", i))
 		definition.Database = "slow"
-		if _, err := p.catalog.Create(t.Context(), tenant, definition); err != nil {
+		if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := p.catalog.Create(t.Context(), tenant, sums("fast")); err != nil {
+	if _, err := p.catalog.Create(t.Context(), tenant, sums("fast"), "test"); err != nil {
 		t.Fatal(err)
 	}
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
@@ -131,7 +131,7 @@ func TestWaitingPairMovesToAnotherDatabase(t *testing.T) {
 	p.start(t, b)
 	definition := sums("sums")
 	definition.Database = "gone"
-	created, err := p.catalog.Create(t.Context(), tenant, definition)
+	created, err := p.catalog.Create(t.Context(), tenant, definition, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestRunnersThatBreakAndCompete(t *testing.T) {
 	builds := make(map[domain.ProjectionID]domain.Build)
 	setup := b.process(options{})
 	for _, owner := range []domain.TenantID{domain.Everyone, tenants[0]} {
-		p, err := setup.catalog.Create(t.Context(), owner, sums("sums-"+owner.String()[:8]))
+		p, err := setup.catalog.Create(t.Context(), owner, sums("sums-"+owner.String()[:8]), "test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 		if name == "other" {
 			definition.On = map[string]string{"*": "{'at': event.position}"}
 		}
-		if _, err := p.catalog.Create(t.Context(), domain.Everyone, definition); err != nil {
+		if _, err := p.catalog.Create(t.Context(), domain.Everyone, definition, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -196,7 +196,7 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	if again := <-faults; again.Position != bad {
 		t.Errorf("after a restart the fault is %+v", again)
 	}
-	if _, err := q.catalog.Reset(t.Context(), domain.Everyone, "sums"); err != nil {
+	if _, err := q.catalog.Reset(t.Context(), domain.Everyone, "sums", "test"); err != nil {
 		t.Fatal(err)
 	}
 	if again := <-faults; again.Position != bad || again.Build == fault.Build {
@@ -210,7 +210,7 @@ func TestFaultThatIsOver(t *testing.T) {
 	b := newBench(t)
 	tenant := b.tenant(t)
 	p := b.process(options{})
-	created, err := p.catalog.Create(t.Context(), tenant, sums("sums"))
+	created, err := p.catalog.Create(t.Context(), tenant, sums("sums"), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestLostSavesAreFoundOut(t *testing.T) {
 	driver := &faulty{Driver: b.driver, lose: true}
 	p := b.process(options{driver: driver, observer: projection.Observer{Batch: func(projection.BatchInfo) { lost <- struct{}{} }}})
 	p.start(t, b)
-	if _, err := p.catalog.Create(t.Context(), tenant, sums("sums")); err != nil {
+	if _, err := p.catalog.Create(t.Context(), tenant, sums("sums"), "test"); err != nil {
 		t.Fatal(err)
 	}
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
@@ -300,7 +300,7 @@ func TestTurnsAreFair(t *testing.T) {
 		CatchUp:  projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 1 << 20},
 		Observer: projection.Observer{Batch: func(info projection.BatchInfo) { order <- info.Tenant }},
 	})
-	if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums")); err != nil {
+	if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums"), "test"); err != nil {
 		t.Fatal(err)
 	}
 	p.start(t, b)
@@ -325,7 +325,7 @@ func TestFollowsMoreThanItRemembers(t *testing.T) {
 	names := []string{}
 	for i := range 9 {
 		names = append(names, fmt.Sprintf("sums-%d", i))
-		if _, err := p.catalog.Create(t.Context(), tenant, sums(names[i])); err != nil {
+		if _, err := p.catalog.Create(t.Context(), tenant, sums(names[i]), "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -335,12 +335,12 @@ func TestFollowsMoreThanItRemembers(t *testing.T) {
 			mustEqual(t, documents(t, p.catalog, tenant, name, last), fromScratch(t, sums(name), b.log(t, tenant)))
 		}
 	}
-	if err := p.catalog.Delete(t.Context(), tenant, names[0]); err != nil {
+	if err := p.catalog.Delete(t.Context(), tenant, names[0], "test"); err != nil {
 		t.Fatal(err)
 	}
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 	documents(t, p.catalog, tenant, names[1], last)
-	if _, err := p.catalog.Create(t.Context(), tenant, sums(names[0])); err != nil {
+	if _, err := p.catalog.Create(t.Context(), tenant, sums(names[0]), "test"); err != nil {
 		t.Fatal(err)
 	}
 	mustEqual(t, documents(t, p.catalog, tenant, names[0], last), fromScratch(t, sums(names[0]), b.log(t, tenant)))

@@ -21,7 +21,7 @@ func TestTableThatVanishes(t *testing.T) {
 	v := newService(t)
 	tenant := v.tenant(t)
 	v.append(t, tenant, 100)
-	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1))
+	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestBuildTooLargeToCount(t *testing.T) {
 	tenant := v.tenant(t)
 	v.append(t, tenant, 100)
 	w := v.process(rebuild.Config{Drivers: map[string]drivers.Driver{"default": hurried{v.drivers["default"]}}})
-	d, err := w.rebuilds.Deploy(t.Context(), tenant, sums(1))
+	d, err := w.rebuilds.Deploy(t.Context(), tenant, sums(1), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestMovesAwayFromADeadDatabase(t *testing.T) {
 			v.append(t, tenant, 100)
 			before := sums(1)
 			before.Database = "elsewhere"
-			d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, before)
+			d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, before, "test")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +185,7 @@ func TestMovesAwayFromADeadDatabase(t *testing.T) {
 			w := v.process(rebuild.Config{Drivers: left, Keep: time.Nanosecond})
 			w.follow(t)
 			w.work(t)
-			moved, err := w.rebuilds.Deploy(t.Context(), domain.Everyone, sums(2))
+			moved, err := w.rebuilds.Deploy(t.Context(), domain.Everyone, sums(2), "test")
 			if err != nil || moved.Rebuild == nil {
 				t.Fatalf("%+v, %v", moved, err)
 			}
@@ -230,7 +230,7 @@ func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 	for i, database := range []string{"elsewhere", "default"} {
 		definition := sums(1)
 		definition.Name += database
-		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition)
+		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition, "test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func TestRebuildThatFailsAgainAndAgain(t *testing.T) {
 	for i, database := range []string{"elsewhere", "default"} {
 		definition := sums(1)
 		definition.Name += database
-		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition)
+		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition, "test")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -151,14 +151,16 @@ type Deployment struct {
 // that has it already stays as it is, and otherwise a rebuild is started, which the old definition serves until its end.
 // Deploying what a rebuild under way is putting in returns that rebuild; domain.CodeRebuildRunning where one is putting
 // in something else.
-func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition) (Deployment, error) {
+//
+// by is who deploys it, for the projection's versions.
+func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (Deployment, error) {
 	definition = projection.WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
 	// Twice, since somebody else may create or delete it between the look and the deed.
 	for attempt := 0; ; attempt++ {
 		p, err := r.config.Store.Projection(ctx, id)
 		if isCode(err, domain.CodeNotFound) {
-			p, err = r.config.Catalog.Create(ctx, owner, definition)
+			p, err = r.config.Catalog.Create(ctx, owner, definition, by)
 			if err == nil {
 				return Deployment{Projection: p, Created: true}, nil
 			}

@@ -34,9 +34,10 @@ func scanProjectionAnd(row pgx.CollectableRow, more ...any) (domain.Projection, 
 	return p, decodeStrictly(definition, &p.Definition)
 }
 
-// CreateProjection makes a projection with its first build, whose number NextBuild has given. Revision and times are the
-// database's. A name that the owner has already is domain.CodeAlreadyExists.
-func (s *Store) CreateProjection(ctx context.Context, projection domain.Projection) error {
+// CreateProjection makes a projection with its first build, whose number NextBuild has given, and keeps its definition as
+// a version made by by. Version, Revision and times are the database's. A name that the owner has already is
+// domain.CodeAlreadyExists.
+func (s *Store) CreateProjection(ctx context.Context, projection domain.Projection, by string) error {
 	definition, err := json.Marshal(projection.Definition)
 	if err != nil {
 		return fmt.Errorf("write the projection's definition: %w", err)
@@ -49,6 +50,17 @@ func (s *Store) CreateProjection(ctx context.Context, projection domain.Projecti
 			return domain.Errorf(domain.CodeAlreadyExists, "name", "a projection named %q is there already", projection.Name)
 		case err != nil:
 			return fmt.Errorf("create a projection: %w", err)
+		}
+		// Where there was one of this name before, its versions go on.
+		version, err := insertVersion(ctx, tx, domain.ProjectionVersion{
+			ProjectionID: projection.ProjectionID, Definition: projection.Definition, Cause: domain.VersionCreated, By: by,
+		})
+		if err != nil || version == 1 {
+			return err
+		}
+		_, err = tx.Exec(ctx, "update projections p set version = $3 where p.tenant_id = $1 and p.name = $2", projection.Owner, projection.Name, version)
+		if err != nil {
+			return fmt.Errorf("set the version of a projection: %w", err)
 		}
 		return nil
 	})
@@ -118,8 +130,9 @@ func (s *Store) NextBuild(ctx context.Context, owner domain.TenantID) (int64, er
 }
 
 // DeleteProjection removes a projection, retires its live build, and cancels a rebuild that is under way, whose worker
-// finds out with its next save. The builds may be dropped at dropAt. domain.CodeNotFound where there is none.
-func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time) error {
+// finds out with its next save. The builds may be dropped at dropAt. That by removed it is kept as its last version.
+// domain.CodeNotFound where there is none.
+func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error {
 	return s.changeProjection(ctx, id, func(tx pgx.Tx) error {
 		live, err := lockProjection(ctx, tx, id)
 		if err != nil {
@@ -141,8 +154,17 @@ func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dr
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, "delete from projections p where p.tenant_id = $1 and p.name = $2", id.Owner, id.Name); err != nil {
+		var kept []byte
+		err = tx.QueryRow(ctx, "delete from projections p where p.tenant_id = $1 and p.name = $2 returning p.definition", id.Owner, id.Name).Scan(&kept)
+		if err != nil {
 			return fmt.Errorf("delete a projection: %w", err)
+		}
+		removed := domain.ProjectionVersion{ProjectionID: id, Cause: domain.VersionRemoved, By: by}
+		if err := decodeStrictly(kept, &removed.Definition); err != nil {
+			return err
+		}
+		if _, err := insertVersion(ctx, tx, removed); err != nil {
+			return err
 		}
 		return deleteOwnFaults(ctx, tx, live)
 	})

@@ -24,7 +24,7 @@ func fixture(t *testing.T, s *store.Store, id domain.ProjectionID) (domain.Proje
 	}
 	build, err := s.NextBuild(t.Context(), id.Owner)
 	must(t, err)
-	must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: definition, Build: build}))
+	must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: definition, Build: build}, "test"))
 	projection, err := s.Projection(t.Context(), id)
 	must(t, err)
 	return projection, queue(t, s, projection)
@@ -75,7 +75,7 @@ func TestProjectionNamesAreUniqueForTheirOwner(t *testing.T) {
 			wg.Go(func() {
 				build, err := s.NextBuild(t.Context(), owner)
 				if err == nil {
-					err = s.CreateProjection(t.Context(), domain.Projection{ProjectionID: domain.ProjectionID{Owner: owner, Name: "same"}, Build: build})
+					err = s.CreateProjection(t.Context(), domain.Projection{ProjectionID: domain.ProjectionID{Owner: owner, Name: "same"}, Build: build}, "test")
 				}
 				switch {
 				case err == nil:
@@ -110,7 +110,7 @@ func TestProjectionsAreTheirOwners(t *testing.T) {
 			t.Errorf("%s has %+v", owner, list)
 		}
 	}
-	must(t, s.DeleteProjection(t.Context(), domain.ProjectionID{Owner: mine, Name: "same"}, time.Now()))
+	must(t, s.DeleteProjection(t.Context(), domain.ProjectionID{Owner: mine, Name: "same"}, time.Now(), "test"))
 	_, err := s.Projection(t.Context(), domain.ProjectionID{Owner: mine, Name: "same"})
 	wantCode(t, err, domain.CodeNotFound)
 	all, err := s.AllProjections(t.Context(), time.Time{})
@@ -389,8 +389,8 @@ func TestDeletingAProjectionEndsItsRebuild(t *testing.T) {
 			_, rebuild := fixture(t, s, id)
 			mine := claim(t, s, rebuild)
 			must(t, s.HoldProjection(t.Context(), mine))
-			must(t, s.DeleteProjection(t.Context(), id, time.Now()))
-			wantCode(t, s.DeleteProjection(t.Context(), id, time.Now()), domain.CodeNotFound)
+			must(t, s.DeleteProjection(t.Context(), id, time.Now(), "test"))
+			wantCode(t, s.DeleteProjection(t.Context(), id, time.Now(), "test"), domain.CodeNotFound)
 			_, err := s.SaveRebuild(t.Context(), mine)
 			wantCode(t, err, domain.CodeConflict)
 			wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeNotFound)
@@ -507,7 +507,7 @@ func TestChangesOfAProjectionMeet(t *testing.T) {
 			for range 80 {
 				switch random.IntN(10) {
 				case 0, 1:
-					if check("create", s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: definition, Build: build()})) {
+					if check("create", s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: definition, Build: build()}, "test")) {
 						taken.Add(1)
 					}
 				case 2, 3:
@@ -516,7 +516,7 @@ func TestChangesOfAProjectionMeet(t *testing.T) {
 					}
 				case 4:
 					if random.IntN(3) == 0 {
-						check("delete", s.DeleteProjection(t.Context(), id, time.Now()))
+						check("delete", s.DeleteProjection(t.Context(), id, time.Now(), "test"))
 					} else if check("reset", s.ResetProjection(t.Context(), id, build(), time.Now())) {
 						taken.Add(1)
 					}

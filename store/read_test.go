@@ -211,7 +211,7 @@ func TestReadFor(t *testing.T) {
 			build, err = s.NextBuild(t.Context(), id.Owner)
 			must(t, err)
 		}
-		must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Build: build, Definition: domain.Definition{Name: id.Name}}))
+		must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Build: build, Definition: domain.Definition{Name: id.Name}}, "test"))
 		builds[id] = build
 	}
 	for _, id := range []domain.ProjectionID{own, shared} {
