@@ -19,6 +19,7 @@ type Program struct {
 	source    string
 	root      node
 	variables int // how many slots it needs
+	use       eventUse
 }
 
 // Compile reads an expression. The error is a *CompileError, except where the language itself cannot be set up.
@@ -66,7 +67,7 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 		failure.source = source
 		return nil, nil, failure
 	}
-	return &Program{scope: scope, source: source, root: root, variables: c.slots}, c, nil
+	return &Program{scope: scope, source: source, root: root, variables: c.slots, use: useOf(c.ast.Expr())}, c, nil
 }
 
 func emptyHint(scope Scope) string {

@@ -74,23 +74,36 @@ func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
 	if fault != nil {
 		return nil, fault
 	}
+	document, ok, fault := stored(v)
+	switch {
+	case fault != nil:
+		return nil, fault
+	case !ok:
+		return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a fold gives an object, or null to remove it; this one gave %s", describe(v))}
+	}
+	return document, nil
+}
+
+// stored returns a result in the form in which a document keeps it: nil for null. ok is false where it is neither an
+// object nor null.
+func stored(v Value) (document *Object, ok bool, fault *EvalError) {
 	switch v.(type) {
 	case Null:
-		return nil, nil
+		return nil, true, nil
 	case *Object, *Event:
 		if fault := measureOf(v).fault(); fault != nil {
-			return nil, fault
+			return nil, true, fault
 		}
 		settled, err := settle(v)
 		if err != nil {
-			return nil, position{}.place(err)
+			return nil, true, position{}.place(err)
 		}
 		if fault := measureOf(settled).fault(); fault != nil {
-			return nil, fault
+			return nil, true, fault
 		}
-		return settled.(*Object), nil
+		return settled.(*Object), true, nil
 	}
-	return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a fold gives an object, or null to remove it; this one gave %s", describe(v))}
+	return nil, false, nil
 }
 
 // Key is a compiled key of a projection: event -> the document's id. It may be used by any number of goroutines at once.

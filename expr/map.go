@@ -1,0 +1,35 @@
+package expr
+
+import "fmt"
+
+// Map is a compiled map: event -> record, or nothing. It may be used by any number of goroutines at once.
+type Map struct{ program *Program }
+
+// CompileMap reads a map. Errors are as in Compile.
+func CompileMap(source string) (*Map, error) {
+	program, err := Compile(ScopeEvent, source)
+	if err != nil {
+		return nil, err
+	}
+	return &Map{program}, nil
+}
+
+// Source is the map's text.
+func (m *Map) Source() string { return m.program.source }
+
+// Eval returns the record that event makes, an *Object as Fold.Eval gives it; nil where it makes none (the expression gave
+// null). The error is always an *EvalError; any result but an object or null is one.
+func (m *Map) Eval(event *Event) (*Object, error) {
+	v, fault := m.program.run(nil, event)
+	if fault != nil {
+		return nil, fault
+	}
+	record, ok, fault := stored(v)
+	switch {
+	case fault != nil:
+		return nil, fault
+	case !ok:
+		return nil, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a map gives an object, or null for no record; this one gave %s", describe(v))}
+	}
+	return record, nil
+}
