@@ -99,8 +99,8 @@ func SameDefinition(a, b domain.Definition) bool {
 	return a.Name == b.Name && a.Database == b.Database && a.Key == b.Key && a.Handler == b.Handler &&
 		a.Mode == b.Mode && a.OnError == b.OnError &&
 		slices.Equal(sorted(a.Source.Categories), sorted(b.Source.Categories)) &&
-		maps.Equal(a.On, b.On) &&
-		slices.Equal(a.Indexes, b.Indexes) && slices.Equal(a.Assert, b.Assert) &&
+		maps.Equal(a.On, b.On) && maps.Equal(a.Map, b.Map) &&
+		a.PartitionBy == b.PartitionBy && slices.Equal(a.Indexes, b.Indexes) && slices.Equal(a.Assert, b.Assert) &&
 		bytes.Equal(canonical(a.Initial), canonical(b.Initial))
 }
 

@@ -10,9 +10,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// keptVersions is how many of a projection's versions are answered; all are kept.
-const keptVersions = 100
-
 // insertVersion keeps what a projection's definition has become, as its next version, whose number it returns; Version
 // and At are the database's. It is for the transaction that changes the projection's row, which has that row locked, or
 // has just made it: so nobody else takes the same number.
@@ -37,15 +34,15 @@ func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (
 	return version, nil
 }
 
-// ProjectionVersions returns the versions that a projection's definition has had, the newest 100 of them, newest first;
+// ProjectionVersions returns the versions that a projection's definition has had, at most limit of them, newest first;
 // none where there never was such a projection.
-func (s *Store) ProjectionVersions(ctx context.Context, id domain.ProjectionID) ([]domain.ProjectionVersion, error) {
+func (s *Store) ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error) {
 	var versions []domain.ProjectionVersion
 	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			select v.version, v.definition, v.cause, v.by, coalesce(v.rebuild_id, '00000000-0000-0000-0000-000000000000'), v.at
 			from projection_versions v where v.tenant_id = $1 and v.name = $2 order by v.version desc limit $3`,
-			id.Owner, id.Name, keptVersions)
+			id.Owner, id.Name, limit)
 		var err error
 		versions, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.ProjectionVersion, error) {
 			v := domain.ProjectionVersion{ProjectionID: id}

@@ -1,0 +1,121 @@
+package projection
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// FieldChange is a field in which two definitions differ.
+type FieldChange struct {
+	Field  string          // such as "on.ItemAdded", "indexes" or "source.categories"
+	Before json.RawMessage // nil: the field is new
+	After  json.RawMessage // nil: the field is gone
+}
+
+// Changes returns the fields in which after differs from before, in the order in which definitions are written. Fields
+// that mean the same (see SameDefinition) do not differ. Where before is nil, they are the fields of after that are not as
+// they would be by default; where after is nil, those of before, gone.
+func Changes(before, after *domain.Definition) []FieldChange {
+	changes := []FieldChange{}
+	switch {
+	case before == nil && after == nil:
+	case before == nil || after == nil:
+		d, usual := before, domain.Definition{}
+		if d == nil {
+			d = after
+		}
+		usual.Handler, usual.Map = d.Handler, d.Map // what is the default depends on the kind
+		defaults := fieldsOf(usual)
+		for _, f := range fieldsOf(*d) {
+			if f.name != "handler" && !f.rule && slices.ContainsFunc(defaults, f.same) {
+				continue
+			}
+			change := FieldChange{Field: f.name, After: f.value}
+			if after == nil {
+				change.Before, change.After = f.value, nil
+			}
+			changes = append(changes, change)
+		}
+	default:
+		old, now := fieldsOf(*before), fieldsOf(*after)
+		for _, f := range now {
+			switch i := slices.IndexFunc(old, f.named); {
+			case i < 0:
+				changes = append(changes, FieldChange{Field: f.name, After: f.value})
+			case !f.same(old[i]):
+				changes = append(changes, FieldChange{Field: f.name, Before: old[i].value, After: f.value})
+			}
+		}
+		for _, f := range old {
+			if !slices.ContainsFunc(now, f.named) {
+				changes = append(changes, FieldChange{Field: f.name, Before: f.value})
+			}
+		}
+	}
+	return changes
+}
+
+// SameDocuments reports whether two definitions make the same documents in the same place, with the same indexes: they
+// differ at most in what becomes of events that cannot be folded and in what a rebuild asserts. One can be put in the
+// other's place at once, without a rebuild.
+func SameDocuments(a, b domain.Definition) bool {
+	b.OnError, b.Assert = a.OnError, a.Assert
+	return SameDefinition(a, b)
+}
+
+// part is a piece of a definition that changes as a whole.
+type part struct {
+	name  string
+	value json.RawMessage
+	rule  bool // of On or Map
+}
+
+func (f part) named(other part) bool { return f.name == other.name }
+
+func (f part) same(other part) bool {
+	return f.name == other.name && bytes.Equal(f.value, other.value)
+}
+
+// fieldsOf returns the fields of a definition that are not empty when the defaults are put in, in the form in which they
+// are compared.
+func fieldsOf(d domain.Definition) (fields []part) {
+	d = WithDefaults(d)
+	add := func(name string, value any, empty, rule bool) {
+		if empty {
+			return
+		}
+		text := new(bytes.Buffer)
+		encoder := json.NewEncoder(text)
+		encoder.SetEscapeHTML(false) // people read it
+		if err := encoder.Encode(value); err != nil {
+			return // texts and lists of texts: there is no such error
+		}
+		fields = append(fields, part{name, bytes.TrimSpace(text.Bytes()), rule})
+	}
+	one := func(name, value string) { add(name, value, value == "", false) }
+	list := func(name string, values []string) { add(name, values, len(values) == 0, false) }
+	rules := func(name string, of map[string]string) {
+		for _, eventType := range slices.Sorted(maps.Keys(of)) {
+			add(name+"."+eventType, of[eventType], false, true)
+		}
+	}
+	one("database", d.Database)
+	list("source.categories", sorted(d.Source.Categories))
+	one("key", d.Key)
+	if len(d.Initial) > 0 {
+		fields = append(fields, part{name: "initial", value: canonical(d.Initial)})
+	}
+	rules("on", d.On)
+	rules("map", d.Map)
+	one("handler", d.Handler)
+	one("partitionBy", d.PartitionBy)
+	list("indexes", d.Indexes)
+	one("mode", string(d.Mode))
+	one("onError", string(d.OnError))
+	list("assert", d.Assert)
+	return fields
+}

@@ -1,0 +1,54 @@
+package projection
+
+import (
+	"context"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Version is one of the definitions that a projection has had.
+type Version struct {
+	domain.ProjectionVersion
+	Changes []FieldChange // against the version before
+}
+
+// maxVersions is how many versions are listed.
+const maxVersions = 100
+
+// Versions returns the definitions that the projection of that name has had, the newest 100 of them, newest first. The
+// tenant means its own projection, else the shared one, else what was its own or was shared before it was removed.
+func (c *Catalog) Versions(ctx context.Context, tenant domain.TenantID, name string) ([]Version, error) {
+	ids := []domain.ProjectionID{{Owner: tenant, Name: name}}
+	switch p, err := c.Get(ctx, tenant, name); {
+	case err == nil:
+		ids[0] = p.ProjectionID
+	case !isCode(err, domain.CodeNotFound):
+		return nil, err
+	case tenant != domain.Everyone:
+		ids = append(ids, domain.ProjectionID{Owner: domain.Everyone, Name: name})
+	}
+	for _, id := range ids {
+		// One more than is listed, for the last one's difference.
+		kept, err := c.config.Store.ProjectionVersions(ctx, id, maxVersions+1)
+		if err != nil {
+			return nil, err
+		}
+		if len(kept) > 0 {
+			return withChanges(kept), nil
+		}
+	}
+	return nil, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q, and there was none", clip(name))
+}
+
+// withChanges works out what each version has changed against the next older one.
+func withChanges(kept []domain.ProjectionVersion) []Version {
+	versions := make([]Version, min(len(kept), maxVersions))
+	for i := range versions {
+		var before *domain.Definition
+		if i+1 < len(kept) {
+			before = &kept[i+1].Definition
+		}
+		versions[i] = Version{ProjectionVersion: kept[i], Changes: Changes(before, &kept[i].Definition)}
+	}
+	return versions
+}
