@@ -1,0 +1,69 @@
+package expr
+
+import (
+	"fmt"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Upcaster is one compiled step of a chain of upcasters: event -> data, as the next schema version has it. It may be used
+// by any number of goroutines at once.
+type Upcaster struct{ program *Program }
+
+// CompileUpcaster reads an upcaster's expression. Errors are as in Compile.
+func CompileUpcaster(source string) (*Upcaster, error) {
+	program, err := Compile(ScopeEvent, source)
+	if err != nil {
+		return nil, err
+	}
+	return &Upcaster{program}, nil
+}
+
+// Source is the expression's text.
+func (u *Upcaster) Source() string { return u.program.source }
+
+// Eval returns the event's data in its new form: any JSON value that the log could keep, an object usually, written by
+// AppendJSON. The error is always an *EvalError.
+func (u *Upcaster) Eval(event *Event) ([]byte, error) {
+	v, fault := u.program.run(nil, event)
+	if fault != nil {
+		return nil, fault
+	}
+	if _, missing := v.(*Optional); missing {
+		return nil, &EvalError{Kind: KindResult, Message: "an upcaster gives the event's data; this one gave an optional value", Hint: "unwrap it: event.data.?field.orValue({})"}
+	}
+	if fault := dataFault(measureOf(v)); fault != nil {
+		return nil, fault
+	}
+	settled, err := settle(v)
+	if err != nil {
+		return nil, position{}.place(err)
+	}
+	if fault := dataFault(measureOf(settled)); fault != nil {
+		return nil, fault
+	}
+	data, err := AppendJSON(nil, settled)
+	if err != nil {
+		return nil, position{}.place(err)
+	}
+	if len(data) > domain.MaxEventBytes {
+		return nil, dataTooLarge()
+	}
+	return data, nil
+}
+
+// dataFault says why a value of this measure cannot be an event's data. What is measured as bytes may be more than will
+// be written, by some times at most: it keeps what is far too large from being written at all.
+func dataFault(m measure) *EvalError {
+	switch {
+	case m.bytes > MaxDocumentBytes:
+		return dataTooLarge()
+	case m.depth > domain.MaxJSONDepth:
+		return &EvalError{Kind: KindResult, Message: fmt.Sprintf("lists and objects are nested deeper than %d in the result", domain.MaxJSONDepth)}
+	}
+	return m.fault()
+}
+
+func dataTooLarge() *EvalError {
+	return &EvalError{Kind: KindMemory, Message: fmt.Sprintf("the result is larger than %d bytes as JSON, which is what an event may have", domain.MaxEventBytes)}
+}
