@@ -9,8 +9,12 @@ import (
 // Check reports what in the batch breaks its rules or is too large for every database: a *domain.Error, as Save returns
 // it. Whether the documents' data is JSON it leaves to the database, or to domain.CheckJSON.
 func (b Batch) Check() error {
-	if b.From < 0 || b.To <= b.From {
-		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must go forward", b.From, b.To)
+	if b.From < 0 || b.To < b.From || b.To == 0 {
+		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must go forward, or mend at a checkpoint above 0", b.From, b.To)
+	}
+	above := b.From
+	if b.Mends() {
+		above = 0
 	}
 	if b.New < 0 || b.New > len(b.Upserts) {
 		return domain.Errorf(domain.CodeInvalidRequest, "batch", "%d of its %d documents are said to be new", b.New, len(b.Upserts))
@@ -20,9 +24,9 @@ func (b Batch) Check() error {
 		if err := domain.CheckDocumentID("batch", id); err != nil {
 			return err
 		}
-		if version <= b.From || version > b.To {
+		if version <= above || version > b.To {
 			return domain.Errorf(domain.CodeInvalidRequest, "batch", "document %q has version %d, which is not in the batch: above %d, at most %d",
-				id, version, b.From, b.To)
+				id, version, above, b.To)
 		}
 		seen[id] = struct{}{}
 		return nil

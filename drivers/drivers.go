@@ -28,10 +28,16 @@ var ErrNoTable = errors.New("there is no such table")
 
 // Batch is one save: what changed between two checkpoints of one tenant. It is bounded by the caller to some tens of
 // megabytes; how many documents that is does not matter.
+//
+// A batch whose From is its To, above 0, mends: it writes documents that were left behind while the checkpoint went on,
+// such as one whose event could not be folded for a time. The checkpoint must be From, and stays. Versions are then
+// anywhere in (0, To], and may be older than what is stored: the rule that a document is written only over an older version
+// of itself, and removed only if it is older, holds here as everywhere. Where there is no document, it is written; but a
+// driver that keeps the version of what was removed may hold that against an older one.
 type Batch struct {
 	From    int64             // the checkpoint that must be stored; 0: none is
-	To      int64             // the checkpoint to store; From < To
-	Upserts []domain.Document // whole documents; each Version in (From, To]; ids are distinct, also from Deletes
+	To      int64             // the checkpoint to store; From < To, or From == To > 0 to mend
+	Upserts []domain.Document // whole documents; each Version in (From, To], or (0, To] to mend; ids are distinct, also from Deletes
 	New     int               // the first so many of Upserts were not there at From, as Load told. It may make a save cheaper, never wrong: a document that is there after all is upserted
 	Deletes []Deletion        // of what need not be there
 }
@@ -39,8 +45,11 @@ type Batch struct {
 // Deletion removes one document.
 type Deletion struct {
 	ID      string
-	Version int64 // the position of the event that removed it, in (From, To]
+	Version int64 // the position of the event that removed it, in (From, To], or (0, To] to mend
 }
+
+// Mends reports whether the batch leaves the checkpoint where it is.
+func (b Batch) Mends() bool { return b.From == b.To }
 
 // Driver keeps the documents of many builds in one database. All methods may be called concurrently, also for the same
 // table and tenant, and by several processes on one database. Every method returns when ctx ends; what it had begun is

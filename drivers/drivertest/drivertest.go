@@ -83,6 +83,7 @@ func Run(t *testing.T, harness Harness) {
 		{"Tables", s.tables},
 		{"Public", s.public},
 		{"Save", s.saves},
+		{"Mend", s.mending},
 		{"Checkpoint", s.checkpoints},
 		{"Load", s.loads},
 		{"Query", s.queries},

@@ -18,10 +18,11 @@ import (
 type contents struct {
 	checkpoint int64
 	byID       map[string]domain.Document
+	removed    map[string]int64 // the newest version at which each was removed
 }
 
 func newContents(documents []domain.Document) *contents {
-	c := &contents{byID: make(map[string]domain.Document)}
+	c := &contents{byID: make(map[string]domain.Document), removed: make(map[string]int64)}
 	for _, document := range documents {
 		c.byID[document.ID] = document
 	}
@@ -39,10 +40,15 @@ func (c *contents) save(batch drivers.Batch) error {
 func (c *contents) apply(batch drivers.Batch) {
 	c.checkpoint = batch.To
 	for _, document := range batch.Upserts {
-		c.byID[document.ID] = document
+		if c.byID[document.ID].Version < document.Version {
+			c.byID[document.ID] = document
+		}
 	}
 	for _, deletion := range batch.Deletes {
-		delete(c.byID, deletion.ID)
+		if c.byID[deletion.ID].Version < deletion.Version {
+			delete(c.byID, deletion.ID)
+			c.removed[deletion.ID] = max(c.removed[deletion.ID], deletion.Version)
+		}
 	}
 }
 
@@ -58,16 +64,30 @@ func (c *contents) documents() []domain.Document {
 // drawBatch draws a batch from a checkpoint on, over few ids, so that batches meet.
 func drawBatch(t *rapid.T, label string, from int64) drivers.Batch {
 	batch := drivers.Batch{From: from, To: from + rapid.Int64Range(1, 5).Draw(t, label+" length")}
+	drawChanges(t, label, &batch, from)
+	return batch
+}
+
+// drawMending draws a batch that mends what the contents are, but nothing before it was removed: some databases know when
+// that was.
+func drawMending(t *rapid.T, label string, c *contents) drivers.Batch {
+	batch := drivers.Batch{From: c.checkpoint, To: c.checkpoint}
+	drawChanges(t, label, &batch, max(0, c.checkpoint-12))
+	batch.Upserts = slices.DeleteFunc(batch.Upserts, func(document domain.Document) bool { return document.Version <= c.removed[document.ID] })
+	return batch
+}
+
+// drawChanges draws the documents of a batch, with versions above the one that is given.
+func drawChanges(t *rapid.T, label string, batch *drivers.Batch, above int64) {
 	ids := rapid.SliceOfNDistinct(rapid.SampledFrom(oddIDs), 0, 12, rapid.ID[string]).Draw(t, label+" ids")
 	for i, id := range ids {
-		version := rapid.Int64Range(from+1, batch.To).Draw(t, fmt.Sprint(label, " version ", i))
+		version := rapid.Int64Range(above+1, batch.To).Draw(t, fmt.Sprint(label, " version ", i))
 		if rapid.IntRange(0, 3).Draw(t, fmt.Sprint(label, " delete ", i)) == 0 {
 			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: id, Version: version})
 			continue
 		}
 		batch.Upserts = append(batch.Upserts, document(id, version, drawJSON(t, fmt.Sprint(label, " data ", i))))
 	}
-	return batch
 }
 
 // model runs random operations of three tenants on shared and own builds against the contract in memory.
@@ -117,6 +137,13 @@ func (s *suite) model(t *testing.T) {
 				if !errors.Is(got, want) {
 					t.Fatalf("Save from %d gives %v, want %v", from, got, want)
 				}
+			case 2, 3:
+				if at.want.checkpoint == 0 {
+					continue
+				}
+				batch := drawMending(t, fmt.Sprint("step ", step), at.want)
+				s.save(t, at.build, at.tenant, batch)
+				at.want.apply(batch)
 			default:
 				batch := drawBatch(t, fmt.Sprint("step ", step), at.want.checkpoint)
 				s.save(t, at.build, at.tenant, batch)

@@ -82,7 +82,6 @@ func (s *suite) saves(t *testing.T) {
 		s.save(t, build, tenant, drivers.Batch{To: 5, Upserts: []domain.Document{kept}})
 		good := document("good", 8, `{}`)
 		for name, batch := range map[string]drivers.Batch{
-			"not forward":         {From: 5, To: 5},
 			"backward":            {From: 5, To: 4},
 			"negative":            {From: -1, To: 6},
 			"more new than there": {From: 5, To: 10, Upserts: []domain.Document{good}, New: 2},

@@ -16,17 +16,22 @@ import (
 
 // memory is a database and its driver in one. What is in it ends with the process.
 type memory struct {
-	mutex  sync.Mutex // guards tables and what is in them, but not the contents
-	tables map[key]table
+	mutex  sync.Mutex   // guards the maps, but not the contents
+	tables map[key]bool // of the builds of shared projections
+	places map[place]contents
 }
 
-// key tells builds apart.
-type key struct {
-	projection domain.ProjectionID
-	number     int64
-}
-
-type table map[domain.TenantID]contents
+// key tells builds apart, and a place what each tenant has there.
+type (
+	key struct {
+		projection domain.ProjectionID
+		number     int64
+	}
+	place struct {
+		key
+		tenant domain.TenantID
+	}
+)
 
 // contents are what one tenant has in one build. They never change: a save puts new ones in their place. So a reader sees
 // a batch whole or not at all, and nobody waits for a reader.
@@ -35,29 +40,28 @@ type contents struct {
 	documents  map[string]domain.Document
 }
 
-func newMemory() *memory { return &memory{tables: make(map[key]table)} }
+func newMemory() *memory {
+	return &memory{tables: make(map[key]bool), places: make(map[place]contents)}
+}
 
 func keyOf(build domain.Build) key { return key{build.ProjectionID, build.Number} }
 
-// with calls do with the build's table while nobody else has it. That of a tenant's own build need not have been made.
-func (m *memory) with(ctx context.Context, build domain.Build, do func(table) error) error {
+// with calls do while nobody else has the maps. The table of a shared build must have been made.
+func (m *memory) with(ctx context.Context, build domain.Build, do func() error) error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case m.tables[keyOf(build)] != nil:
-	case build.Shared():
+	case build.Shared() && !m.tables[keyOf(build)]:
 		return fmt.Errorf("build %d of %s: %w", build.Number, build.Name, drivers.ErrNoTable)
-	default:
-		m.tables[keyOf(build)] = make(table)
 	}
-	return do(m.tables[keyOf(build)])
+	return do()
 }
 
 func (m *memory) contents(ctx context.Context, build domain.Build, tenant domain.TenantID) (found contents, err error) {
 	if err = drivers.CheckTenant(build, tenant); err == nil {
-		err = m.with(ctx, build, func(table table) error { found = table[tenant]; return nil })
+		err = m.with(ctx, build, func() error { found = m.places[place{keyOf(build), tenant}]; return nil })
 	}
 	return found, err
 }
@@ -65,15 +69,13 @@ func (m *memory) contents(ctx context.Context, build domain.Build, tenant domain
 func (m *memory) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	if m.tables[keyOf(build)] == nil {
-		m.tables[keyOf(build)] = make(table)
-	}
+	m.tables[keyOf(build)] = true
 	return ctx.Err()
 }
 
 // IndexTable makes no index: queries look at every document.
 func (m *memory) IndexTable(ctx context.Context, build domain.Build) error {
-	return m.with(ctx, build, func(table) error { return nil })
+	return m.with(ctx, build, func() error { return nil })
 }
 
 // SwapTable moves no public name: nobody else can look into this process.
@@ -85,17 +87,15 @@ func (m *memory) DropTable(ctx context.Context, build domain.Build) error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	delete(m.tables, keyOf(build))
+	maps.DeleteFunc(m.places, func(at place, _ contents) bool { return at.key == keyOf(build) })
 	return ctx.Err()
 }
 
 func (m *memory) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
-	if err := drivers.CheckTenant(build, tenant); err != nil {
-		return err
-	}
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	delete(m.tables[keyOf(build)], tenant)
-	return ctx.Err()
+	delete(m.places, place{keyOf(build), tenant})
+	return errors.Join(ctx.Err(), drivers.CheckTenant(build, tenant))
 }
 
 func (m *memory) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) (found []domain.Document, err error) {
@@ -112,24 +112,27 @@ func (m *memory) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err := errors.Join(drivers.CheckTenant(build, tenant), batch.Check()); err != nil {
 		return err
 	}
-	return m.with(ctx, build, func(table table) error {
-		old := table[tenant]
+	return m.with(ctx, build, func() error {
+		old := m.places[place{keyOf(build), tenant}]
 		if old.checkpoint != batch.From {
 			return drivers.ErrStale
 		}
-		// What is here is older than the batch, for its versions are at most the checkpoint: it may be written over.
 		documents := maps.Collect(maps.All(old.documents))
 		for _, document := range batch.Upserts {
 			if err := domain.CheckJSON(document.Data); err != nil {
 				return domain.Errorf(domain.CodeInvalidJSON, "document "+document.ID, "its data cannot be kept: %s", err)
 			}
 			document.Data = slices.Clone(document.Data) // the caller may use its memory again
-			documents[document.ID] = document
+			if documents[document.ID].Version < document.Version {
+				documents[document.ID] = document
+			}
 		}
 		for _, deletion := range batch.Deletes {
-			delete(documents, deletion.ID)
+			if documents[deletion.ID].Version < deletion.Version {
+				delete(documents, deletion.ID)
+			}
 		}
-		table[tenant] = contents{batch.To, documents} // all of the batch, now
+		m.places[place{keyOf(build), tenant}] = contents{batch.To, documents} // all of the batch, now
 		return nil
 	})
 }
@@ -141,14 +144,14 @@ func (m *memory) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 
 func (m *memory) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
 	return func(yield func(drivers.Checkpoint, error) bool) {
-		var found table
+		var found map[place]contents
 		// Of a copy: the loop may call this driver, which must then be free.
-		err := m.with(ctx, build, func(table table) error { found = maps.Clone(table); return nil })
+		err := m.with(ctx, build, func() error { found = maps.Clone(m.places); return nil })
 		if err != nil {
 			yield(drivers.Checkpoint{}, err)
 		}
-		for tenant, all := range found {
-			if !yield(drivers.Checkpoint{Tenant: tenant, Position: all.checkpoint}, nil) {
+		for at, all := range found {
+			if at.key == keyOf(build) && !yield(drivers.Checkpoint{Tenant: at.tenant, Position: all.checkpoint}, nil) {
 				return
 			}
 		}
