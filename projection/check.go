@@ -38,21 +38,31 @@ func (r Rules) Check(id domain.ProjectionID, d domain.Definition) error {
 		found.add("database", "there is no database %q in the configuration; there is %s", clip(d.Database), strings.Join(r.Databases, ", "))
 	}
 	checkSource(d, &found)
-	if d.Handler != "" {
+	switch {
+	case d.Handler != "":
 		checkHandler(id, d, &found)
-	} else {
+	case d.Map != nil:
+		checkMap(d, &found)
+	default:
 		checkOn(d, &found)
 	}
 	r.checkModes(d, &found)
 	checkIndexes(d, &found)
+	checkPartition(d, &found)
 	if len(d.Assert) > maxAsserts {
 		found.add("assert", "there are %d assertions; at most %d are allowed", len(d.Assert), maxAsserts)
 	}
 	if err := found.err(); err != nil {
 		return err
 	}
-	_, err := CompileWith(d, r.Handlers)
-	return err
+	fold, err := CompileWith(d, r.Handlers)
+	if err != nil {
+		return err
+	}
+	if d.Mode == domain.ModeInline {
+		checkInline(fold, &found)
+	}
+	return found.err()
 }
 
 func checkSource(d domain.Definition, found *problems) {
@@ -73,53 +83,108 @@ func checkHandler(id domain.ProjectionID, d domain.Definition, found *problems) 
 	if !id.Shared() {
 		found.add("handler", "only shared projections can use a handler written in Go")
 	}
-	if d.Key != "" || len(d.Initial) > 0 || len(d.On) > 0 {
-		found.add("handler", "a handler stands instead of key, initial and on; leave those out")
+	if d.Key != "" || len(d.Initial) > 0 || len(d.On) > 0 || d.Map != nil {
+		found.add("handler", "a handler stands instead of key, initial, on and map; leave those out")
 	}
 }
 
 func checkOn(d domain.Definition, found *problems) {
-	switch {
-	case len(d.On) == 0:
-		found.add("on", "at least one event type with its expression is needed, or '*' for all; without one nothing is ever folded")
-	case len(d.On) > maxHandlers:
-		found.add("on", "there are %d event types; at most %d are allowed", len(d.On), maxHandlers)
-	default:
-		for _, eventType := range slices.Sorted(maps.Keys(d.On)) {
-			if eventType != "*" {
-				found.adopt(domain.CheckType("on."+clip(eventType), eventType))
-			}
-		}
-	}
+	checkTypes("on", d.On, found)
 	if err := domain.CheckJSON(d.Initial); err != nil {
 		found.add("initial", "%s", err)
 	}
 }
 
+func checkMap(d domain.Definition, found *problems) {
+	if len(d.Initial) > 0 || len(d.On) > 0 {
+		found.add("map", "a map stands instead of initial and on: each event makes a record by itself; leave those out, or fold")
+	}
+	checkTypes("map", d.Map, found)
+}
+
+// checkTypes looks at the event types for which a definition has expressions; where is what holds them.
+func checkTypes(where string, expressions map[string]string, found *problems) {
+	switch {
+	case len(expressions) == 0:
+		found.add(where, "at least one event type with its expression is needed, or '*' for all; without one nothing ever becomes a document")
+	case len(expressions) > maxHandlers:
+		found.add(where, "there are %d event types; at most %d are allowed", len(expressions), maxHandlers)
+	default:
+		for _, eventType := range slices.Sorted(maps.Keys(expressions)) {
+			if eventType != "*" {
+				found.adopt(domain.CheckType(where+"."+clip(eventType), eventType))
+			}
+		}
+	}
+}
+
 func (r Rules) checkModes(d domain.Definition, found *problems) {
+	switch d.OnError {
+	case domain.OnErrorStop, domain.OnErrorPark:
+	default:
+		found.add("onError", "there is no onError %q; use stop or park", clip(string(d.OnError)))
+	}
+	parks := d.OnError == domain.OnErrorPark
 	switch d.Mode {
 	case domain.ModeAsync:
-	case "inline":
-		// What can never work comes before what is not there yet.
+	case domain.ModeInline:
 		switch {
 		case d.Database == r.LogIn:
-			found.unsupported("mode", "mode inline is not there yet; use async")
 		case r.LogIn == "":
 			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, and no database of the configuration is that; use async")
 		default:
 			found.unsupported("mode", "mode inline folds in the append's own transaction, so it needs documents in the log's own database, which is %q, and cannot be in %q; use async", r.LogIn, clip(d.Database))
 		}
-	case "live", "map":
-		found.unsupported("mode", "mode %q is not there yet; use async", d.Mode)
+		if parks {
+			found.add("onError", "with mode inline an event that cannot be folded refuses its own append, so nothing is ever parked; leave onError out")
+		}
+	case domain.ModeLive:
+		if parks {
+			found.add("onError", "with mode live nothing is stored, so nothing can be parked; leave onError out")
+		}
+		if d.PartitionBy != "" {
+			found.add("partitionBy", "with mode live nothing is stored, so there is nothing to partition; leave it out")
+		}
+	case "map":
+		found.add("mode", "map is no mode: write map: {EventType: expression} instead of on; mode is async, inline or live")
 	default:
-		found.add("mode", "there is no mode %q; use async", clip(string(d.Mode)))
+		found.add("mode", "there is no mode %q; use async, inline or live", clip(string(d.Mode)))
 	}
-	switch d.OnError {
-	case domain.OnErrorStop:
-	case "park":
-		found.unsupported("onError", "onError park is not there yet; use stop")
-	default:
-		found.add("onError", "there is no onError %q; use stop", clip(string(d.OnError)))
+}
+
+// checkInline refuses expressions that look at what is not known before the append has committed: the moment at which it
+// is recorded, which is also when an event has happened whose client did not say so.
+func checkInline(f *Fold, found *problems) {
+	look := func(where string, program interface{ Uses(field string) bool }) {
+		for _, field := range []string{"recordedAt", "occurredAt"} {
+			if program.Uses(field) {
+				found.add(where, "with mode inline it cannot use event.%s, which is not known before the append is committed; put the time into the event's data, or use async", field)
+			}
+		}
+	}
+	switch h := f.handler.(type) {
+	case *expressions:
+		look("key", h.key)
+		for _, eventType := range h.types {
+			look("on."+eventType, h.on[eventType])
+		}
+		if h.other != nil {
+			look("on.*", h.other)
+		}
+	case *mapExpressions:
+		look("key", h.key)
+		for _, eventType := range h.types {
+			look("map."+eventType, h.on[eventType])
+		}
+		if h.other != nil {
+			look("map.*", h.other)
+		}
+	}
+}
+
+func checkPartition(d domain.Definition, found *problems) {
+	if d.PartitionBy != "" && !indexPath(d.PartitionBy) {
+		found.add("partitionBy", "%q is not the path of a field; write names of letters, digits and _ with dots between them, such as customer.id", clip(d.PartitionBy))
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	DefaultDatabase = "default"
 	// DefaultKey gives each stream a document of its own, whose id is the stream's name.
 	DefaultKey = "event.stream"
+	// DefaultMapKey gives each event a record of its own, whose id is the event's: the default of a map.
+	DefaultMapKey = "event.id"
 	// MaxDefinitionBytes is how long a definition may be, as YAML or JSON.
 	MaxDefinitionBytes = 256 << 10
 )
@@ -62,11 +64,18 @@ func readDefinition(root tree, found *problems) (d domain.Definition) {
 				d.On[f.name] = f.value.expression(found, "on."+f.name)
 			}
 		},
-		"handler": func(v tree) { d.Handler = v.text(found, "handler") },
-		"indexes": func(v tree) { d.Indexes = v.texts(found, "indexes") },
-		"mode":    func(v tree) { d.Mode = domain.Mode(v.text(found, "mode")) },
-		"onError": func(v tree) { d.OnError = domain.OnError(v.text(found, "onError")) },
-		"assert":  func(v tree) { d.Assert = v.texts(found, "assert") },
+		"map": func(v tree) {
+			d.Map = make(map[string]string)
+			for _, f := range v.fields(found, "map") {
+				d.Map[f.name] = f.value.expression(found, "map."+f.name)
+			}
+		},
+		"handler":     func(v tree) { d.Handler = v.text(found, "handler") },
+		"indexes":     func(v tree) { d.Indexes = v.texts(found, "indexes") },
+		"partitionBy": func(v tree) { d.PartitionBy = v.text(found, "partitionBy") },
+		"mode":        func(v tree) { d.Mode = domain.Mode(v.text(found, "mode")) },
+		"onError":     func(v tree) { d.OnError = domain.OnError(v.text(found, "onError")) },
+		"assert":      func(v tree) { d.Assert = v.texts(found, "assert") },
 	})
 	return d
 }
@@ -76,11 +85,19 @@ func WithDefaults(d domain.Definition) domain.Definition {
 	if d.Database == "" {
 		d.Database = DefaultDatabase
 	}
-	if d.Key == "" && d.Handler == "" {
-		d.Key = DefaultKey
-	}
-	if len(d.Initial) == 0 && d.Handler == "" {
-		d.Initial = json.RawMessage("{}")
+	switch {
+	case d.Handler != "":
+	case d.Map != nil:
+		if d.Key == "" {
+			d.Key = DefaultMapKey
+		}
+	default:
+		if d.Key == "" {
+			d.Key = DefaultKey
+		}
+		if len(d.Initial) == 0 {
+			d.Initial = json.RawMessage("{}")
+		}
 	}
 	if d.Mode == "" {
 		d.Mode = domain.ModeAsync

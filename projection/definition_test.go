@@ -125,6 +125,18 @@ func TestCheckRefuses(t *testing.T) {
 		"name: p\nassert: ['event.id == 1']\non: {A: doc}":    {"assert[0]: line 1, column 1"},
 		"name: p\nonError: ignore\non: {A: doc}":              {"onError", `"ignore"`},
 		"name: p\nhandler: counter":                           {"handler", "only shared"},
+		"name: p\nmap: {}":                                    {"map", "at least one event type"},
+		"name: p\nmap: {A: doc}":                              {"map.A: line 1, column 1"},
+		"name: p\nmap: {A: event.data}\non: {A: doc}":         {"map", "instead of initial and on"},
+		"name: p\nmap: {'a b': event.data}":                   {"map.a b", "event type"},
+		"name: p\nmode: map\non: {A: doc}":                    {"mode", "map is no mode"},
+		"name: p\nmode: eager\non: {A: doc}":                  {"mode", `"eager"`},
+		"name: p\nmode: live\nonError: park\non: {A: doc}":    {"onError", "nothing can be parked"},
+		"name: p\nmode: live\npartitionBy: a\non: {A: doc}":   {"partitionBy", "nothing to partition"},
+		"name: p\nmode: inline\nonError: park\non: {A: doc}":  {"onError", "refuses its own append"},
+		"name: p\npartitionBy: a b\non: {A: doc}":             {"partitionBy", "not the path of a field"},
+		"name: p\nmode: inline\nkey: string(event.recordedAt)\non: {A: '{\"at\": event.occurredAt}', '*': 'event'}": {"4 problems", "key: with mode inline", "on.A: ", "event.occurredAt", "on.*: "},
+		"name: p\nmode: inline\nmap: {A: '{\"at\": event.recordedAt}'}":                                             {"map.A", "event.recordedAt"},
 	} {
 		d, err := projection.ParseDefinition([]byte(text))
 		if err != nil {
@@ -132,17 +144,29 @@ func TestCheckRefuses(t *testing.T) {
 		}
 		mustName(t, text, rules.Check(id, d), want)
 	}
-	for text, where := range map[string]string{
-		"name: p\nmode: inline\non: {A: doc}": "mode", "name: p\nmode: live\non: {A: doc}": "mode",
-		"name: p\nmode: map\non: {A: doc}": "mode", "name: p\nonError: park\non: {A: doc}": "onError",
+	for text, want := range map[string]string{
+		"name: p\ndatabase: reports\nmode: inline\non: {A: doc}": `needs documents in the log's own database, which is "default"`,
 	} {
 		d, err := projection.ParseDefinition([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		refusal, ok := errors.AsType[*domain.Error](rules.Check(id, d))
-		if !ok || refusal.Code != domain.CodeUnsupported || refusal.Where != where {
+		if !ok || refusal.Code != domain.CodeUnsupported || refusal.Where != "mode" || !strings.Contains(refusal.Message, want) {
 			t.Errorf("%q: %+v", text, refusal)
+		}
+	}
+	for _, text := range []string{
+		"name: p\nmode: inline\nkey: event.data.k\non: {A: '{\"at\": event.position, \"data\": event.data}'}",
+		"name: p\nmode: live\non: {A: doc}", "name: p\nonError: park\npartitionBy: customer.id\non: {A: doc}",
+		"name: p\nmap: {A: event.data}\nmode: live", "name: p\nmap: {'*': 'null'}\nkey: event.stream\nonError: park",
+	} {
+		d, err := projection.ParseDefinition([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rules.Check(id, d); err != nil {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 	shared := domain.ProjectionID{Name: "p"}
@@ -179,15 +203,18 @@ func TestSameDefinition(t *testing.T) {
 		t.Error("the same in other words is another definition")
 	}
 	for name, change := range map[string]func(*domain.Definition){
-		"on":       func(d *domain.Definition) { d.On = map[string]string{"A": "null"} },
-		"types":    func(d *domain.Definition) { d.On = map[string]string{"A": "doc", "B": "doc"} },
-		"key":      func(d *domain.Definition) { d.Key = "event.key" },
-		"initial":  func(d *domain.Definition) { d.Initial = []byte(`{"a": 1, "b": "2"}`) },
-		"database": func(d *domain.Definition) { d.Database = "other" },
-		"source":   func(d *domain.Definition) { d.Source.Categories = []string{"a"} },
-		"indexes":  func(d *domain.Definition) { d.Indexes = []string{"a"} },
-		"assert":   func(d *domain.Definition) { d.Assert = []string{"true"} },
-		"handler":  func(d *domain.Definition) { d.Handler = "h" },
+		"on":        func(d *domain.Definition) { d.On = map[string]string{"A": "null"} },
+		"types":     func(d *domain.Definition) { d.On = map[string]string{"A": "doc", "B": "doc"} },
+		"key":       func(d *domain.Definition) { d.Key = "event.key" },
+		"initial":   func(d *domain.Definition) { d.Initial = []byte(`{"a": 1, "b": "2"}`) },
+		"database":  func(d *domain.Definition) { d.Database = "other" },
+		"source":    func(d *domain.Definition) { d.Source.Categories = []string{"a"} },
+		"indexes":   func(d *domain.Definition) { d.Indexes = []string{"a"} },
+		"assert":    func(d *domain.Definition) { d.Assert = []string{"true"} },
+		"handler":   func(d *domain.Definition) { d.Handler = "h" },
+		"map":       func(d *domain.Definition) { d.On, d.Initial, d.Map = nil, nil, map[string]string{"A": "event.data"} },
+		"partition": func(d *domain.Definition) { d.PartitionBy = "a" },
+		"onError":   func(d *domain.Definition) { d.OnError = domain.OnErrorPark },
 	} {
 		other := base
 		change(&other)

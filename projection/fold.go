@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
@@ -16,24 +17,10 @@ import (
 type Fold struct {
 	definition domain.Definition
 	handler    Handler
+	mapper     mapper // the handler where it is a map; else nil
 	types      []string
 	asserts    []*expr.Program
 }
-
-// EventError says which event could not be folded, and why. The same events give the same error.
-type EventError struct {
-	Event domain.Event
-	Where string // the part of the definition, such as "on.ItemAdded" or "key"
-	Err   error  // with the place in the expression, where there is one
-}
-
-// Error names the event by position, id and type, and the part of the definition that failed.
-func (e *EventError) Error() string {
-	return fmt.Sprintf("event %d (%s, %s of %s) cannot be folded: %s: %s", e.Event.Position, e.Event.ID, e.Event.Type, e.Event.Stream, e.Where, e.Err)
-}
-
-// Unwrap returns what went wrong.
-func (e *EventError) Unwrap() error { return e.Err }
 
 // Compile makes a Fold of a definition's expressions. Everything that does not compile is named at once, in a
 // *domain.Error with domain.CodeInvalidDefinition. A definition that names a handler needs CompileWith.
@@ -49,9 +36,12 @@ func CompileWith(definition domain.Definition, handlers map[string]Handler) (*Fo
 			found.add("handler", "this program has no handler %q", clip(definition.Handler))
 			return nil, found.err()
 		}
+	} else if definition.Map != nil {
+		f.handler = compileMap(definition, &found)
 	} else {
 		f.handler = compileExpressions(definition, &found)
 	}
+	f.mapper, _ = f.handler.(mapper)
 	for i, source := range definition.Assert {
 		where := fmt.Sprintf("assert[%d]", i)
 		program, err := expr.Compile(expr.ScopeDocument, source)
@@ -98,6 +88,9 @@ func (f *Fold) AssertDocument(document domain.Document) error {
 	return nil
 }
 
+// Maps reports whether it is a map: each event makes a record by itself.
+func (f *Fold) Maps() bool { return f.mapper != nil }
+
 // key returns the id of the event's document; ok is false where the event is not for this projection.
 func (f *Fold) key(event *Event) (id string, ok bool, _ *EventError) {
 	id, ok, err := f.handler.Key(event)
@@ -105,16 +98,22 @@ func (f *Fold) key(event *Event) (id string, ok bool, _ *EventError) {
 		err = domain.CheckDocumentID("", id)
 	}
 	if err != nil {
-		return "", false, &EventError{Event: *event.Event, Where: "key", Err: err}
+		return "", false, f.blame(event, "key", err)
 	}
 	return id, ok, nil
 }
 
-// next folds one event into a document in the handler's form; nil is a document that is removed.
-func (f *Fold) next(doc Value, event *Event) (Value, *EventError) {
-	after, err := f.handler.Fold(doc, event)
+// next folds one event into a document in the handler's form; nil is a document that is removed. Of a map it is the record,
+// and nil where the event makes none.
+func (f *Fold) next(doc Value, event *Event) (after Value, _ *EventError) {
+	var err error
+	if f.mapper != nil {
+		after, err = f.mapper.record(event)
+	} else {
+		after, err = f.handler.Fold(doc, event)
+	}
 	if err != nil {
-		return nil, &EventError{Event: *event.Event, Where: f.where(event.Type), Err: err}
+		return nil, f.blame(event, f.where(event.Type), err)
 	}
 	return after, nil
 }
@@ -130,19 +129,38 @@ func (f *Fold) encode(doc Value, event *Event) (json.RawMessage, *EventError) {
 		err = checkDocument(data)
 	}
 	if err != nil {
-		return nil, &EventError{Event: *event.Event, Where: f.where(event.Type), Err: err}
+		return nil, f.blame(event, f.where(event.Type), err)
 	}
 	return data, nil
 }
 
+// where names the part of the definition that an event of the type is folded by.
 func (f *Fold) where(eventType string) string {
 	if f.definition.Handler != "" {
 		return "handler " + f.definition.Handler
 	}
-	if _, ok := f.definition.On[eventType]; !ok {
+	part, expressions := "on.", f.definition.On
+	if f.definition.Map != nil {
+		part, expressions = "map.", f.definition.Map
+	}
+	if _, ok := expressions[eventType]; !ok {
 		eventType = "*"
 	}
-	return "on." + eventType
+	return part + eventType
+}
+
+// expression is the text of a part of the definition; empty where it is Go code.
+func (f *Fold) expression(where string) string {
+	if where == "key" {
+		return f.definition.Key
+	}
+	if eventType, ok := strings.CutPrefix(where, "on."); ok {
+		return f.definition.On[eventType]
+	}
+	if eventType, ok := strings.CutPrefix(where, "map."); ok {
+		return f.definition.Map[eventType]
+	}
+	return ""
 }
 
 // checkDocument refuses what cannot be kept in every database: what is no object, too long, or has U+0000 in a text.

@@ -1,0 +1,146 @@
+package projection
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// A map makes a record of each event by itself: no state, no order, nothing to load. Two events of one key leave the
+// record of the later one, and an event that makes none leaves what is there.
+
+// mapper is a Handler of a map: record takes the place of Decode and Fold, which are never called.
+type mapper interface {
+	// record returns what the event makes, in the form that Encode takes; nil where it makes nothing.
+	record(event *Event) (Value, error)
+	// distinct reports whether no two events have one key.
+	distinct() bool
+}
+
+// notFolded stands for the methods of a Handler that a map has no use for.
+type notFolded struct{}
+
+var errNotFolded = errors.New("a map is not folded")
+
+func (notFolded) Decode(json.RawMessage) (Value, error) { return nil, errNotFolded }
+func (notFolded) Fold(Value, *Event) (Value, error)     { return nil, errNotFolded }
+
+// mapExpressions is the handler that the expressions of a definition's map make.
+type mapExpressions struct {
+	notFolded
+	types []string
+	key   *expr.Key
+	id    bool // the key is event.id: no need to evaluate
+	on    map[string]*expr.Map
+	other *expr.Map // "*"; nil where there is none
+}
+
+func compileMap(d domain.Definition, found *problems) *mapExpressions {
+	h := &mapExpressions{on: make(map[string]*expr.Map, len(d.Map)), id: d.Key == DefaultMapKey}
+	var err error
+	if h.key, err = expr.CompileKey(d.Key); err != nil {
+		found.add("key", "%s", err)
+	}
+	for _, eventType := range slices.Sorted(maps.Keys(d.Map)) {
+		program, err := expr.CompileMap(d.Map[eventType])
+		if err != nil {
+			found.add("map."+eventType, "%s", err)
+			continue
+		}
+		if eventType == "*" {
+			h.other = program
+		} else {
+			h.on[eventType] = program
+			h.types = append(h.types, eventType)
+		}
+	}
+	return h
+}
+
+func (h *mapExpressions) Types() []string {
+	if h.other != nil {
+		return nil
+	}
+	return slices.Clone(h.types)
+}
+
+func (h *mapExpressions) Key(event *Event) (string, bool, error) {
+	if h.id {
+		return event.ID.String(), true, nil
+	}
+	return h.key.Eval(event.expression())
+}
+
+func (h *mapExpressions) distinct() bool { return h.id }
+
+func (h *mapExpressions) record(event *Event) (Value, error) {
+	program := h.on[event.Type]
+	if program == nil {
+		if program = h.other; program == nil {
+			return nil, nil // not asked for, but harmless
+		}
+	}
+	record, err := program.Eval(event.expression())
+	if err != nil || record == nil {
+		return nil, err
+	}
+	return record, nil
+}
+
+func (h *mapExpressions) Encode(record Value) (json.RawMessage, error) {
+	return expr.AppendJSON(nil, record.(*expr.Object))
+}
+
+// MapRule is a map to records of type T, which encoding/json writes.
+type MapRule[T any] struct {
+	// Types are the event types that are wanted; none: all.
+	Types []string
+	// Key returns the id of the record that the event makes; "" where it is not for this projection. nil: the event's id.
+	Key func(event domain.Event) (string, error)
+	// Map returns the record that the event makes; nil where it makes none.
+	Map func(event domain.Event) (*T, error)
+}
+
+// MapOf makes a handler of a map. A panic of its functions is a fault of the event, as an error is.
+func MapOf[T any](rule MapRule[T]) Handler { return typedMap[T]{rule: rule} }
+
+type typedMap[T any] struct {
+	notFolded
+	rule MapRule[T]
+}
+
+func (h typedMap[T]) Types() []string {
+	if len(h.rule.Types) == 0 {
+		return nil
+	}
+	return slices.Clone(h.rule.Types)
+}
+
+func (h typedMap[T]) Key(event *Event) (id string, ok bool, err error) {
+	if h.rule.Key == nil {
+		return event.ID.String(), true, nil
+	}
+	defer caught(&err)
+	id, err = h.rule.Key(*event.Event)
+	return id, id != "", err
+}
+
+func (h typedMap[T]) distinct() bool { return h.rule.Key == nil }
+
+func (h typedMap[T]) record(event *Event) (_ Value, err error) {
+	defer caught(&err)
+	record, err := h.rule.Map(*event.Event)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	return record, nil
+}
+
+func (h typedMap[T]) Encode(record Value) (data json.RawMessage, err error) {
+	defer caught(&err)
+	return json.Marshal(record.(*T))
+}
