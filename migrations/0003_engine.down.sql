@@ -1,5 +1,5 @@
 alter table manifold.tenants drop column weight, drop column ceiling;
-drop table manifold.members, manifold.upcasters, manifold.skipped_events, manifold.parked_events, manifold.parked_documents,
+drop table manifold.members, manifold.upcasters, manifold.upcaster_sets, manifold.skipped_events, manifold.parked_events, manifold.parked_documents,
   manifold.tenant_builds, manifold.projection_versions;
 alter table manifold.faults drop column stream, drop column event_type, drop column document_id, drop column place,
   drop column expression, drop column before;

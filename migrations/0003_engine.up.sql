@@ -113,11 +113,18 @@ create table manifold.upcasters (
   primary key (tenant_id, event_type, version)
 );
 
+-- One row for each owner that has, or had, upcasters: the revision grows with each change, also when one is removed.
+create table manifold.upcaster_sets (
+  tenant_id uuid primary key,
+  revision  bigint not null
+);
+
 do $$
 declare
   name text;
 begin
-  foreach name in array array['projection_versions', 'tenant_builds', 'parked_documents', 'parked_events', 'skipped_events', 'upcasters'] loop
+  foreach name in array array['projection_versions', 'tenant_builds', 'parked_documents', 'parked_events', 'skipped_events', 'upcasters',
+      'upcaster_sets'] loop
     execute format('alter table manifold.%I enable row level security', name);
     execute format('alter table manifold.%I force row level security', name);
     execute format($policy$create policy tenant on manifold.%I to manifold_app, manifold_retention
@@ -132,6 +139,9 @@ begin
   end loop;
 end $$;
 create policy shared on manifold.upcasters for select to manifold_app
+  using (tenant_id = '00000000-0000-0000-0000-000000000000'
+    and nullif(current_setting('manifold.tenant', true), '') is not null);
+create policy shared on manifold.upcaster_sets for select to manifold_app
   using (tenant_id = '00000000-0000-0000-0000-000000000000'
     and nullif(current_setting('manifold.tenant', true), '') is not null);
 create policy shared on manifold.projection_versions for select to manifold_app

@@ -17,7 +17,7 @@ const eraseSlice = 5000
 // an append that is under way, and without which nothing is appended to a tenant that is deleting.
 var (
 	logTables   = [...]string{"logs", "events", "snapshots", "stream_floors"}
-	otherTables = [...]string{"aggregates", "upcasters", "faults", "parked_events", "parked_documents", "skipped_events", "rebuilds",
+	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers"}
 )
 

@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// An owner's upcasters have a revision together, in upcaster_sets: so a removed one is noticed as well. Whoever changes
+// one locks that row first. Shared ones are rows of domain.Everyone.
+
+const upcasterColumns = "u.event_type, u.version, u.expression, u.revision, u.by, u.updated_at"
+
+// upcasterRevision and its parameter, the tenant, are also a part of what readings of the log for a projection ask.
+const upcasterRevision = `
+	coalesce((select r.revision from upcaster_sets as r where r.tenant_id = %[1]s), 0),
+	coalesce((select r.revision from upcaster_sets as r where r.tenant_id = '00000000-0000-0000-0000-000000000000'), 0)`
+
+var upcasterRevisions = statement{"manifold_upcaster_revisions", "select " + fmt.Sprintf(upcasterRevision, "$1::uuid")}
+
+// UpcasterRevision tells which upcasters are in force for a tenant now.
+func (s *Store) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
+	var revision domain.UpcasterRevision
+	err := s.read(ctx, tenant, nil, query{&upcasterRevisions, [][]byte{tenantParam(tenant)}, func(values [][]byte) error {
+		revision = domain.UpcasterRevision{Own: int8Value(values[0]), Shared: int8Value(values[1])}
+		return nil
+	}})
+	return revision, err
+}
+
+// Upcasters returns an owner's upcasters, by type and version, with the revision that they have together.
+func (s *Store) Upcasters(ctx context.Context, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
+	err = under(ctx, s.app, owner, func(tx pgx.Tx) error {
+		// The revision first: what is read behind it is at least as new.
+		if err := tx.QueryRow(ctx, "select coalesce((select r.revision from upcaster_sets r where r.tenant_id = $1), 0)", owner).Scan(&revision); err != nil {
+			return fmt.Errorf("read the revision of the upcasters: %w", err)
+		}
+		rows, _ := tx.Query(ctx, "select "+upcasterColumns+" from upcasters u where u.tenant_id = $1 order by u.event_type, u.version", owner)
+		if upcasters, err = pgx.CollectRows(rows, scanUpcaster(owner)); err != nil {
+			return fmt.Errorf("list the upcasters: %w", err)
+		}
+		return nil
+	})
+	return upcasters, revision, err
+}
+
+// Upcaster returns an owner's upcaster for a type and version; domain.CodeNotFound where there is none.
+func (s *Store) Upcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) (upcaster domain.Upcaster, err error) {
+	err = under(ctx, s.app, owner, func(tx pgx.Tx) error {
+		upcaster, err = readUpcaster(ctx, tx, owner, eventType, version)
+		return err
+	})
+	return upcaster, err
+}
+
+// PutUpcaster keeps an upcaster, in place of one of its owner for the same type and version, and returns it as it is kept,
+// and the one that was there; nil where there was none. One with the same expression stays as it was.
+func (s *Store) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, before *domain.Upcaster, err error) {
+	err = s.changeUpcasters(ctx, upcaster.Owner, func(tx pgx.Tx, next int64) (changed bool, err error) {
+		there, err := readUpcaster(ctx, tx, upcaster.Owner, upcaster.Type, upcaster.Version)
+		problem, ok := errors.AsType[*domain.Error](err)
+		switch {
+		case err == nil:
+			before = &there
+			if there.Expression == upcaster.Expression {
+				kept = there
+				return false, nil
+			}
+		case !ok || problem.Code != domain.CodeNotFound:
+			return false, err
+		default:
+			if err := checkUpcasterRoom(ctx, tx, upcaster); err != nil {
+				return false, err
+			}
+		}
+		rows, _ := tx.Query(ctx, `
+			insert into upcasters as u (tenant_id, event_type, version, expression, revision, by) values ($1, $2, $3, $4, $5, $6)
+			on conflict (tenant_id, event_type, version) do update
+			set expression = excluded.expression, revision = excluded.revision, by = excluded.by, updated_at = now()
+			returning `+upcasterColumns,
+			upcaster.Owner, upcaster.Type, upcaster.Version, upcaster.Expression, next, upcaster.By)
+		if kept, err = pgx.CollectExactlyOneRow(rows, scanUpcaster(upcaster.Owner)); err != nil {
+			return false, fmt.Errorf("keep an upcaster: %w", err)
+		}
+		return true, nil
+	})
+	return kept, before, err
+}
+
+// DeleteUpcaster removes an owner's upcaster; domain.CodeNotFound where there is none.
+func (s *Store) DeleteUpcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) error {
+	return s.changeUpcasters(ctx, owner, func(tx pgx.Tx, _ int64) (changed bool, err error) {
+		gone, err := tx.Exec(ctx, "delete from upcasters u where u.tenant_id = $1 and u.event_type = $2 and u.version = $3", owner, eventType, version)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("delete an upcaster: %w", err)
+		case gone.RowsAffected() == 0:
+			return false, noUpcaster(eventType, version)
+		}
+		return true, nil
+	})
+}
+
+// changeUpcasters runs do in a transaction under the owner, whose upcasters nobody else changes meanwhile, and makes next
+// their revision where do says that it has changed them.
+func (s *Store) changeUpcasters(ctx context.Context, owner domain.TenantID, do func(tx pgx.Tx, next int64) (changed bool, err error)) error {
+	return s.changeProjection(ctx, domain.ProjectionID{Owner: owner}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "insert into upcaster_sets (tenant_id, revision) values ($1, 0) on conflict (tenant_id) do nothing", owner); err != nil {
+			return fmt.Errorf("make the row of the upcasters' revision: %w", err)
+		}
+		var revision int64
+		if err := tx.QueryRow(ctx, "select r.revision from upcaster_sets r where r.tenant_id = $1 for update", owner).Scan(&revision); err != nil {
+			return fmt.Errorf("lock the upcasters: %w", err)
+		}
+		changed, err := do(tx, revision+1)
+		if err != nil || !changed {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "update upcaster_sets set revision = $2 where tenant_id = $1", owner, revision+1); err != nil {
+			return fmt.Errorf("raise the upcasters' revision: %w", err)
+		}
+		return nil
+	})
+}
+
+// checkUpcasterRoom refuses a new upcaster where its owner has as many as it may.
+func checkUpcasterRoom(ctx context.Context, tx pgx.Tx, upcaster domain.Upcaster) error {
+	var all, ofType int
+	err := tx.QueryRow(ctx, "select count(*), count(*) filter (where u.event_type = $2) from upcasters u where u.tenant_id = $1",
+		upcaster.Owner, upcaster.Type).Scan(&all, &ofType)
+	switch {
+	case err != nil:
+		return fmt.Errorf("count the upcasters: %w", err)
+	case all >= domain.MaxUpcasters:
+		return domain.Errorf(domain.CodeInvalidRequest, "", "there are %d upcasters, which is as many as there may be; remove some", all)
+	case ofType >= domain.MaxUpcastersPerType:
+		return domain.Errorf(domain.CodeInvalidRequest, "", "%s has %d upcasters, which is as many as an event type may have; put several steps into one", upcaster.Type, ofType)
+	}
+	return nil
+}
+
+func readUpcaster(ctx context.Context, tx pgx.Tx, owner domain.TenantID, eventType string, version int64) (domain.Upcaster, error) {
+	rows, _ := tx.Query(ctx, "select "+upcasterColumns+" from upcasters u where u.tenant_id = $1 and u.event_type = $2 and u.version = $3",
+		owner, eventType, version)
+	upcaster, err := pgx.CollectExactlyOneRow(rows, scanUpcaster(owner))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return upcaster, noUpcaster(eventType, version)
+	}
+	if err != nil {
+		return upcaster, fmt.Errorf("read an upcaster: %w", err)
+	}
+	return upcaster, nil
+}
+
+func scanUpcaster(owner domain.TenantID) pgx.RowToFunc[domain.Upcaster] {
+	return func(row pgx.CollectableRow) (domain.Upcaster, error) {
+		upcaster := domain.Upcaster{Owner: owner}
+		err := row.Scan(&upcaster.Type, &upcaster.Version, &upcaster.Expression, &upcaster.Revision, &upcaster.By, (*moment)(&upcaster.UpdatedAt))
+		return upcaster, err
+	}
+}
+
+func noUpcaster(eventType string, version int64) error {
+	return domain.Errorf(domain.CodeNotFound, "", "there is no upcaster for version %d of %s", version, eventType)
+}
