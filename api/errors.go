@@ -54,6 +54,7 @@ func problems() []problem {
 		{domain.CodeTooLarge, 413, 0, "It is too large", "detail names the limit. Split the request, or keep large content elsewhere and append a reference to it."},
 		{codeUnsupportedMediaType, 415, 0, "The body's type or encoding is not taken here", "detail names what is taken."},
 		{domain.CodeInvalidDefinition, 422, 0, "The definition cannot work as written", "where names the expression; detail the line, the column and what is wrong there."},
+		{domain.CodeRefused, 422, 0, "An inline projection cannot fold an event", "Nothing of the request was appended: detail names the projection, the event and the expression, where its place in the request. Mend the event, or the definition."},
 		{domain.CodeUnsupported, 422, 0, "This Manifold cannot do that", "The request is well-formed, but the feature or the driver is not there; or the projection's database cannot answer such a query: where and detail name the place."},
 		{domain.CodeTooCostly, 422, 0, "The query takes too long", "Declare an index on a field that the filter compares or the order begins with, or narrow the filter. The operator sees with explain=true how the database answers."},
 		{domain.CodeTooManyRequests, 429, 1, "The tenant has too much waiting", "Try again later, with growing pauses."},

@@ -32,6 +32,7 @@ const (
 	CodeGone               Code = "gone"                // a page token of a build that is no longer there
 	CodeNotCaughtUp        Code = "not-caught-up"       // minPosition was not reached within the time limit
 	CodeFaulted            Code = "faulted"             // the projection or aggregate met an event that it cannot fold
+	CodeRefused            Code = "refused"             // an inline projection cannot fold an event of the append: nothing of it was written
 	CodeTooManyRequests    Code = "too-many-requests"   // this tenant has too much waiting; try again later
 	CodeOverloaded         Code = "overloaded"          // the service as a whole has too much waiting
 	CodeOutcomeUnknown     Code = "outcome-unknown"     // it may have been appended; repeat with the same ids to find out

@@ -1,3 +1,5 @@
+drop function manifold_documents.lost_attempt(), manifold.lost_attempt();
+revoke usage on schema manifold_documents from manifold_app;
 alter table manifold.tenants drop column weight, drop column ceiling;
 drop table manifold.members, manifold.upcasters, manifold.upcaster_sets, manifold.skipped_events, manifold.parked_events, manifold.parked_documents,
   manifold.tenant_builds, manifold.projection_versions;

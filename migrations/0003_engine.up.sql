@@ -165,3 +165,19 @@ grant select, insert, update, delete on manifold.members to manifold_system;
 alter table manifold.tenants
   add column weight  integer not null default 1 check (weight between 1 and 100),
   add column ceiling integer not null default 0 check (ceiling between 0 and 1000);
+
+-- Inline projections: an append saves documents in its own transaction, as the app login, under its tenant. What the
+-- documents' login has made already it grants itself, when it opens (drivers/postgres).
+grant usage on schema manifold_documents to manifold_app;
+
+-- By these an append's transaction gives itself up: what it has found, once it could not turn back any more, is not what it
+-- was made for. ML001: somebody else has moved the log's head, or other builds are folded into. ML002: a build is not at
+-- the head.
+create function manifold.lost_attempt() returns timestamptz language plpgsql as $$
+begin
+  raise exception using errcode = 'ML001', message = 'somebody else has appended, or changed what appends fold into';
+end $$;
+create function manifold_documents.lost_attempt() returns boolean language plpgsql as $$
+begin
+  raise exception using errcode = 'ML002', message = 'the build is not where the batch starts';
+end $$;

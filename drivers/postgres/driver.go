@@ -53,6 +53,7 @@ type Driver struct {
 	patience time.Duration // how long a statement of those may take
 	log      *slog.Logger
 	views    bool // the role manifold_views is there and the login may hand views to it
+	withLog  bool // it is the log's own database
 
 	end        context.CancelFunc // of what goes on in the background
 	background sync.WaitGroup

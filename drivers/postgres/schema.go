@@ -128,7 +128,13 @@ func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 		d.log.WarnContext(ctx, "queries that filter or order use no index, and public views show the documents of the tenant in the setting manifold.tenant only: the documents' login cannot hand views to the role "+viewsRole+
 			"; make that role, grant it to the login, grant it usage and create on the schema "+schema+", and restart")
 	}
+	if err := d.findLog(ctx); err != nil {
+		return err
+	}
 	if err := d.makeCommonTable(ctx); err != nil {
+		return err
+	}
+	if err := d.admit(ctx); err != nil {
 		return err
 	}
 	return d.indexInBackground(ctx, background)
@@ -253,6 +259,9 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 	}, more...)
 	if d.views {
 		statements = append(statements, viewsPolicy)
+	}
+	if d.withLog {
+		statements = append(statements, admission)
 	}
 	return d.define(ctx, table, func(tx pgx.Tx) error {
 		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil || exists {
