@@ -9,22 +9,22 @@ import (
 	"sync"
 	"time"
 
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
 
 // caller is who a request acts for.
 type caller struct {
-	tenant domain.TenantID // domain.Everyone for the operator
-	key    domain.KeyID    // zero for the operator
-	name   string          // the key's, for people
+	tenant     domain.TenantID // domain.Everyone for the operator
+	credential auth.Credential
 }
 
 // by is the caller as it is kept beside what it has done.
 func (c caller) by() string {
-	if c.tenant == domain.Everyone {
+	if c.credential.Operator {
 		return "operator"
 	}
-	return fmt.Sprintf("key %s (%s)", c.key, c.name)
+	return fmt.Sprintf("key %s (%s)", c.credential.KeyID, c.credential.Name)
 }
 
 // authenticate finds the request's caller, and refuses one whose key has none of the scopes. Where no scope is named,
@@ -44,7 +44,7 @@ func (s *Server) authenticate(ctx context.Context, header http.Header, scopes []
 	if err := credential.Require(scopes...); err != nil {
 		return caller{}, err
 	}
-	return caller{tenant: credential.Tenant, key: credential.KeyID, name: credential.Name}, nil
+	return caller{tenant: credential.Tenant, credential: credential}, nil
 }
 
 // whileAllowed is for requests that may last: it looks at the request's key again and again, and when that is refused,

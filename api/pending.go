@@ -83,10 +83,6 @@ func (s generated) ListSkippedEvents(context.Context, openapi.ListSkippedEventsR
 	return nil, pending()
 }
 
-func (s generated) ListProjectionVersions(context.Context, openapi.ListProjectionVersionsRequestObject) (openapi.ListProjectionVersionsResponseObject, error) {
-	return nil, pending()
-}
-
 func (s generated) ListUpcasters(context.Context, openapi.ListUpcastersRequestObject) (openapi.ListUpcastersResponseObject, error) {
 	return nil, pending()
 }

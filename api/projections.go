@@ -18,6 +18,7 @@ type Projections interface {
 	List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error)
 	Delete(ctx context.Context, owner domain.TenantID, name, by string) error
 	Reset(ctx context.Context, owner domain.TenantID, name, by string) (domain.Projection, error)
+	Versions(ctx context.Context, tenant domain.TenantID, name string) ([]projection.Version, error)
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
 	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
 	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)
@@ -121,6 +122,35 @@ func (s generated) ResetProjection(ctx context.Context, request openapi.ResetPro
 		return nil, err
 	}
 	return openapi.ResetProjection200JSONResponse(answer), nil
+}
+
+func (s generated) ListProjectionVersions(ctx context.Context, request openapi.ListProjectionVersionsRequestObject) (openapi.ListProjectionVersionsResponseObject, error) {
+	versions, err := s.config.Projections.Versions(ctx, callerOf(ctx).tenant, request.Name)
+	if err != nil {
+		return nil, err
+	}
+	answer := openapi.ListProjectionVersions200JSONResponse{Versions: make([]openapi.ProjectionVersion, len(versions))}
+	for i, v := range versions {
+		definition, err := definitionAnswer(v.Definition)
+		if err != nil {
+			return nil, err
+		}
+		answer.Versions[i] = openapi.ProjectionVersion{
+			Version: v.Version, Cause: string(v.Cause), By: v.By, At: v.At.UTC(), Definition: definition, Changes: changesAnswer(v.Changes),
+		}
+		if v.Rebuild != (domain.RebuildID{}) {
+			answer.Versions[i].Rebuild = v.Rebuild.String()
+		}
+	}
+	return answer, nil
+}
+
+func changesAnswer(changes []projection.FieldChange) []openapi.FieldChange {
+	answer := make([]openapi.FieldChange, len(changes))
+	for i, c := range changes {
+		answer[i] = openapi.FieldChange(c)
+	}
+	return answer
 }
 
 func (s generated) GetProjectionState(ctx context.Context, request openapi.GetProjectionStateRequestObject) (openapi.GetProjectionStateResponseObject, error) {
