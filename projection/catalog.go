@@ -18,6 +18,7 @@ import (
 type CatalogStore interface {
 	CreateProjection(ctx context.Context, p domain.Projection, by string) error
 	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
+	LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error)
 	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
 	DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error
 	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)

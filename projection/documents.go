@@ -187,12 +187,25 @@ func notCompiled(where string, err error) error {
 	return fmt.Errorf("compile %s: %w", where, err)
 }
 
+// live returns the projection that the tenant means by name, its own or else the shared one, with the build and the
+// definition that are live for the tenant: a rebuild may have given it one of its own.
+func (c *Catalog) live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
+	p, err := c.config.Store.LiveProjection(ctx, tenant, domain.ProjectionID{Owner: tenant, Name: name})
+	if isCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
+		p, err = c.config.Store.LiveProjection(ctx, tenant, domain.ProjectionID{Owner: domain.Everyone, Name: name})
+	}
+	if isCode(err, domain.CodeNotFound) {
+		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", clip(name))
+	}
+	return p, err
+}
+
 // readLive looks the live build up and reads from it. Where its table went away in between (a swap, and then the drop of
 // the old table), it looks once more: the reader sees all of the old or all of the new.
 func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(drivers.Driver, domain.Build) error) error {
 	var last int64
 	for again := false; ; again = true {
-		p, err := c.Get(ctx, tenant, name)
+		p, err := c.live(ctx, tenant, name)
 		if err != nil {
 			return err
 		}
@@ -232,7 +245,7 @@ func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p d
 		var err error
 		if !first {
 			var now domain.Projection
-			if now, err = c.Get(ctx, tenant, p.Name); err == nil {
+			if now, err = c.live(ctx, tenant, p.Name); err == nil {
 				p = now
 			}
 		}

@@ -52,7 +52,7 @@ func (c *Catalog) Status(ctx context.Context, tenant domain.TenantID, name strin
 }
 
 func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
-	p, err := c.Get(ctx, tenant, name)
+	p, err := c.live(ctx, tenant, name)
 	if err != nil {
 		return Status{}, err
 	}
@@ -62,6 +62,10 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
 	s.Head = head.Position
+	if p.Definition.Mode == domain.ModeLive {
+		s.Known, s.Checkpoint = true, s.Head // nothing is stored that could be behind
+		return s, nil
+	}
 	trouble, troubled := c.config.Progress.trouble(p.ProjectionID, tenant)
 	driver, err := c.driver(p.LiveBuild())
 	if err == nil {
