@@ -2,19 +2,17 @@ package projection
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
-
-	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/drivers"
+	"time"
 )
 
-// slice is a part of a reading that is folded and saved at once.
+// slice is a part of a reading that is folded at once.
 type slice struct {
 	events []Event
 	keys   []string
-	upTo   int64 // the checkpoint that it leads to
+	upTo   int64 // the position that it leads to
 }
 
 // chain is the events of one document within a slice, in order.
@@ -26,16 +24,17 @@ type chain struct {
 
 // outcome is what became of one document.
 type outcome struct {
-	document domain.Document // Data nil: removed
-	touched  bool            // at least one event was applied
-	last     int32           // index of the last event applied
-	fault    *EventError     // an event that cannot be folded
-	bad      *EventError     // the document that came out cannot be written
+	touched bool            // at least one event was applied
+	version int64           // the position last applied
+	value   Value           // the document in the handler's form, where that can be kept
+	data    json.RawMessage // the document as it is stored; neither: removed
+	fault   *EventError     // an event that cannot be folded
+	bad     *EventError     // the document that came out cannot be written
 }
 
-// apply folds a reading into the build and saves it, in as many slices as the documents' size asks for. It returns the
-// reading's fault as its error, after everything before it was saved.
-func (r *Replay) apply(ctx context.Context, p *prepared) error {
+// gather folds a reading. What comes out may be saved later, together with what follows: finish, or apply, saves all. It
+// returns the reading's fault as its error, after everything before it was saved.
+func (r *Replay) gather(ctx context.Context, p *prepared) error {
 	for start := 0; start < len(p.events); {
 		n := r.fit(p.keys[start:])
 		s := slice{events: p.events[start : start+n], keys: p.keys[start : start+n]}
@@ -43,22 +42,36 @@ func (r *Replay) apply(ctx context.Context, p *prepared) error {
 		if s.upTo = p.upTo; start < len(p.events) {
 			s.upTo = s.events[n-1].Position
 		}
-		if err := r.applySlice(ctx, s); err != nil {
+		if err := r.gatherSlice(ctx, s); err != nil {
 			return err
 		}
 	}
-	r.at.seen = max(r.at.seen, p.upTo)
+	r.gathered.upTo = max(r.gathered.upTo, p.upTo)
 	if p.fault != nil {
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
 		return p.fault
 	}
 	return nil
 }
 
-// fit returns how many of the events touch no more documents than should be loaded at once.
+// apply is gather for a reading that nothing follows: all is saved when it returns.
+func (r *Replay) apply(ctx context.Context, p *prepared) error {
+	if err := r.gather(ctx, p); err != nil {
+		return err
+	}
+	return r.flush(ctx)
+}
+
+// fit returns how many of the events touch no more documents than should be in memory at once.
 func (r *Replay) fit(keys []string) int {
+	if r.at.atOnce > 0 {
+		keys = keys[:min(len(keys), max(1, r.at.atOnce-r.gathered.events))]
+	}
 	most := 1000 // until it is known how large they are
 	if r.documentBytes > 0 {
-		most = max(16, r.Limits.DocumentBytes/r.documentBytes)
+		most = max(16, r.Limits.DocumentBytes/2/(heldBytes+valueBytes*r.documentBytes))
 	}
 	if most >= len(keys) {
 		return len(keys)
@@ -75,56 +88,57 @@ func (r *Replay) fit(keys []string) int {
 	return len(keys)
 }
 
-// applySlice folds and saves one slice. Where a document comes out that cannot be written, or that the database cannot
-// keep, it halves the slice until the event that made it so stands alone.
-func (r *Replay) applySlice(ctx context.Context, s slice) error {
+// gatherSlice folds one slice onto what is known of its documents. Where a document comes out that cannot be written, it
+// halves the slice until the event that made it so stands alone.
+func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 	chains, next := chainsOf(s.keys)
-	if len(chains) == 0 {
-		r.at.seen = s.upTo
-		if n := len(s.events); n > 0 {
-			r.at.passed = s.events[n-1].Position
-		}
-		r.folded(len(s.events), 0)
-		return nil
-	}
-	stored, err := r.load(ctx, chains)
+	before, err := r.before(ctx, chains)
 	if err != nil {
 		return err
 	}
-	outcomes := r.Fold.foldChains(s.events, chains, next, stored)
+	outcomes := r.Fold.foldChains(s.events, chains, next, before)
 	var fault, bad *EventError
 	for i := range outcomes {
 		fault = earlier(fault, outcomes[i].fault)
 		bad = earlier(bad, outcomes[i].bad)
 	}
-	if fault != nil {
+	switch {
+	case fault != nil:
 		// Everything before the event is good: folding is deterministic, so it comes out the same once more without it.
 		n := 0
 		for s.events[n].Position < fault.Event.Position {
 			n++
 		}
-		if err := r.applySlice(ctx, slice{events: s.events[:n], keys: s.keys[:n], upTo: fault.Event.Position - 1}); err != nil {
+		err := r.gatherSlice(ctx, slice{events: s.events[:n], keys: s.keys[:n], upTo: fault.Event.Position - 1})
+		if err == nil {
+			err = r.flush(ctx)
+		}
+		if err != nil {
 			return err
 		}
 		return fault
-	}
-	if bad != nil && len(s.events) == 1 {
-		return bad
-	}
-	if bad == nil {
-		err = r.save(ctx, s, outcomes, stored)
-		if !isCode(err, domain.CodeTooLarge) {
+	case bad != nil && len(s.events) == 1:
+		if err := r.flush(ctx); err != nil {
 			return err
 		}
-		if len(s.events) == 1 {
-			return &EventError{Event: *s.events[0].Event, Where: r.Fold.where(s.events[0].Type), Err: err}
+		return bad
+	case bad != nil:
+		half := len(s.events) / 2
+		if err := r.gatherSlice(ctx, slice{events: s.events[:half], keys: s.keys[:half], upTo: s.events[half-1].Position}); err != nil {
+			return err
+		}
+		return r.gatherSlice(ctx, slice{events: s.events[half:], keys: s.keys[half:], upTo: s.upTo})
+	}
+	r.take(s, chains, before, outcomes)
+	if r.due() {
+		if err := r.push(ctx); err != nil {
+			return err
 		}
 	}
-	half := len(s.events) / 2
-	if err := r.applySlice(ctx, slice{events: s.events[:half], keys: s.keys[:half], upTo: s.events[half-1].Position}); err != nil {
-		return err
+	if r.at.atOnce > 0 {
+		return r.await()
 	}
-	return r.applySlice(ctx, slice{events: s.events[half:], keys: s.keys[half:], upTo: s.upTo})
+	return nil
 }
 
 func earlier(a, b *EventError) *EventError {
@@ -155,28 +169,79 @@ func chainsOf(keys []string) (chains []chain, next []int32) {
 	return chains, next
 }
 
-// load returns the stored documents that the chains touch, by id.
-func (r *Replay) load(ctx context.Context, chains []chain) (map[string]domain.Document, error) {
-	ids := make([]string, len(chains))
+// before returns what is there of the chains' documents before their first events, in their order. What is not known is
+// loaded, also while a save is under way: what that writes is known.
+func (r *Replay) before(ctx context.Context, chains []chain) ([]held, error) {
+	all := make([]held, len(chains))
+	var ids []string
+	var where []int
 	for i := range chains {
-		ids[i] = chains[i].id
+		var ok bool
+		if all[i], ok = r.known.get(chains[i].id); !ok {
+			ids, where = append(ids, chains[i].id), append(where, i)
+		}
+	}
+	if len(ids) == 0 {
+		return all, nil
 	}
 	documents, err := r.Driver.Load(ctx, r.Build, r.Tenant, ids)
 	if err != nil {
 		return nil, fmt.Errorf("load the documents of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 	}
-	stored := make(map[string]domain.Document, len(documents))
-	for _, document := range documents {
-		stored[document.ID] = document
+	loaded := make(map[string]held, len(documents))
+	for _, d := range documents {
+		loaded[d.ID] = held{version: d.Version, data: d.Data, there: true}
 	}
-	return stored, nil
+	for j, i := range where {
+		all[i] = loaded[ids[j]]
+	}
+	return all, nil
+}
+
+// take keeps what became of a slice's documents until it is saved.
+func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome) {
+	g := &r.gathered
+	bytes, touched := 0, 0
+	for i := range outcomes {
+		o := &outcomes[i]
+		if !o.touched {
+			continue
+		}
+		id := chains[i].id
+		h := held{version: o.version, value: o.value, data: o.data, there: before[i].there, changed: g.number()}
+		g.weight += h.weight(id)
+		if before[i].changed == g.number() {
+			g.weight -= before[i].weight(id)
+		} else {
+			if len(g.changed) == 0 {
+				g.since = time.Now()
+			}
+			g.changed = append(g.changed, id)
+		}
+		r.known.put(id, h)
+		bytes, touched = bytes+h.size(), touched+1
+	}
+	if r.documentBytes == 0 && touched > 0 {
+		r.documentBytes = max(1, bytes/touched) // until they are written and it is known exactly
+	}
+	if n := len(s.events); n > 0 {
+		if g.events += n; g.events == 1 {
+			g.only = s.events[0].Event
+		} else {
+			g.only = nil
+		}
+		if len(chains) == 0 {
+			r.at.passed = s.events[n-1].Position
+		}
+	}
+	g.upTo = max(g.upTo, s.upTo)
 }
 
 // chainsAtOnce is how many documents a goroutine takes at a time: few enough to keep all processors busy to the end.
 const chainsAtOnce = 32
 
 // foldChains folds each document's events into it, documents beside one another.
-func (f *Fold) foldChains(events []Event, chains []chain, next []int32, stored map[string]domain.Document) []outcome {
+func (f *Fold) foldChains(events []Event, chains []chain, next []int32, before []held) []outcome {
 	outcomes := make([]outcome, len(chains))
 	var taken atomic.Int64
 	parallel(workersFor(len(events)), func(int) {
@@ -186,7 +251,7 @@ func (f *Fold) foldChains(events []Event, chains []chain, next []int32, stored m
 				return
 			}
 			for i := from; i < min(len(chains), from+chainsAtOnce); i++ {
-				outcomes[i] = f.foldChain(events, chains[i], next, stored[chains[i].id])
+				outcomes[i] = f.foldChain(events, chains[i], next, &before[i])
 			}
 		}
 	})
@@ -195,86 +260,48 @@ func (f *Fold) foldChains(events []Event, chains []chain, next []int32, stored m
 
 // foldChain folds a document's events into it. Those at or below the document's version took effect before: in a
 // database without transactions a batch may have been saved in part.
-func (f *Fold) foldChain(events []Event, c chain, next []int32, stored domain.Document) (o outcome) {
-	o.document.ID, o.last = c.id, -1
+func (f *Fold) foldChain(events []Event, c chain, next []int32, before *held) (o outcome) {
 	var doc Value
+	last := int32(-1)
 	for i := c.first; i >= 0; i = next[i] {
 		event := &events[i]
-		if event.Position <= stored.Version {
+		if event.Position <= before.version {
 			continue
 		}
 		if doc == nil {
-			// The stored document before the first event; after a removal, and where there is none, the initial one.
-			var data []byte
 			if !o.touched {
-				data = stored.Data
+				doc = before.value
 			}
-			var err error
-			if doc, err = f.handler.Decode(data); err != nil {
-				o.fault = &EventError{Event: *event.Event, Where: f.where(event.Type), Err: err}
-				return o
+			if doc == nil {
+				// The stored document before the first event; after a removal, and where there is none, the initial one.
+				var data []byte
+				if !o.touched {
+					data = before.data
+				}
+				var err error
+				if doc, err = f.handler.Decode(data); err != nil {
+					o.fault = &EventError{Event: *event.Event, Where: f.where(event.Type), Err: err}
+					return o
+				}
 			}
 		}
 		if doc, o.fault = f.next(doc, event); o.fault != nil {
 			return o
 		}
 		event.bound = nil // what was parsed for it can go
-		o.touched, o.last = true, i
+		o.touched, last = true, i
 	}
 	if !o.touched {
 		return o
 	}
-	last := &events[o.last]
-	o.document.Version = last.Position
-	if doc != nil {
-		o.document.Data, o.bad = f.encode(doc, last)
+	o.version = events[last].Position
+	switch {
+	case doc == nil:
+	case f.definition.Handler == "":
+		o.value = doc
+	default:
+		// Go code may change the document that it is given: so what is kept is the text, from which each batch begins anew.
+		o.data, o.bad = f.encode(doc, &events[last])
 	}
 	return o
-}
-
-// save stores what became of a slice's documents, and the checkpoint behind it. stored are those that were there before.
-func (r *Replay) save(ctx context.Context, s slice, outcomes []outcome, stored map[string]domain.Document) error {
-	batch := drivers.Batch{From: r.at.stored, To: s.upTo, Upserts: make([]domain.Document, 0, len(outcomes))}
-	bytes := 0
-	var known []domain.Document
-	for i := range outcomes {
-		switch o := &outcomes[i]; {
-		case !o.touched:
-		case o.document.Data == nil:
-			// Also one that was not there: somebody slower may be about to write it.
-			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: o.document.ID, Version: o.document.Version})
-		default:
-			bytes += len(o.document.Data)
-			if _, there := stored[o.document.ID]; there {
-				known = append(known, o.document)
-				continue
-			}
-			batch.Upserts = append(batch.Upserts, o.document)
-		}
-	}
-	batch.New = len(batch.Upserts)
-	batch.Upserts = append(batch.Upserts, known...)
-	if err := r.saveBatch(ctx, batch); err != nil {
-		return err
-	}
-	if n := len(batch.Upserts); n > 0 {
-		// It grows at once and shrinks slowly.
-		r.documentBytes = max(1, bytes/n, (r.documentBytes+bytes/n)/2)
-	}
-	if r.Saved != nil {
-		r.Saved(batch.Upserts)
-	}
-	r.folded(len(s.events), len(batch.Upserts)+len(batch.Deletes))
-	return nil
-}
-
-func (r *Replay) saveBatch(ctx context.Context, batch drivers.Batch) error {
-	if err := r.Driver.Save(ctx, r.Build, r.Tenant, batch); err != nil {
-		if errors.Is(err, drivers.ErrStale) {
-			r.at.known = false
-		}
-		return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, batch.To, err)
-	}
-	r.at.saved(batch.To)
-	return nil
 }

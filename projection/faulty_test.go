@@ -102,14 +102,16 @@ func (r beforeReads) Query(ctx context.Context, build domain.Build, tenant domai
 	return r.Driver.Query(ctx, build, tenant, query)
 }
 
-// withoutCheckpoint is a driver whose documents were saved, but not the checkpoint behind them. It notes what is saved.
+// withoutCheckpoint is a driver whose documents were saved, but not the checkpoint behind them: it is still at an earlier
+// position. It notes what is saved.
 type withoutCheckpoint struct {
 	drivers.Driver
+	at    int64
 	saved []drivers.Batch
 }
 
 func (w *withoutCheckpoint) Checkpoint(context.Context, domain.Build, domain.TenantID) (int64, error) {
-	return 0, nil
+	return w.at, nil
 }
 
 func (w *withoutCheckpoint) Save(_ context.Context, _ domain.Build, _ domain.TenantID, batch drivers.Batch) error {

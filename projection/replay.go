@@ -30,6 +30,11 @@ type Replay struct {
 	at            position
 	documentBytes int // of a document, as seen lately; 0 while unknown
 	eventBytes    int // of an event, likewise
+
+	known    known    // documents that are in memory, unsaved ones among them
+	gathered gathered // what was folded and is to be saved together
+	saving   *saving  // what is being saved; nil: nothing
+	numbered int64    // the last save that succeeded, by its number
 }
 
 // position is how far a build has come with a tenant's log.
@@ -39,6 +44,7 @@ type position struct {
 	seen    int64     // up to here every event has taken effect: at or above stored
 	passed  int64     // the last event that was read and is for no document
 	savedAt time.Time // when stored was saved, or found out
+	atOnce  int       // at most so many events go into a save, since more were too much for one; 0: as many as there are
 }
 
 func (p *position) saved(to int64) {
@@ -67,7 +73,7 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 		if err == nil {
 			return r.settle(ctx)
 		}
-		if !errors.Is(err, drivers.ErrStale) {
+		if !errors.Is(err, drivers.ErrStale) && !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -76,24 +82,30 @@ func (r *Replay) Run(ctx context.Context, log Log, to int64) error {
 // locate finds out where the build is, unless that is known.
 func (r *Replay) locate(ctx context.Context) error {
 	if r.at.known {
+		r.known.whole = r.known.whole || r.at.stored == 0
 		return nil
 	}
 	checkpoint, err := r.Driver.Checkpoint(ctx, r.Build, r.Tenant)
 	if err != nil {
 		return fmt.Errorf("read the checkpoint of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 	}
-	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now()}
+	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), atOnce: r.at.atOnce}
+	r.forget()
+	r.known.whole = checkpoint == 0
 	return nil
 }
 
-func (r *Replay) run(ctx context.Context, log Log, to int64) error {
-	ctx, stop := context.WithCancel(ctx)
+// run reads, folds and saves until position to, the three beside one another: while a reading is folded the next one is
+// read, and what was folded before is saved.
+func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
+	defer func() { err = r.finish(ctx, err) }()
+	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
 		events, err := log.ReadLog(ctx, r.Tenant, q)
 		return domain.Reading{Events: events}, err
 	}
-	next := r.fetch(ctx, read, r.at.seen+1, to, r.Limits)
+	next := r.fetch(reading, read, r.at.seen+1, to, r.Limits)
 	for next != nil {
 		p, err := next.wait()
 		if err != nil {
@@ -101,9 +113,9 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) error {
 		}
 		r.measure(p)
 		if next = nil; p.more && p.upTo < to {
-			next = r.fetch(ctx, read, p.upTo+1, to, r.Limits)
+			next = r.fetch(reading, read, p.upTo+1, to, r.Limits)
 		}
-		if err := r.apply(ctx, p); err != nil {
+		if err := r.gather(ctx, p); err != nil {
 			if next != nil {
 				stop()
 				<-next.done
@@ -128,11 +140,16 @@ func (r *Replay) settle(ctx context.Context) error {
 	if ahead <= 0 || !asked && ahead < checkpointPositions && time.Since(r.at.savedAt) < checkpointInterval {
 		return nil
 	}
-	err := r.saveBatch(ctx, drivers.Batch{From: r.at.stored, To: r.at.seen})
-	if errors.Is(err, drivers.ErrStale) {
-		return nil // somebody else saved; where, is found out before the next save
+	err := r.Driver.Save(ctx, r.Build, r.Tenant, drivers.Batch{From: r.at.stored, To: r.at.seen})
+	switch {
+	case errors.Is(err, drivers.ErrStale):
+		r.at.known = false // somebody else saved; where, is found out before the next save
+	case err != nil:
+		return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, r.at.seen, err)
+	default:
+		r.at.saved(r.at.seen)
 	}
-	return err
+	return nil
 }
 
 // Position returns up to where every event has taken effect: at or above the checkpoint that is saved. 0 before the

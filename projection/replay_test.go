@@ -73,7 +73,9 @@ func TestReplayIsAFoldFromScratch(t *testing.T) {
 		driver := &faulty{Driver: b.driver}
 		fresh := func() *projection.Replay {
 			return &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{
-				Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: rapid.SampledFrom([]int{1, 1 << 20}).Draw(rt, "document bytes"),
+				Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20,
+				// From one document a save, over a few, which then drop out of memory as well, to all of them.
+				DocumentBytes: rapid.SampledFrom([]int{1, 1000, 2500, 1 << 20}).Draw(rt, "document bytes"),
 			}}
 		}
 		replay, reached := fresh(), int64(0)
@@ -102,7 +104,17 @@ func TestReplayIsAFoldFromScratch(t *testing.T) {
 			}
 			calls, last := 0, rapid.IntRange(1, 20).Draw(rt, "calls that work")
 			how := rapid.SampledFrom([]verdict{failsBefore, failsAfter}).Draw(rt, "then")
-			driver.verdict = func(string) verdict {
+			overtaken := rapid.IntRange(0, 6).Draw(rt, "the save that a rival gets ahead of")
+			rival, rivalTo := fresh(), rapid.Int64Range(0, int64(len(b.log(t, tenant)))).Draw(rt, "it goes to")
+			rival.Driver = b.driver
+			driver.verdict = func(call string) verdict {
+				if call == "save" {
+					if overtaken--; overtaken == 0 {
+						if err := rival.Run(t.Context(), b.store, rivalTo); err != nil {
+							t.Error(err)
+						}
+					}
+				}
 				if calls++; calls > last {
 					return how
 				}
@@ -192,19 +204,54 @@ func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
-	replay := &projection.Replay{Driver: refusing{b.driver, `{"n":9}`}, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
-	err = replay.Run(t.Context(), b.store, 40)
-	// x-0 has events 1, 4, 7, ... : its ninth is 25. In one batch it would go on to n = 14 unseen.
-	if err != nil {
-		t.Fatalf("documents whose last state is small enough are refused: %v", err)
+	for _, events := range []int{1, 7, 50_000} {
+		limits := projection.CatchUpLimits
+		limits.Events = events
+		build.Number++
+		replay := &projection.Replay{Driver: refusing{b.driver, `{"n":9}`}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
+		// x-0 has events 1, 4, 7, ... : its ninth is 25. What is read one by one is saved together, and goes on to n = 14 unseen.
+		if err = replay.Run(t.Context(), b.store, 40); err != nil {
+			t.Fatalf("%d events at a time: documents whose last state is small enough are refused: %v", events, err)
+		}
+		build.Number++
+		replay = &projection.Replay{Driver: refusing{b.driver, `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
+		err = replay.Run(t.Context(), b.store, 40)
+		if fault, ok := errors.AsType[*projection.EventError](err); !ok || fault.Event.Position != 40 {
+			t.Fatalf("%d events at a time: the fault is %v", events, err)
+		}
+		mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:39]))
 	}
-	build.Number = 2
-	replay = &projection.Replay{Driver: refusing{b.driver, `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
-	err = replay.Run(t.Context(), b.store, 40)
-	if fault, ok := errors.AsType[*projection.EventError](err); !ok || fault.Event.Position != 40 {
-		t.Fatalf("the fault is %v", err)
+}
+
+// A runner that meets what is too much for one save goes on in smaller parts, and stops before the event that stays too
+// much alone.
+func TestRunnerStopsBeforeADocumentThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	for range 30 {
+		b.append(t, tenant, "x-1", "A", `{}`)
+		b.append(t, tenant, "x-2", "A", `{}`)
 	}
-	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:39]))
+	faults := make(chan domain.Fault, 1)
+	p := b.process(options{
+		driver: refusing{b.driver, `{"n":30}`}, catchUp: projection.Limits{Events: 7, Bytes: 1 << 20, DocumentBytes: 1 << 20},
+		observer: projection.Observer{Fault: func(fault domain.Fault) {
+			select {
+			case faults <- fault:
+			default:
+			}
+		}},
+	})
+	definition := domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}}
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, ""); err != nil {
+		t.Fatal(err)
+	}
+	p.start(t, b)
+	if fault := <-faults; fault.Position != 59 {
+		t.Fatalf("the fault is at %d: %s", fault.Position, fault.Message)
+	}
+	mustEqual(t, documents(t, p.catalog, tenant, "p", 0), fromScratch(t, definition, b.log(t, tenant)[:58]))
 }
 
 // Checkpoints that nothing else asks for are saved seldom.
@@ -251,13 +298,13 @@ func TestReplaySkipsWhatADocumentHasSeen(t *testing.T) {
 	if err := whole.Run(t.Context(), b.store, 20); err != nil {
 		t.Fatal(err)
 	}
-	partial := &withoutCheckpoint{Driver: b.driver}
+	partial := &withoutCheckpoint{Driver: b.driver, at: 5}
 	again := &projection.Replay{Driver: partial, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
 	if err := again.Run(t.Context(), b.store, 20); err != nil {
 		t.Fatal(err)
 	}
 	saved := partial.saved
-	if len(saved) != 1 || saved[0].From != 0 || saved[0].To != 20 || len(saved[0].Upserts) != 0 || len(saved[0].Deletes) != 1 || saved[0].Deletes[0].Version != 20 {
+	if len(saved) != 1 || saved[0].From != 5 || saved[0].To != 20 || len(saved[0].Upserts) != 0 || len(saved[0].Deletes) != 1 || saved[0].Deletes[0].Version != 20 {
 		t.Errorf("saved once more: %+v", saved)
 	}
 }

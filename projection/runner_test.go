@@ -297,7 +297,7 @@ func TestTurnsAreFair(t *testing.T) {
 	p := b.process(options{})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: b.store, Drivers: byName, Progress: p.progress, Workers: 1, Log: quiet,
-		CatchUp:  projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 1 << 20},
+		CatchUp:  projection.Limits{Events: 10, Bytes: 1 << 20, DocumentBytes: 1 << 20},
 		Observer: projection.Observer{Batch: func(info projection.BatchInfo) { order <- info.Tenant }},
 	})
 	if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums"), "test"); err != nil {

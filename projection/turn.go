@@ -142,8 +142,13 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 	events, documents := 0, 0
 	replay := &Replay{
 		Driver: driver, Build: c.projection.LiveBuild(), Tenant: p.tenant, Fold: c.fold, Limits: r.config.CatchUp,
-		Folded: func(e, d int) { events, documents = events+e, documents+d },
-		at:     p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes),
+		Folded: func(e, d int) {
+			events, documents = events+e, documents+d
+			if d > 0 {
+				p.stale, p.saved = 0, true
+			}
+		},
+		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes),
 	}
 	defer func() {
 		p.at, p.documentBytes, p.eventBytes = replay.at, int32(replay.documentBytes), int32(replay.eventBytes)
@@ -163,9 +168,10 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
 		return r.config.Store.ReadFor(ctx, p.tenant, f.id, q)
 	}
-	ctx, stop := context.WithCancel(ctx)
+	defer func() { err = replay.finish(ctx, err) }()
+	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	for next := replay.fetch(ctx, read, replay.at.seen+1, 0, limits); ; {
+	for next := replay.fetch(reading, read, replay.at.seen+1, 0, limits); ; {
 		batch, err := next.wait()
 		if err == nil {
 			err = usable(batch.reading, p.build)
@@ -177,14 +183,16 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 		replay.measure(batch)
 		if next = nil; batch.more && !r.othersWait(database) {
 			// The next batch is read, and its keys worked out, while this one is folded and saved.
-			next = replay.fetch(ctx, read, batch.upTo+1, 0, ahead)
+			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
 		}
 		events, documents = 0, 0
-		err = replay.apply(ctx, batch)
-		r.tell(p, batch, events, documents, time.Since(began))
-		if documents > 0 {
-			p.stale, p.saved = 0, true
+		if next != nil {
+			// What comes of it may be saved with what comes of the next, see usable for why that is as good.
+			err = replay.gather(ctx, batch)
+		} else {
+			err = replay.apply(ctx, batch)
 		}
+		r.tell(p, batch, events, documents, time.Since(began))
 		if err == nil && !p.mended {
 			p.mended, err = r.mend(ctx, p, replay.at.seen)
 		}
@@ -192,6 +200,9 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 			if next != nil {
 				stop()
 				<-next.done
+			}
+			if errors.Is(err, errAgain) {
+				err = errMore // from the checkpoint on, in smaller parts
 			}
 			return 0, err
 		}
@@ -249,7 +260,7 @@ func (r *Runner) whyNoTable(ctx context.Context, p *pair, err error) error {
 func (r *Runner) tell(p *pair, batch *prepared, events, documents int, took time.Duration) {
 	r.config.Progress.moved(p.followed.id, p.tenant)
 	r.Wake(domain.Head{Tenant: p.tenant, Position: batch.reading.Head})
-	if r.config.Observer.Batch == nil || len(batch.events) == 0 {
+	if r.config.Observer.Batch == nil || len(batch.events) == 0 || events == 0 {
 		return
 	}
 	r.config.Observer.Batch(BatchInfo{

@@ -378,7 +378,7 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 1 << 20}
-	calls := &countdown{left: 40, dead: make(chan struct{})}
+	calls := &countdown{left: 24, dead: make(chan struct{})}
 	killed := v.process(rebuild.Config{
 		Store: dying{v.store, calls}, Drivers: map[string]drivers.Driver{"default": dyingDriver{v.drivers["default"], calls}},
 		StaleAfter: 200 * time.Millisecond, Limits: small,

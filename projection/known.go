@@ -1,0 +1,127 @@
+package projection
+
+import (
+	"encoding/json"
+	"hash/maphash"
+
+	"github.com/manifold-es/manifold/expr"
+)
+
+// held is a document as a worker has it in memory. Neither value nor data: there is none, or it was removed.
+type held struct {
+	version int64           // the position last applied; 0 where none was
+	value   Value           // in the handler's form, where that never changes what it was given
+	data    json.RawMessage // as it is stored
+	there   bool            // the database has, or had, something by this id: what is new there is cheaper to save
+	changed int64           // the save that it is part of, see gathered; 0: loaded, and not changed since
+}
+
+// What a document costs in memory: the part that every one takes, and how much larger its values are than their JSON.
+const (
+	heldBytes  = 250
+	valueBytes = 4
+)
+
+func (h *held) weight(id string) int { return heldBytes + len(id) + valueBytes*h.size() }
+
+// size is about how many bytes the document has as JSON.
+func (h *held) size() int {
+	if object, ok := h.value.(*expr.Object); ok {
+		return expr.Size(object)
+	}
+	return len(h.data)
+}
+
+// known is what a Replay knows of a build's documents without asking the database: those that it has loaded or folded
+// lately. It is right for as long as the Replay's saves are the only ones, which the compare-and-set on the checkpoint
+// tells: whoever finds out that another worker has saved forgets all of it.
+type known struct {
+	documents map[string]*held
+	weight    int // of all of them
+
+	// whole: the database has none but those that this Replay has saved, since it has begun where there was no checkpoint.
+	// A batch that was cut off in a database without transactions may have left some there all the same; but they are
+	// what folding the log from its beginning gives, as it is done here, too.
+	whole   bool
+	dropped *idFilter // the ids of those that were let go of since; nil: none
+}
+
+// get returns the document; ok is false where the database must be asked for it.
+func (k *known) get(id string) (h held, ok bool) {
+	if h := k.documents[id]; h != nil {
+		return *h, true
+	}
+	return held{}, k.whole && (k.dropped == nil || !k.dropped.mayHave(id))
+}
+
+func (k *known) put(id string, h held) {
+	if k.documents == nil {
+		k.documents = make(map[string]*held)
+	}
+	if old := k.documents[id]; old != nil {
+		k.weight -= old.weight(id)
+		*old = h
+	} else {
+		k.documents[id] = &h
+	}
+	k.weight += h.weight(id)
+}
+
+// shrink lets go of documents, whichever come first, until they weigh no more than most. Those that are not saved yet stay.
+func (k *known) shrink(most int, saved int64) {
+	for id, h := range k.documents {
+		if k.weight <= most {
+			return
+		}
+		if h.changed > saved {
+			continue
+		}
+		if k.whole && h.there {
+			if k.dropped == nil {
+				k.dropped = newIDFilter()
+			}
+			k.dropped.add(id)
+		}
+		k.weight -= h.weight(id)
+		delete(k.documents, id)
+	}
+}
+
+// idFilter remembers ids in a fixed amount of memory: it may take one that was never added for one that was, which is
+// then looked up in vain. Up to a million ids it does so for one in forty.
+type idFilter struct {
+	seed maphash.Seed
+	bits []uint64
+}
+
+const (
+	filterBits   = 1 << 23
+	filterProbes = 4
+)
+
+func newIDFilter() *idFilter {
+	return &idFilter{seed: maphash.MakeSeed(), bits: make([]uint64, filterBits/64)}
+}
+
+func (f *idFilter) add(id string) {
+	hash := maphash.String(f.seed, id)
+	step := hash>>32 | 1
+	for range filterProbes {
+		bit := hash % filterBits
+		f.bits[bit/64] |= 1 << (bit % 64)
+		hash += step
+	}
+}
+
+func (f *idFilter) mayHave(id string) bool {
+	hash := maphash.String(f.seed, id)
+	step := hash>>32 | 1
+	for range filterProbes {
+		bit := hash % filterBits
+		if f.bits[bit/64]&(1<<(bit%64)) == 0 {
+			return false
+		}
+		hash += step
+	}
+	return true
+}

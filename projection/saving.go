@@ -1,0 +1,233 @@
+package projection
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// saveInterval is how long what was folded waits for more of the same documents to come, while there is more to fold:
+// a document that many events touch is written once for all of them.
+const saveInterval = time.Second
+
+// readingsASave bounds the events of one save, whatever time they take: so many times those of a reading.
+const readingsASave = 8
+
+// errAgain says that what was folded was more than one save can have: nothing of it was saved, and it is to be folded
+// again, less at a time.
+var errAgain = errors.New("the batch is folded again, in parts")
+
+// gathered is what was folded since the last save began.
+type gathered struct {
+	earlier int64         // how many there were before
+	changed []string      // ids of documents, each once
+	weight  int           // of those documents
+	events  int           // that took effect, also those that changed nothing
+	upTo    int64         // the checkpoint that they lead to
+	only    *domain.Event // the event, where it is one alone
+	since   time.Time     // when the first change came
+}
+
+// number tells what was gathered from what is gathered at other times: 1, 2, 3 ...
+func (g *gathered) number() int64 { return g.earlier + 1 }
+
+// saving is a save that is under way beside folding.
+type saving struct {
+	done      chan struct{}
+	number    int64
+	from, to  int64
+	events    int
+	only      *domain.Event
+	documents []unsaved
+	batch     drivers.Batch
+	err       error
+}
+
+// unsaved is a document as it is to be saved, whatever becomes of it meanwhile.
+type unsaved struct {
+	id string
+	held
+}
+
+// due reports whether what was gathered should be saved although more is to come.
+func (r *Replay) due() bool {
+	g := &r.gathered
+	switch {
+	case r.at.atOnce > 0:
+		return g.events >= r.at.atOnce
+	case len(g.changed) == 0:
+		return false
+	}
+	return g.weight >= r.Limits.DocumentBytes/2 || g.events >= readingsASave*r.Limits.Events || time.Since(g.since) >= saveInterval
+}
+
+// push begins to save what was gathered, when the save before has come to its end. From then on that is what later
+// events go on from, as if it were saved: where it fails, all of it is forgotten.
+func (r *Replay) push(ctx context.Context) error {
+	if err := r.await(); err != nil {
+		return err
+	}
+	g := r.gathered
+	r.gathered = gathered{earlier: g.number()}
+	if g.events == 0 && g.upTo == 0 {
+		return nil
+	}
+	if len(g.changed) == 0 {
+		r.at.seen = max(r.at.seen, g.upTo)
+		r.folded(g.events, 0)
+		return nil
+	}
+	s := &saving{
+		done: make(chan struct{}), number: g.number(), from: r.at.stored, to: g.upTo, events: g.events, only: g.only,
+		documents: make([]unsaved, len(g.changed)),
+	}
+	for i, id := range g.changed {
+		h := r.known.documents[id]
+		s.documents[i] = unsaved{id, *h}
+		h.there = true
+	}
+	r.saving = s
+	go func() {
+		defer close(s.done)
+		if s.batch, s.err = r.Fold.batch(s); s.err == nil {
+			s.err = r.Driver.Save(ctx, r.Build, r.Tenant, s.batch)
+		}
+	}()
+	return nil
+}
+
+// await waits for the save that is under way. After an error nothing is held that is not saved.
+func (r *Replay) await() error {
+	s := r.saving
+	if s == nil {
+		return nil
+	}
+	<-s.done
+	r.saving = nil
+	err := s.err
+	if err == nil {
+		r.wasSaved(s)
+		return nil
+	}
+	r.forget()
+	if errors.Is(err, drivers.ErrStale) {
+		r.at.known = false
+	}
+	if _, unfit := errors.AsType[*unfitError](err); unfit || isCode(err, domain.CodeTooLarge) {
+		if s.only == nil {
+			r.at.atOnce = max(1, s.events/2)
+			return errAgain
+		}
+		return &EventError{Event: *s.only, Where: r.Fold.where(s.only.Type), Err: err}
+	}
+	return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, s.to, err)
+}
+
+// forget drops whatever is held of documents.
+func (r *Replay) forget() {
+	r.known, r.gathered = known{}, gathered{earlier: r.gathered.number()}
+}
+
+func (r *Replay) wasSaved(s *saving) {
+	r.at.saved(s.to)
+	r.numbered = s.number
+	if r.at.atOnce > 0 {
+		// What was too much is behind it, or is met again.
+		if r.at.atOnce *= 2; r.at.atOnce >= careful {
+			r.at.atOnce = 0
+		}
+	}
+	r.known.shrink(r.Limits.DocumentBytes, r.numbered)
+	bytes := 0
+	for i := range s.batch.Upserts {
+		bytes += len(s.batch.Upserts[i].Data)
+	}
+	if n := len(s.batch.Upserts); n > 0 {
+		r.documentBytes = max(1, bytes/n, (r.documentBytes+bytes/n)/2) // it grows at once and shrinks slowly
+	}
+	if r.Saved != nil {
+		r.Saved(s.batch.Upserts)
+	}
+	r.folded(s.events, len(s.batch.Upserts)+len(s.batch.Deletes))
+}
+
+// careful is from how many events on a save is no longer bounded by their number.
+const careful = 1 << 16
+
+// flush saves what was gathered, and returns when nothing is unsaved.
+func (r *Replay) flush(ctx context.Context) error {
+	if err := r.push(ctx); err != nil {
+		return err
+	}
+	return r.await()
+}
+
+// finish comes behind everything that a Replay does: it waits for the save that is under way and, unless what went wrong
+// was a save, saves what was folded before it. It returns the first error.
+func (r *Replay) finish(ctx context.Context, err error) error {
+	if flushErr := r.flush(ctx); err == nil {
+		return flushErr
+	}
+	return err
+}
+
+// unfitError is about a document that cannot be written.
+type unfitError struct{ err error }
+
+func (e *unfitError) Error() string { return e.err.Error() }
+func (e *unfitError) Unwrap() error { return e.err }
+
+// batch makes of documents what a driver saves, those that are new there first.
+func (f *Fold) batch(s *saving) (drivers.Batch, error) {
+	data := make([]json.RawMessage, len(s.documents))
+	failed := make([]error, workersFor(len(s.documents)))
+	chunk := (len(s.documents) + len(failed) - 1) / len(failed)
+	parallel(len(failed), func(worker int) {
+		for i := worker * chunk; i < min(len(s.documents), (worker+1)*chunk); i++ {
+			if data[i], failed[worker] = f.text(&s.documents[i].held); failed[worker] != nil {
+				return
+			}
+		}
+	})
+	if err := errors.Join(failed...); err != nil {
+		return drivers.Batch{}, err
+	}
+	batch := drivers.Batch{From: s.from, To: s.to, Upserts: make([]domain.Document, 0, len(s.documents))}
+	var before []domain.Document
+	for i := range s.documents {
+		d := &s.documents[i]
+		switch document := (domain.Document{ID: d.id, Version: d.version, Data: data[i]}); {
+		case data[i] == nil:
+			// Also one that was not there: somebody slower may be about to write it.
+			batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: d.id, Version: d.version})
+		case d.there:
+			before = append(before, document)
+		default:
+			batch.Upserts = append(batch.Upserts, document)
+		}
+	}
+	batch.New = len(batch.Upserts)
+	batch.Upserts = append(batch.Upserts, before...)
+	s.documents = nil // their values can go while this is saved
+	return batch, nil
+}
+
+// text is a document as it is stored; nil: there is none.
+func (f *Fold) text(h *held) (json.RawMessage, error) {
+	if h.value == nil {
+		return h.data, nil
+	}
+	data, err := f.handler.Encode(h.value)
+	if err == nil {
+		err = checkDocument(data)
+	}
+	if err != nil {
+		return nil, &unfitError{err}
+	}
+	return data, nil
+}
