@@ -23,10 +23,6 @@ func (s generated) PlanProjections(context.Context, openapi.PlanProjectionsReque
 	return nil, pending()
 }
 
-func (s generated) PreviewProjection(context.Context, openapi.PreviewProjectionRequestObject) (openapi.PreviewProjectionResponseObject, error) {
-	return nil, pending()
-}
-
 func (s generated) CatchUpProjection(context.Context, openapi.CatchUpProjectionRequestObject) (openapi.CatchUpProjectionResponseObject, error) {
 	return nil, pending()
 }

@@ -18,6 +18,7 @@ type Projections interface {
 	List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error)
 	Delete(ctx context.Context, owner domain.TenantID, name, by string) error
 	Reset(ctx context.Context, owner domain.TenantID, name, by string) (domain.Projection, error)
+	Preview(ctx context.Context, tenant domain.TenantID, q projection.PreviewQuery) (projection.Preview, error)
 	Versions(ctx context.Context, tenant domain.TenantID, name string) ([]projection.Version, error)
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
 	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
@@ -62,6 +63,60 @@ func (s generated) CreateProjection(ctx context.Context, request openapi.CreateP
 	return openapi.CreateProjection201JSONResponse{
 		Body: answer, Headers: openapi.CreateProjection201ResponseHeaders{Location: &location},
 	}, nil
+}
+
+func (s generated) PreviewProjection(ctx context.Context, request openapi.PreviewProjectionRequestObject) (openapi.PreviewProjectionResponseObject, error) {
+	caller, source := callerOf(ctx), request.Body.Source
+	if len(source.Events) == 0 && caller.tenant != domain.Everyone {
+		// What comes out of a fold tells of the events.
+		if err := caller.credential.Require(domain.ScopeEventsRead); err != nil {
+			return nil, err
+		}
+	}
+	q := projection.PreviewQuery{Stream: source.Stream, Last: source.Last, Given: make([]projection.GivenEvent, len(source.Events))}
+	var err error
+	if q.Definition, err = definitionOf(request.Body.Definition); err != nil {
+		return nil, err
+	}
+	for i, e := range source.Events {
+		q.Given[i] = projection.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt)}
+		if e.Id != "" {
+			if q.Given[i].ID, err = domain.ParseEventID(e.Id); err != nil {
+				return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("source.events[%d].id", i), "%s", err)
+			}
+		}
+	}
+	preview, err := s.config.Projections.Preview(ctx, caller.tenant, q)
+	if err != nil {
+		return nil, err
+	}
+	answer := previewAnswer{Steps: make([]openapi.PreviewStep, len(preview.Steps)), Documents: make([]openapi.Document, len(preview.Documents))}
+	for i, step := range preview.Steps {
+		answer.Steps[i] = previewStep(step)
+	}
+	for i, d := range preview.Documents {
+		answer.Documents[i] = openapi.Document{Id: d.ID, Position: d.Version, Document: d.Data}
+	}
+	return answer, nil
+}
+
+func previewStep(step projection.PreviewStep) openapi.PreviewStep {
+	e := step.Event
+	answer := openapi.PreviewStep{
+		Event: e.ID.String(), Position: e.Position, Stream: e.Stream, Type: e.Type, Data: e.Data,
+		DocumentId: step.DocumentID, Document: step.Document, Parked: step.Parked,
+	}
+	if step.Removed {
+		answer.Document = json.RawMessage("null")
+	}
+	if step.Fault != nil {
+		failure := step.Fault.Failure()
+		answer.Fault = &openapi.Fault{
+			Position: e.Position, EventId: e.ID.String(), Stream: e.Stream, Type: e.Type, DocumentId: failure.DocumentID, Where: failure.Where,
+			Expression: failure.Expression, Message: failure.Message, Before: failure.Before, At: e.RecordedAt.UTC(),
+		}
+	}
+	return answer
 }
 
 func (s generated) GetProjection(ctx context.Context, request openapi.GetProjectionRequestObject) (openapi.GetProjectionResponseObject, error) {

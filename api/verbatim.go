@@ -14,6 +14,7 @@ type (
 	documentAnswer  openapi.GetDocument200JSONResponse
 	documentsAnswer openapi.ListDocuments200JSONResponse
 	stateAnswer     openapi.GetState200JSONResponse
+	previewAnswer   openapi.PreviewResult
 )
 
 // VisitGetDocumentResponse writes the answer.
@@ -29,6 +30,11 @@ func (a documentsAnswer) VisitListDocumentsResponse(w http.ResponseWriter) error
 // VisitGetStateResponse writes the answer.
 func (a stateAnswer) VisitGetStateResponse(w http.ResponseWriter) error {
 	return writeVerbatim(w, a.Body, "ETag", a.Headers.ETag)
+}
+
+// VisitPreviewProjectionResponse writes the answer.
+func (a previewAnswer) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a, "", nil)
 }
 
 // writeVerbatim answers with a body, and with a header unless its value is nil. Nothing is sent of a body that is no JSON.

@@ -201,6 +201,15 @@ type Definition struct {
 	Assert []string `json:"assert,omitempty"`
 }
 
+// DefinitionError defines model for DefinitionError.
+type DefinitionError struct {
+	// Field The part of the definition, such as `on.ItemAdded`.
+	Field string `json:"field,omitempty"`
+
+	// Message With the line and column in the expression, where there is one.
+	Message string `json:"message"`
+}
+
 // Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
 type Difference struct {
 	New      int64               `json:"new"`
@@ -508,11 +517,11 @@ type PlannedChange struct {
 	Action  string        `json:"action"`
 	Changes []FieldChange `json:"changes"`
 
-	// Events How many a rebuild will fold; of a shared projection over all tenants.
-	Events int64 `json:"events,omitempty"`
+	// Events With create and rebuild: how many events will be folded, of a shared projection over all tenants; missing where counting them would take too long.
+	Events *int64 `json:"events,omitempty"`
 
-	// Error Why the definition cannot work.
-	Error string `json:"error,omitempty"`
+	// Errors Why the definition cannot work, or cannot be put in.
+	Errors []DefinitionError `json:"errors,omitempty"`
 }
 
 // Preview defines model for Preview.
@@ -543,7 +552,7 @@ type PreviewSource struct {
 	Events []GivenEvent `json:"events,omitempty"`
 }
 
-// PreviewStep What one event did.
+// PreviewStep What one event did. With `onError: stop` there is no step behind a fault.
 type PreviewStep struct {
 	// Event 36 characters, with hyphens.
 	Event UUID `json:"event"`
@@ -553,7 +562,7 @@ type PreviewStep struct {
 	Stream   string `json:"stream,omitempty"`
 	Type     string `json:"type"`
 
-	// Data As expressions see it, where upcasters have changed it.
+	// Data As expressions see it, upcasters applied.
 	Data json.RawMessage `json:"data,omitempty"`
 
 	// DocumentId Missing where the event is not for the projection.
@@ -562,6 +571,9 @@ type PreviewStep struct {
 	// Document After the event; null where it was removed.
 	Document json.RawMessage `json:"document,omitempty"`
 	Fault    *Fault          `json:"fault,omitempty"`
+
+	// Parked The event is not folded: an earlier one could not be, and has set its document aside.
+	Parked bool `json:"parked,omitempty"`
 }
 
 // Problem An error by RFC 9457.
@@ -1677,7 +1689,9 @@ type ClientInterface interface {
 
 	// PreviewProjectionWithBody Try a definition out
 	//
-	// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
+	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
+	// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1686,7 +1700,9 @@ type ClientInterface interface {
 
 	// PreviewProjection Try a definition out
 	//
-	// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
+	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
+	// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2607,7 +2623,9 @@ func (c *Client) PlanProjections(ctx context.Context, body PlanProjectionsJSONRe
 
 // PreviewProjectionWithBody Try a definition out
 //
-// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
+// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
+// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2626,7 +2644,9 @@ func (c *Client) PreviewProjectionWithBody(ctx context.Context, contentType stri
 
 // PreviewProjection Try a definition out
 //
-// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
+// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
+// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7537,7 +7557,9 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewProjectionWithBodyWithResponse Try a definition out
 	//
-	// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
+	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
+	// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7546,7 +7568,9 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewProjectionWithResponse Try a definition out
 	//
-	// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
+	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
+	// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12395,7 +12419,9 @@ func (c *ClientWithResponses) PlanProjectionsWithResponse(ctx context.Context, b
 
 // PreviewProjectionWithBodyWithResponse Try a definition out
 //
-// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
+// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
+// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12410,7 +12436,9 @@ func (c *ClientWithResponses) PreviewProjectionWithBodyWithResponse(ctx context.
 
 // PreviewProjectionWithResponse Try a definition out
 //
-// Folds without storing anything, and says what each event did. With the operator's key only given events can be folded.
+// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
+// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
+// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

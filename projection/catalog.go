@@ -21,6 +21,7 @@ type CatalogStore interface {
 	LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error)
 	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
 	DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error
+	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error)
 	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)
 	ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error
 	NextBuild(ctx context.Context, owner domain.TenantID) (int64, error)

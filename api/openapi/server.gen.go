@@ -152,6 +152,15 @@ type Definition struct {
 	Assert []string `json:"assert,omitempty"`
 }
 
+// DefinitionError defines model for DefinitionError.
+type DefinitionError struct {
+	// Field The part of the definition, such as `on.ItemAdded`.
+	Field string `json:"field,omitempty"`
+
+	// Message With the line and column in the expression, where there is one.
+	Message string `json:"message"`
+}
+
 // Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
 type Difference struct {
 	New      int64               `json:"new"`
@@ -505,11 +514,11 @@ type PlannedChange struct {
 	Action  string        `json:"action"`
 	Changes []FieldChange `json:"changes"`
 
-	// Events How many a rebuild will fold; of a shared projection over all tenants.
-	Events int64 `json:"events,omitempty"`
+	// Events With create and rebuild: how many events will be folded, of a shared projection over all tenants; missing where counting them would take too long.
+	Events *int64 `json:"events,omitempty"`
 
-	// Error Why the definition cannot work.
-	Error string `json:"error,omitempty"`
+	// Errors Why the definition cannot work, or cannot be put in.
+	Errors []DefinitionError `json:"errors,omitempty"`
 }
 
 // Preview defines model for Preview.
@@ -540,7 +549,7 @@ type PreviewSource struct {
 	Events []GivenEvent `json:"events,omitempty"`
 }
 
-// PreviewStep What one event did.
+// PreviewStep What one event did. With `onError: stop` there is no step behind a fault.
 type PreviewStep struct {
 	// Event 36 characters, with hyphens.
 	Event UUID `json:"event"`
@@ -550,7 +559,7 @@ type PreviewStep struct {
 	Stream   string `json:"stream,omitempty"`
 	Type     string `json:"type"`
 
-	// Data As expressions see it, where upcasters have changed it.
+	// Data As expressions see it, upcasters applied.
 	Data json.RawMessage `json:"data,omitempty"`
 
 	// DocumentId Missing where the event is not for the projection.
@@ -559,6 +568,9 @@ type PreviewStep struct {
 	// Document After the event; null where it was removed.
 	Document json.RawMessage `json:"document,omitempty"`
 	Fault    *Fault          `json:"fault,omitempty"`
+
+	// Parked The event is not folded: an earlier one could not be, and has set its document aside.
+	Parked bool `json:"parked,omitempty"`
 }
 
 // Problem An error by RFC 9457.
