@@ -67,21 +67,35 @@ func (d *database) Checkpoint(ctx context.Context, build domain.Build, tenant do
 }
 
 func (d *database) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
-	return func(yield func(drivers.Checkpoint, error) bool) {
+	return calls(ctx, d, func(ctx context.Context, driver drivers.Driver) iter.Seq2[drivers.Checkpoint, error] {
+		return driver.Checkpoints(ctx, build)
+	})
+}
+
+func (d *database) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
+	return calls(ctx, d, func(ctx context.Context, driver drivers.Driver) iter.Seq2[drivers.OwnCheckpoint, error] {
+		return driver.OwnCheckpoints(ctx)
+	})
+}
+
+// calls is call for what a driver yields, without a bound: the loop may take its time.
+func calls[T any](ctx context.Context, d *database, sequence func(ctx context.Context, driver drivers.Driver) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		left := false
 		err := d.call(ctx, 0, func(ctx context.Context, driver drivers.Driver) error {
-			for checkpoint, err := range driver.Checkpoints(ctx, build) {
+			for one, err := range sequence(ctx, driver) {
 				if err != nil {
 					return err
 				}
-				if left = !yield(checkpoint, nil); left {
+				if left = !yield(one, nil); left {
 					return nil
 				}
 			}
 			return nil
 		})
 		if err != nil && !left {
-			yield(drivers.Checkpoint{}, err)
+			var none T
+			yield(none, err)
 		}
 	}
 }

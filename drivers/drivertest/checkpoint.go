@@ -1,8 +1,10 @@
 package drivertest
 
 import (
+	"context"
 	"maps"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
@@ -92,6 +94,121 @@ func (s *suite) checkpoints(t *testing.T) {
 		}
 		if yielded != 1 {
 			t.Errorf("%d pairs came, want the error alone", yielded)
+		}
+	})
+
+	s.ownCheckpoints(t)
+}
+
+// ownCheckpoints is about the checkpoints of all tenants' own builds.
+func (s *suite) ownCheckpoints(t *testing.T) {
+	type place struct {
+		tenant domain.TenantID
+		build  int64
+	}
+	// Other tests save to builds of their own meanwhile, so only some tenants' are looked at.
+	of := func(t *testing.T, driver drivers.Driver, tenants ...domain.TenantID) map[place]int64 {
+		t.Helper()
+		found, seen := make(map[place]int64), make(map[place]bool)
+		for checkpoint, err := range driver.OwnCheckpoints(t.Context()) {
+			if err != nil {
+				t.Fatalf("OwnCheckpoints: %v", err)
+			}
+			at := place{checkpoint.Tenant, checkpoint.Build}
+			if seen[at] {
+				t.Errorf("OwnCheckpoints gives build %d of tenant %s twice", checkpoint.Build, checkpoint.Tenant)
+			}
+			seen[at] = true
+			if slices.Contains(tenants, checkpoint.Tenant) {
+				found[at] = checkpoint.Position
+			}
+		}
+		return found
+	}
+
+	parallel(t, "every own build's, and no shared one's", func(t *testing.T) {
+		one, two, none := domain.NewTenantID(), domain.NewTenantID(), domain.NewTenantID()
+		shared, first := s.shared(t), s.own(one)
+		same, second := first, s.own(one)
+		same.Owner = two // the same number: it is unique for its owner only
+		want := make(map[place]int64)
+		check := func(when string) {
+			t.Helper()
+			if found := of(t, s.driver, one, two, none); !maps.Equal(found, want) {
+				t.Errorf("%s OwnCheckpoints gives %v, want %v", when, found, want)
+			}
+		}
+		check("before the first save")
+		for _, tenant := range []domain.TenantID{one, none} {
+			s.save(t, shared, tenant, drivers.Batch{To: 9, Upserts: []domain.Document{document("a", 1, `{}`)}})
+		}
+		check("with a shared build")
+		s.save(t, first, one, drivers.Batch{To: 1, Upserts: []domain.Document{document("a", 1, `{}`), document("b", 1, `{}`)}})
+		s.save(t, same, two, drivers.Batch{To: 2})
+		s.save(t, second, one, drivers.Batch{To: math.MaxInt64})
+		want[place{one, first.Number}], want[place{two, same.Number}], want[place{one, second.Number}] = 1, 2, math.MaxInt64
+		check("with three builds")
+		s.save(t, first, one, drivers.Batch{From: 1, To: 7, Deletes: []drivers.Deletion{{ID: "a", Version: 7}}})
+		want[place{one, first.Number}] = 7
+		check("when one went on")
+		if err := s.driver.DropTable(t.Context(), first); err != nil {
+			t.Fatalf("DropTable: %v", err)
+		}
+		delete(want, place{one, first.Number})
+		check("when one was dropped")
+		if err := s.driver.DropTenant(t.Context(), same, two); err != nil {
+			t.Fatalf("DropTenant: %v", err)
+		}
+		delete(want, place{two, same.Number})
+		check("when a tenant was dropped")
+	})
+
+	parallel(t, "a loop over the own ones may call the driver, and end", func(t *testing.T) {
+		for range 4 {
+			tenant := domain.NewTenantID()
+			s.save(t, s.own(tenant), tenant, drivers.Batch{To: 3})
+		}
+		seen := 0
+		for checkpoint, err := range s.driver.OwnCheckpoints(t.Context()) {
+			if err != nil {
+				t.Fatalf("OwnCheckpoints: %v", err)
+			}
+			build := domain.Build{ProjectionID: domain.ProjectionID{Owner: checkpoint.Tenant, Name: "any"}, Number: checkpoint.Build}
+			if _, err := s.driver.Checkpoint(t.Context(), build, checkpoint.Tenant); err != nil {
+				t.Fatalf("Checkpoint: %v", err)
+			}
+			if seen++; seen == 3 {
+				break
+			}
+		}
+		if seen != 3 {
+			t.Errorf("a loop that ends after 3 checkpoints saw %d", seen)
+		}
+	})
+
+	parallel(t, "an error ends the own ones", func(t *testing.T) {
+		tenant := domain.NewTenantID()
+		s.save(t, s.own(tenant), tenant, drivers.Batch{To: 3})
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		yielded := 0
+		for checkpoint, err := range s.driver.OwnCheckpoints(ended) {
+			yielded++
+			wantError(t, err, context.Canceled)
+			if checkpoint != (drivers.OwnCheckpoint{}) {
+				t.Errorf("%v came with the error", checkpoint)
+			}
+		}
+		if yielded != 1 {
+			t.Errorf("%d pairs came, want the error alone", yielded)
+		}
+	})
+
+	parallel(t, "no own ones where nothing was saved", func(t *testing.T) {
+		driver := s.Harness.Place(t).Open(t)
+		defer driver.Close()
+		for checkpoint, err := range driver.OwnCheckpoints(t.Context()) {
+			t.Errorf("OwnCheckpoints gives %v, %v", checkpoint, err)
 		}
 	})
 }

@@ -289,6 +289,7 @@ func (d *Driver) moveCheckpoint(ctx context.Context, place place, from, to int64
 	if err != nil {
 		return err
 	}
+	// How many it found: of a batch that mends, nothing is modified.
 	if n, ok := answer.Lookup("n").AsInt64OK(); !ok || n == 0 {
 		return drivers.ErrStale
 	}
@@ -357,27 +358,55 @@ func (d *Driver) checkpoints(ctx context.Context, build domain.Build) (all []dri
 	ctx, cancel := within(ctx, saveTime)
 	defer cancel()
 	place := placeOf(build, domain.Everyone)
-	err = d.find(ctx, bson.D{
-		{Key: "find", Value: place.collection},
-		{Key: "filter", Value: bson.D{{Key: "checkpoint", Value: true}}},
-		{Key: "projection", Value: bson.D{{Key: "tenant", Value: 1}, {Key: "version", Value: 1}}},
-	}, func() { all = nil }, func(row bson.Raw) error {
-		text, _ := row.Lookup("tenant").StringValueOK()
-		tenant, err := domain.ParseTenantID(text)
-		if err != nil {
-			return fmt.Errorf("a checkpoint in %s has no tenant: %w", place.collection, err)
-		}
-		position, ok := row.Lookup("version").AsInt64OK()
-		if !ok {
-			return fmt.Errorf("the checkpoint of tenant %s in %s has no number", text, place.collection)
-		}
-		all = append(all, drivers.Checkpoint{Tenant: tenant, Position: position})
-		return nil
+	err = d.everyCheckpoint(ctx, place.collection, func() { all = nil }, func(checkpoint drivers.OwnCheckpoint) {
+		all = append(all, drivers.Checkpoint{Tenant: checkpoint.Tenant, Position: checkpoint.Position})
 	})
 	if err != nil || len(all) > 0 {
 		return all, err
 	}
 	return nil, d.made(ctx, place)
+}
+
+// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections. They are read before the first is
+// yielded: 32 bytes each.
+func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
+	return func(yield func(drivers.OwnCheckpoint, error) bool) {
+		limited, cancel := within(ctx, saveTime)
+		var all []drivers.OwnCheckpoint
+		err := d.everyCheckpoint(limited, commonCollection, func() { all = nil }, func(checkpoint drivers.OwnCheckpoint) { all = append(all, checkpoint) })
+		cancel()
+		if err != nil {
+			yield(drivers.OwnCheckpoint{}, fmt.Errorf("read the checkpoints of the tenants' own projections: %w", err))
+			return
+		}
+		for _, checkpoint := range all {
+			if !yield(checkpoint, nil) {
+				return
+			}
+		}
+	}
+}
+
+// everyCheckpoint reads a collection's checkpoints by their index. reset is called before each attempt.
+func (d *Driver) everyCheckpoint(ctx context.Context, collection string, reset func(), found func(drivers.OwnCheckpoint)) error {
+	return d.find(ctx, bson.D{
+		{Key: "find", Value: collection},
+		{Key: "filter", Value: bson.D{{Key: "checkpoint", Value: true}}},
+		{Key: "projection", Value: bson.D{{Key: "tenant", Value: 1}, {Key: "build", Value: 1}, {Key: "version", Value: 1}}},
+	}, reset, func(row bson.Raw) error {
+		text, _ := row.Lookup("tenant").StringValueOK()
+		tenant, err := domain.ParseTenantID(text)
+		if err != nil {
+			return fmt.Errorf("a checkpoint in %s has no tenant: %w", collection, err)
+		}
+		build, isBuild := row.Lookup("build").AsInt64OK()
+		position, isPosition := row.Lookup("version").AsInt64OK()
+		if !isBuild || !isPosition {
+			return fmt.Errorf("the checkpoint of tenant %s in %s has no number", text, collection)
+		}
+		found(drivers.OwnCheckpoint{Tenant: tenant, Build: build, Position: position})
+		return nil
+	})
 }
 
 // dropSlice is how many documents one command of a drop removes: some tens of milliseconds' work.

@@ -74,42 +74,67 @@ func literals(path string) []string {
 	return names
 }
 
-// generalIndexName is the index of the common table that finds a value at any path of a tenant's build.
-const generalIndexName = schema + "." + `"documents/general"`
+// commonIndex is an index that the common table has. It is made with the table, or beside those who use it.
+type commonIndex struct{ name, definition string }
 
-// generalIndex makes it with the table, which is %[1]s, generalIndexBeside for a table that is in use. New entries wait in a
-// list until there are enough of them to be put into the index together; each query reads the list, so it is kept short.
-const (
-	generalIndex           = `create index "documents/general" on %[1]s ` + generalIndexDefinition
-	generalIndexBeside     = `create index concurrently "documents/general" on ` + schema + "." + commonTable + " " + generalIndexDefinition
-	generalIndexDefinition = `using gin ((jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text], document)) jsonb_path_ops) with (gin_pending_list_limit = 512) where id <> ''`
-)
+// commonIndexes are the checkpoints of all tenants, found without reading the documents, and what finds a value at any path
+// of a tenant's build. New entries of that one wait in a list until there are enough of them to be put into the index
+// together; each query reads the list, so it is kept short. Neither has the version in it, which every save changes.
+func commonIndexes() []commonIndex {
+	return []commonIndex{
+		{`"documents/checkpoints"`, `(tenant_id, build) where id = ''`},
+		{`"documents/general"`, `using gin ((jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text], document)) jsonb_path_ops) with (gin_pending_list_limit = 512) where id <> ''`},
+	}
+}
+
+// with is the statement that makes the index with the table, which is %[1]s there.
+func (i commonIndex) with() string { return "create index " + i.name + " on %[1]s " + i.definition }
+
+// beside is the statement that makes the index of a table that is in use.
+func (i commonIndex) beside() string {
+	return "create index concurrently " + i.name + " on " + schema + "." + commonTable + " " + i.definition
+}
 
 // indexPause is how long a process waits before it looks again at an index that is not there yet.
 const indexPause = 10 * time.Second
 
-// indexInBackground sees to it that a common table which was there before its general index gets it, however large it is,
-// while saves go on; until then queries are right, and slower. Several processes may do so, one of them makes it.
+// indexInBackground sees to it that a common table which was there before one of its indexes gets it, however large it is,
+// while saves go on; until then what asks for it is right, and slower. Several processes may do so, one of them makes it.
 func (d *Driver) indexInBackground(ctx, background context.Context) error {
-	if done, err := d.generallyIndexed(ctx, d.pool.QueryRow); err != nil || done {
-		return err
+	missing := false
+	for _, index := range commonIndexes() {
+		made, err := index.made(ctx, d.pool.QueryRow)
+		if err != nil {
+			return err
+		}
+		missing = missing || !made
+	}
+	if !missing {
+		return nil
 	}
 	var common domain.Build
 	common.Owner = domain.NewTenantID() // any
 	d.background.Go(func() {
 		for {
 			if d.views {
-				// Before the index is begun: then nobody can change the table's policy until it is made.
+				// Before an index is begun: then nobody can change the table's policy until it is made.
 				if err := d.mendSource(background, common); err != nil && background.Err() == nil {
 					d.log.WarnContext(background, "what queries read of the tenants' documents is not mended", "err", err)
 				}
 			}
-			done, err := d.makeGeneralIndex(background)
-			if done || background.Err() != nil {
-				return
+			all := true
+			for _, index := range commonIndexes() {
+				done, err := d.makeBeside(background, index)
+				if background.Err() != nil {
+					return
+				}
+				if err != nil {
+					d.log.WarnContext(background, "an index of the tenants' documents is not made yet; it is tried again", "index", index.name, "err", err)
+				}
+				all = all && done
 			}
-			if err != nil {
-				d.log.WarnContext(background, "the general index of the tenants' documents is not made yet; it is tried again", "err", err)
+			if all {
+				return
 			}
 			select {
 			case <-time.After(indexPause/2 + rand.N(indexPause)):
@@ -121,17 +146,21 @@ func (d *Driver) indexInBackground(ctx, background context.Context) error {
 	return nil
 }
 
-func (d *Driver) generallyIndexed(ctx context.Context, query func(ctx context.Context, sql string, args ...any) pgx.Row) (valid bool, err error) {
-	err = query(ctx, "select exists (select from pg_index where indexrelid = to_regclass($1) and indisvalid)", generalIndexName).Scan(&valid)
+// made reports whether the index is there, and whole.
+func (i commonIndex) made(ctx context.Context, query func(ctx context.Context, sql string, args ...any) pgx.Row) (valid bool, err error) {
+	err = query(ctx, "select exists (select from pg_index where indexrelid = to_regclass($1) and indisvalid)", schema+"."+i.name).Scan(&valid)
 	return valid, err
 }
 
-// makeGeneralIndex makes the general index beside saves, unless another process is at it: done is false then. One that was
-// begun and given up, by a process that ended, is dropped first.
+// makeBeside makes the index beside saves, unless another process is at it: done is false then. One that was begun and
+// given up, by a process that ended, is dropped first.
 //
 // It must not wait for the other's lock: a statement that waits holds a snapshot, and making an index concurrently waits
 // for all older snapshots.
-func (d *Driver) makeGeneralIndex(ctx context.Context) (done bool, err error) {
+func (d *Driver) makeBeside(ctx context.Context, index commonIndex) (done bool, err error) {
+	if done, err := index.made(ctx, d.pool.QueryRow); err != nil || done {
+		return done, err
+	}
 	// A connection of its own: the session holds the lock, and ends with it however this ends.
 	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
 	if err != nil {
@@ -139,17 +168,17 @@ func (d *Driver) makeGeneralIndex(ctx context.Context) (done bool, err error) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var alone bool
-	if err := conn.QueryRow(ctx, "select pg_try_advisory_lock(hashtext('manifold documents'), hashtext($1))", generalIndexName).Scan(&alone); err != nil || !alone {
+	if err := conn.QueryRow(ctx, "select pg_try_advisory_lock(hashtext('manifold documents'), hashtext($1))", schema+"."+index.name).Scan(&alone); err != nil || !alone {
 		return false, err
 	}
-	if done, err := d.generallyIndexed(ctx, conn.QueryRow); err != nil || done {
+	if done, err := index.made(ctx, conn.QueryRow); err != nil || done {
 		return done, err
 	}
-	for _, statement := range []string{"drop index concurrently if exists " + generalIndexName, generalIndexBeside} {
+	for _, statement := range []string{"drop index concurrently if exists " + schema + "." + index.name, index.beside()} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return false, err
 		}
 	}
-	d.log.InfoContext(ctx, "the tenants' documents have a general index now")
+	d.log.InfoContext(ctx, "the tenants' documents have an index that they lacked", "index", index.name)
 	return true, nil
 }

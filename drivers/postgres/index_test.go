@@ -14,11 +14,12 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// waitForIndex returns when the common table's general index is there and valid.
+// waitForIndex returns when the common table's indexes are there and valid.
 func waitForIndex(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	for valid := false; !valid; {
-		err := pool.QueryRow(t.Context(), `select exists (select from pg_index where indexrelid = to_regclass('manifold_documents."documents/general"') and indisvalid)`).Scan(&valid)
+	for valid := 0; valid < 2; {
+		err := pool.QueryRow(t.Context(), `select count(*) from pg_index
+			where indexrelid in (to_regclass('manifold_documents."documents/general"'), to_regclass('manifold_documents."documents/checkpoints"')) and indisvalid`).Scan(&valid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +31,7 @@ func waitForIndex(t *testing.T, pool *pgxpool.Pool) {
 func TestGeneralIndexIsAddedBesideSaves(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]string{
-		"none": `drop index manifold_documents."documents/general"; drop view manifold_documents."documents.tenant";
+		"none": `drop index manifold_documents."documents/general"; drop index manifold_documents."documents/checkpoints"; drop view manifold_documents."documents.tenant";
 			drop policy views on manifold_documents.documents; create policy views on manifold_documents.documents for select to manifold_views using (id <> '')`,
 		"invalid": `update pg_index set indisvalid = false, indisready = false where indexrelid = 'manifold_documents."documents/general"'::regclass`,
 	} {

@@ -147,7 +147,11 @@ func (d *Driver) makeCommonTable(ctx context.Context) error {
 	}
 	var common domain.Build
 	common.Owner = domain.NewTenantID() // any
-	return d.makeTable(ctx, common, generalIndex)
+	var indexes []string
+	for _, index := range commonIndexes() {
+		indexes = append(indexes, index.with())
+	}
+	return d.makeTable(ctx, common, indexes...)
 }
 
 // restore makes what Open has made and is not there any more: the database may have come back empty.

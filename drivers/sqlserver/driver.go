@@ -303,6 +303,28 @@ func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[
 	}
 }
 
+// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections. They are read before the first is
+// yielded: 32 bytes each.
+func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
+	return func(yield func(drivers.OwnCheckpoint, error) bool) {
+		all, err := read(ctx, d, ownCheckpoints(), func(rows *sql.Rows) (checkpoint drivers.OwnCheckpoint, err error) {
+			var tenant mssql.UniqueIdentifier
+			err = rows.Scan(&tenant, &checkpoint.Build, &checkpoint.Position)
+			checkpoint.Tenant = domain.TenantID(tenant)
+			return checkpoint, err
+		})
+		if err != nil && !errors.Is(err, drivers.ErrNoTable) {
+			yield(drivers.OwnCheckpoint{}, fmt.Errorf("read the checkpoints of the tenants' own projections: %w", err))
+			return
+		}
+		for _, checkpoint := range all {
+			if !yield(checkpoint, nil) {
+				return
+			}
+		}
+	}
+}
+
 // DropTenant removes one tenant's documents and checkpoint from the build.
 func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
 	if err := drivers.CheckTenant(build, tenant); err != nil {

@@ -173,7 +173,15 @@ func (d *Driver) prepareDatabase(ctx context.Context) error {
 			return fmt.Errorf("make the schema %s: %w", schema, err)
 		}
 	}
-	return d.makeTable(ctx, table{name: schema + "." + identifier(commonTable)}, false)
+	common := table{name: schema + "." + identifier(commonTable)}
+	if err := d.makeTable(ctx, common); err != nil {
+		return err
+	}
+	// One that an older release has made has none.
+	return d.define(ctx, common.name, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, common.checkpointsSQL())
+		return err
+	})
 }
 
 // define runs do in a transaction that no other define for the same name, in any process, overlaps: looking whether
@@ -220,12 +228,12 @@ func exists(name string) statement {
 
 // createSQL makes a table of documents. A key column has no default: a save that knew nothing of it would fail rather
 // than leave it out, and read again which columns there are.
-func (t table) createSQL(checkpoints bool) []string {
+func (t table) createSQL() []string {
 	keys := ""
 	for _, path := range t.keys {
 		keys += "\t" + keyColumn(path) + " varbinary(" + strconv.Itoa(maxKeyBytes) + ") not null,\n"
 	}
-	statements := []string{
+	return []string{
 		"create table " + t.name + " (\n" +
 			"\ttenant_id uniqueidentifier not null,\n" +
 			"\tbuild bigint not null,\n" +
@@ -237,21 +245,24 @@ func (t table) createSQL(checkpoints bool) []string {
 			"\tcheck (document is null or isjson(document) = 1),\n" +
 			"\tprimary key clustered (tenant_id, build, id_bytes)\n);\n",
 		"alter table " + t.name + " set (lock_escalation = disable);\n",
+		t.checkpointsSQL(),
 	}
-	if checkpoints {
-		// The checkpoints of all tenants are found without reading the documents.
-		statements = append(statements, "create index [checkpoints] on "+t.name+" (build, tenant_id) include (version) where id_bytes = 0x;\n")
-	}
-	return statements
+}
+
+// checkpointsSQL makes the index by which the checkpoints of all tenants are found without reading the documents, if it is
+// not there.
+func (t table) checkpointsSQL() string {
+	return "if not exists (select * from sys.indexes where object_id = object_id(" + literal(t.name) + ") and name = N'checkpoints')\n" +
+		"create index [checkpoints] on " + t.name + " (build, tenant_id) include (version) where id_bytes = 0x;\n"
 }
 
 // makeTable makes a table of documents, whole or not at all; one that is there stays as it is.
-func (d *Driver) makeTable(ctx context.Context, table table, checkpoints bool) error {
+func (d *Driver) makeTable(ctx context.Context, table table) error {
 	return d.define(ctx, table.name, func(tx *sql.Tx) error {
 		if there, err := number(ctx, tx, exists(table.name)); err != nil || there == 1 {
 			return err
 		}
-		for _, sql := range table.createSQL(checkpoints) {
+		for _, sql := range table.createSQL() {
 			if _, err := tx.ExecContext(ctx, sql); err != nil {
 				return err
 			}
@@ -272,7 +283,7 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 			table.keys = append(table.keys, path)
 		}
 	}
-	if err := d.makeTable(ctx, table, true); err != nil {
+	if err := d.makeTable(ctx, table); err != nil {
 		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, err)
 	}
 	return nil

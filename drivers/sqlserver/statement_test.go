@@ -80,6 +80,9 @@ func TestSaveStatements(t *testing.T) {
 	golden(t, "save", indexed().saveWhole(tenant, batch, part))
 	golden(t, "save_parts", indexed().moveCheckpoint(tenant, batch), indexed().savePart(tenant, part))
 	golden(t, "save_first", indexed().saveWhole(tenant, first, part))
+	mending := batch
+	mending.From = 9
+	golden(t, "save_mending", indexed().saveWhole(tenant, mending, part))
 	empty := drivers.Batch{From: 5, To: 9}
 	golden(t, "save_checkpoint", tableOf(own).saveWhole(tenant, empty, rowsOf(t, empty, tableOf(own))))
 	one := drivers.Batch{From: 5, To: 9, Upserts: []domain.Document{document("a", `{}`)}}
@@ -104,6 +107,7 @@ func TestReadStatements(t *testing.T) {
 	t.Parallel()
 	golden(t, "checkpoint", tableOf(own).checkpoint(tenant))
 	golden(t, "checkpoints", tableOf(shared).checkpoints())
+	golden(t, "own_checkpoints", ownCheckpoints())
 	golden(t, "load", tableOf(shared).load(false, tenant, []string{"a", "é"}))
 	golden(t, "load_locking", tableOf(shared).load(true, tenant, []string{"a"}))
 	golden(t, "get", tableOf(shared).get(tenant, "a"))
@@ -113,7 +117,7 @@ func TestReadStatements(t *testing.T) {
 func TestSchemaStatements(t *testing.T) {
 	t.Parallel()
 	var statements []statement
-	for _, sql := range indexed().createSQL(true) {
+	for _, sql := range indexed().createSQL() {
 		statements = append(statements, statement{sql: sql})
 	}
 	golden(t, "create_table", append([]statement{lockName(indexed().name), exists(indexed().name)}, statements...)...)

@@ -161,6 +161,11 @@ func (t table) checkpoints() statement {
 	}
 }
 
+// ownCheckpoints is answered by the common table's index of checkpoints alone.
+func ownCheckpoints() statement {
+	return statement{sql: readSettings + "select t.tenant_id, t.build, t.version from " + schema + "." + identifier(commonTable) + " as t where t.id_bytes = 0x;\n"}
+}
+
 // consistent makes a select see all of a save or nothing of it. See the package's comment.
 func (t table) consistent(locking bool, query string) string {
 	if !locking {

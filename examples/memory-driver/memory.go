@@ -16,22 +16,21 @@ import (
 
 // memory is a database and its driver in one. What is in it ends with the process.
 type memory struct {
-	mutex  sync.Mutex   // guards the maps, but not the contents
-	tables map[key]bool // of the builds of shared projections
+	mutex  sync.Mutex     // guards the maps, but not the contents
+	tables map[place]bool // of shared projections' builds
 	places map[place]contents
 }
 
-// key tells builds apart, and a place what each tenant has there.
-type (
-	key struct {
-		projection domain.ProjectionID
-		number     int64
-	}
-	place struct {
-		key
-		tenant domain.TenantID
-	}
-)
+// place tells apart what each tenant has in each build.
+type place struct {
+	projection domain.ProjectionID
+	build      int64
+	tenant     domain.TenantID // domain.Everyone: the build's table
+}
+
+func placeOf(build domain.Build, tenant domain.TenantID) place {
+	return place{build.ProjectionID, build.Number, tenant}
+}
 
 // contents are what one tenant has in one build. They never change: a save puts new ones in their place. So a reader sees
 // a batch whole or not at all, and nobody waits for a reader.
@@ -41,41 +40,36 @@ type contents struct {
 }
 
 func newMemory() *memory {
-	return &memory{tables: make(map[key]bool), places: make(map[place]contents)}
+	return &memory{tables: make(map[place]bool), places: make(map[place]contents)}
 }
 
-func keyOf(build domain.Build) key { return key{build.ProjectionID, build.Number} }
-
-// with calls do while nobody else has the maps. The table of a shared build must have been made.
-func (m *memory) with(ctx context.Context, build domain.Build, do func() error) error {
+// with calls do while nobody else has the maps. The tables of the builds must have been made, those of shared ones.
+func (m *memory) with(ctx context.Context, do func() error, builds ...domain.Build) error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	switch {
-	case ctx.Err() != nil:
+	for _, build := range builds {
+		if build.Shared() && !m.tables[placeOf(build, domain.Everyone)] {
+			return fmt.Errorf("build %d of %s: %w", build.Number, build.Name, drivers.ErrNoTable)
+		}
+	}
+	if ctx.Err() != nil {
 		return ctx.Err()
-	case build.Shared() && !m.tables[keyOf(build)]:
-		return fmt.Errorf("build %d of %s: %w", build.Number, build.Name, drivers.ErrNoTable)
 	}
 	return do()
 }
 
 func (m *memory) contents(ctx context.Context, build domain.Build, tenant domain.TenantID) (found contents, err error) {
-	if err = drivers.CheckTenant(build, tenant); err == nil {
-		err = m.with(ctx, build, func() error { found = m.places[place{keyOf(build), tenant}]; return nil })
-	}
-	return found, err
+	err = m.with(ctx, func() error { found = m.places[placeOf(build, tenant)]; return nil }, build)
+	return found, errors.Join(drivers.CheckTenant(build, tenant), err)
 }
 
 func (m *memory) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	m.tables[keyOf(build)] = true
-	return ctx.Err()
+	return m.with(ctx, func() error { m.tables[placeOf(build, domain.Everyone)] = true; return nil })
 }
 
 // IndexTable makes no index: queries look at every document.
 func (m *memory) IndexTable(ctx context.Context, build domain.Build) error {
-	return m.with(ctx, build, func() error { return nil })
+	return m.with(ctx, func() error { return nil }, build)
 }
 
 // SwapTable moves no public name: nobody else can look into this process.
@@ -84,18 +78,15 @@ func (m *memory) SwapTable(ctx context.Context, build domain.Build) error {
 }
 
 func (m *memory) DropTable(ctx context.Context, build domain.Build) error {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	delete(m.tables, keyOf(build))
-	maps.DeleteFunc(m.places, func(at place, _ contents) bool { return at.key == keyOf(build) })
-	return ctx.Err()
+	return m.with(ctx, func() error {
+		delete(m.tables, placeOf(build, domain.Everyone))
+		maps.DeleteFunc(m.places, func(at place, _ contents) bool { return at == placeOf(build, at.tenant) })
+		return nil
+	})
 }
 
 func (m *memory) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	delete(m.places, place{keyOf(build), tenant})
-	return errors.Join(ctx.Err(), drivers.CheckTenant(build, tenant))
+	return errors.Join(drivers.CheckTenant(build, tenant), m.with(ctx, func() error { delete(m.places, placeOf(build, tenant)); return nil }))
 }
 
 func (m *memory) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) (found []domain.Document, err error) {
@@ -112,8 +103,8 @@ func (m *memory) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err := errors.Join(drivers.CheckTenant(build, tenant), batch.Check()); err != nil {
 		return err
 	}
-	return m.with(ctx, build, func() error {
-		old := m.places[place{keyOf(build), tenant}]
+	return m.with(ctx, func() error {
+		old := m.places[placeOf(build, tenant)]
 		if old.checkpoint != batch.From {
 			return drivers.ErrStale
 		}
@@ -132,9 +123,9 @@ func (m *memory) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 				delete(documents, deletion.ID)
 			}
 		}
-		m.places[place{keyOf(build), tenant}] = contents{batch.To, documents} // all of the batch, now
+		m.places[placeOf(build, tenant)] = contents{batch.To, documents} // all of the batch, now
 		return nil
-	})
+	}, build)
 }
 
 func (m *memory) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
@@ -143,15 +134,26 @@ func (m *memory) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 }
 
 func (m *memory) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
-	return func(yield func(drivers.Checkpoint, error) bool) {
+	return each(ctx, m, func(at place, checkpoint int64) (drivers.Checkpoint, bool) {
+		return drivers.Checkpoint{Tenant: at.tenant, Position: checkpoint}, at == placeOf(build, at.tenant)
+	}, build)
+}
+
+func (m *memory) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
+	return each(ctx, m, func(at place, checkpoint int64) (drivers.OwnCheckpoint, bool) {
+		return drivers.OwnCheckpoint{Tenant: at.tenant, Build: at.build, Position: checkpoint}, !at.projection.Shared()
+	})
+}
+
+// each yields what pick makes of places. It walks over a copy: the loop may call this driver, which must then be free.
+func each[T any](ctx context.Context, m *memory, pick func(at place, checkpoint int64) (T, bool), builds ...domain.Build) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		var found map[place]contents
-		// Of a copy: the loop may call this driver, which must then be free.
-		err := m.with(ctx, build, func() error { found = maps.Clone(m.places); return nil })
-		if err != nil {
-			yield(drivers.Checkpoint{}, err)
+		if err := m.with(ctx, func() error { found = maps.Clone(m.places); return nil }, builds...); err != nil {
+			yield(*new(T), err)
 		}
 		for at, all := range found {
-			if at.key == keyOf(build) && !yield(drivers.Checkpoint{Tenant: at.tenant, Position: all.checkpoint}, nil) {
+			if one, ok := pick(at, all.checkpoint); ok && !yield(one, nil) {
 				return
 			}
 		}
@@ -169,8 +171,7 @@ func (m *memory) Query(ctx context.Context, build domain.Build, tenant domain.Te
 	if err := errors.Join(err, query.Check()); err != nil {
 		return nil, err
 	}
-	var found []domain.Document
-	places := make(map[string]domain.SortKey)
+	found, places := []domain.Document(nil), make(map[string]domain.SortKey)
 	for id, document := range all.documents {
 		match, unmatched := domain.Match(query.Where, document)
 		place, unplaced := domain.SortKeyOf(document, query.Order)
@@ -191,11 +192,9 @@ func (m *memory) Count(ctx context.Context, build domain.Build, tenant domain.Te
 }
 
 func (m *memory) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
-	all, err := m.contents(ctx, build, tenant)
-	statement := fmt.Sprintf("look at each of %d documents", len(all.documents))
-	return domain.Explanation{Statement: statement}, errors.Join(query.Check(), err)
+	_, err := m.contents(ctx, build, tenant)
+	return domain.Explanation{Statement: "look at each of the tenant's documents"}, errors.Join(query.Check(), err)
 }
 
 func (m *memory) Ping(ctx context.Context) error { return ctx.Err() }
-
-func (m *memory) Close() {}
+func (m *memory) Close()                         {}

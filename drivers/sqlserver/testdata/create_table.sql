@@ -30,4 +30,5 @@ alter table manifold_documents.[order-summary.12] set (lock_escalation = disable
 
 -- and then
 
+if not exists (select * from sys.indexes where object_id = object_id(N'manifold_documents.[order-summary.12]') and name = N'checkpoints')
 create index [checkpoints] on manifold_documents.[order-summary.12] (build, tenant_id) include (version) where id_bytes = 0x;
