@@ -40,13 +40,14 @@ var imports = map[string][]string{
 	"drivers/sqlserver": {"domain", "drivers"},
 	"store":             {"domain", "migrations"},
 
-	"aggregate":    {"domain", "expr"},
+	"upcasting":    {"domain", "expr"},
+	"aggregate":    {"domain", "expr", "upcasting"},
 	"erasure":      {"domain", "drivers"},
-	"projection":   {"domain", "expr", "drivers", "members"},
-	"rebuild":      {"domain", "drivers", "projection"},
+	"projection":   {"domain", "expr", "drivers", "members", "upcasting"},
+	"rebuild":      {"domain", "drivers", "projection", "upcasting"},
 	"subscription": {"domain", "expr", "members"},
 
-	"api": {"domain", "auth", "aggregate", "expr", "projection", "rebuild", "subscription", "api/openapi"},
+	"api": {"domain", "auth", "aggregate", "expr", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
 	// What openapi.yaml generates for the server.
 	"api/openapi": {},
 
@@ -55,7 +56,7 @@ var imports = map[string][]string{
 	"manifold": {
 		"domain", "migrations", "telemetry", "console", "config", "expr", "drivers", "auth", "members",
 		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
-		"projection", "rebuild", "subscription", "aggregate", "erasure", "api", "api/openapi", "embedded",
+		"projection", "rebuild", "subscription", "aggregate", "upcasting", "erasure", "api", "api/openapi", "embedded",
 	},
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
 	// The benchmarks measure the store by itself, too, on a database of their own.

@@ -15,6 +15,15 @@ type Aggregate struct {
 	UpdatedAt     time.Time         `json:"-"`
 }
 
+// Folds reports whether the definition folds events of a type.
+func (a *Aggregate) Folds(eventType string) bool {
+	if _, ok := a.On["*"]; ok {
+		return true
+	}
+	_, ok := a.On[eventType]
+	return ok
+}
+
 // DefaultSnapshotEvery is the number of events between two snapshots of a stream.
 const DefaultSnapshotEvery = 100
 

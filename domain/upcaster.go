@@ -29,8 +29,9 @@ func (u *Upcaster) Name() string {
 // Limits of upcasters.
 const (
 	MaxUpcasterVersion  = 1_000_000
-	MaxUpcasters        = 1000 // of one owner
-	MaxUpcastersPerType = 50   // of one owner and event type: an event's chain may take as many steps, and as many shared ones
+	MaxUpcasters        = 1000    // of one owner
+	MaxUpcasterBytes    = 1 << 20 // of all expressions of one owner
+	MaxUpcastersPerType = 30      // of one owner and event type: an event's chain may take as many steps, and as many shared ones
 )
 
 // CheckUpcasterVersion reports a version that no upcaster can have. where names the place in the request.

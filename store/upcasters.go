@@ -72,10 +72,9 @@ func (s *Store) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (kept
 			}
 		case !ok || problem.Code != domain.CodeNotFound:
 			return false, err
-		default:
-			if err := checkUpcasterRoom(ctx, tx, upcaster); err != nil {
-				return false, err
-			}
+		}
+		if err := checkUpcasterRoom(ctx, tx, upcaster); err != nil {
+			return false, err
 		}
 		rows, _ := tx.Query(ctx, `
 			insert into upcasters as u (tenant_id, event_type, version, expression, revision, by) values ($1, $2, $3, $4, $5, $6)
@@ -127,11 +126,13 @@ func (s *Store) changeUpcasters(ctx context.Context, owner domain.TenantID, do f
 	})
 }
 
-// checkUpcasterRoom refuses a new upcaster where its owner has as many as it may.
+// checkUpcasterRoom refuses an upcaster by which, with all others of its owner, there would be more than there may be.
 func checkUpcasterRoom(ctx context.Context, tx pgx.Tx, upcaster domain.Upcaster) error {
-	var all, ofType int
-	err := tx.QueryRow(ctx, "select count(*), count(*) filter (where u.event_type = $2) from upcasters u where u.tenant_id = $1",
-		upcaster.Owner, upcaster.Type).Scan(&all, &ofType)
+	var all, ofType, bytes int
+	err := tx.QueryRow(ctx, `
+		select count(*), count(*) filter (where u.event_type = $2), coalesce(sum(octet_length(u.expression)), 0)
+		from upcasters u where u.tenant_id = $1 and (u.event_type, u.version) <> ($2, $3)`,
+		upcaster.Owner, upcaster.Type, upcaster.Version).Scan(&all, &ofType, &bytes)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count the upcasters: %w", err)
@@ -139,6 +140,8 @@ func checkUpcasterRoom(ctx context.Context, tx pgx.Tx, upcaster domain.Upcaster)
 		return domain.Errorf(domain.CodeInvalidRequest, "", "there are %d upcasters, which is as many as there may be; remove some", all)
 	case ofType >= domain.MaxUpcastersPerType:
 		return domain.Errorf(domain.CodeInvalidRequest, "", "%s has %d upcasters, which is as many as an event type may have; put several steps into one", upcaster.Type, ofType)
+	case bytes+len(upcaster.Expression) > domain.MaxUpcasterBytes:
+		return domain.Errorf(domain.CodeInvalidRequest, "expression", "with it the upcasters would have %d bytes; all of them together may have %d", bytes+len(upcaster.Expression), domain.MaxUpcasterBytes)
 	}
 	return nil
 }

@@ -1,0 +1,122 @@
+package upcasting
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Source says which events a preview is of: one of the three.
+type Source struct {
+	Stream string         // the first PreviewEvents events of a stream
+	Last   int            // the last so many events, at most PreviewEvents, of the types that have upcasters
+	Events []domain.Event // events that need not be in the log; the only ones for domain.Everyone
+}
+
+// What a preview is bounded by.
+const (
+	PreviewEvents = 1000
+	previewBytes  = 8 << 20 // of data before and after; what is beyond is left out
+	previewLooks  = 20_000  // at so many of the log's newest events Source.Last looks
+)
+
+// Step is what became of one event.
+type Step struct {
+	Event         domain.Event // as it was
+	VersionBefore int64        // its schema version; 0 where its metadata has something else there, and it stays as it is
+	VersionAfter  int64        // the schema version that it reached
+	After         json.RawMessage
+	Err           error // a *Fault; After is nil then
+}
+
+// Preview shows what the upcasters in force for a tenant make of events, and with them one more, in the place of the one
+// of its type and version, where tried is not nil. Nothing is kept.
+func (u *Upcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *domain.Upcaster, source Source) ([]Step, error) {
+	set, err := u.Now(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	if set == nil {
+		set = &Set{}
+	}
+	if tried != nil {
+		if err := check(*tried); err != nil {
+			return nil, err
+		}
+		set = &Set{layers: append([]*layer{newLayer([]domain.Upcaster{*tried}, 0)}, set.layers...)}
+	}
+	events, err := u.events(ctx, tenant, set, source)
+	if err != nil {
+		return nil, err
+	}
+	steps := make([]Step, 0, len(events))
+	bytes := 0
+	for _, event := range events {
+		step := Step{Event: event}
+		upcast := event
+		if step.VersionBefore, step.VersionAfter, step.Err = set.trace(&upcast); step.Err == nil {
+			step.After = upcast.Data
+		}
+		if bytes += len(event.Data) + len(step.After); bytes > previewBytes && len(steps) > 0 {
+			break
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
+}
+
+// events reads what a source names.
+func (u *Upcasters) events(ctx context.Context, tenant domain.TenantID, set *Set, source Source) ([]domain.Event, error) {
+	switch {
+	case len(source.Events) > 0:
+		return source.Events, nil
+	case tenant == domain.Everyone:
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "the operator has no log: give events")
+	case source.Stream != "":
+		if err := domain.CheckStream("source.stream", source.Stream); err != nil {
+			return nil, err
+		}
+		events, err := u.store.ReadStream(ctx, tenant, source.Stream, domain.StreamQuery{From: 1, Limit: PreviewEvents, MaxBytes: previewBytes})
+		if err == nil && len(events) == 0 {
+			err = domain.Errorf(domain.CodeNotFound, "source.stream", "there is no stream %s", source.Stream)
+		}
+		return events, err
+	case source.Last > 0:
+		return u.lastEvents(ctx, tenant, set, min(source.Last, PreviewEvents))
+	}
+	return nil, domain.Errorf(domain.CodeInvalidRequest, "source", "say which events: stream, last or events")
+}
+
+// lastEvents returns the log's last n events of types that the set concerns, in the log's order. It looks back so far and
+// no further: a type that is rare would be looked for in the whole log.
+func (u *Upcasters) lastEvents(ctx context.Context, tenant domain.TenantID, set *Set, n int) ([]domain.Event, error) {
+	var found []domain.Event // newest first
+	from, bytes := int64(0), 0
+	for looked := 0; looked < previewLooks; {
+		page, err := u.store.ReadLog(ctx, tenant, domain.LogQuery{
+			From: from, Limit: PreviewEvents, MaxBytes: previewBytes, Direction: domain.Backward,
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, event := range page {
+			if set.Concerns(event.Type) {
+				found = append(found, event)
+				bytes += len(event.Data)
+			}
+			if len(found) == n || bytes > previewBytes {
+				slices.Reverse(found)
+				return found, nil
+			}
+		}
+		looked += len(page)
+		if len(page) == 0 || page[len(page)-1].Position == 1 {
+			break
+		}
+		from = page[len(page)-1].Position - 1
+	}
+	slices.Reverse(found)
+	return found, nil
+}

@@ -1,0 +1,229 @@
+package upcasting
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+)
+
+// Store is where upcasters are kept, and what folds events.
+type Store interface {
+	Upcasters(ctx context.Context, owner domain.TenantID) ([]domain.Upcaster, int64, error)
+	Upcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) (domain.Upcaster, error)
+	UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error)
+	PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, before *domain.Upcaster, err error)
+	DeleteUpcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) error
+
+	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
+	Aggregates(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error)
+	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error)
+	ReadLog(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) ([]domain.Event, error)
+}
+
+// Upcasters are the upcasters of all tenants. All methods may be called concurrently. A nil *Upcasters gives no Set: for
+// what folds without a store.
+type Upcasters struct {
+	store Store
+
+	mu    sync.Mutex
+	kept  *simplelru.LRU[domain.TenantID, *layer]
+	bytes int // of all expressions in kept
+}
+
+const (
+	// ownersKept is of how many owners the upcasters are remembered.
+	ownersKept = 1000
+	// bytesKept bounds their expressions; compiled ones take some ten times as much.
+	bytesKept = 4 << 20
+)
+
+// New returns the Upcasters that store has.
+func New(store Store) (*Upcasters, error) {
+	u := &Upcasters{store: store}
+	var err error
+	u.kept, err = simplelru.NewLRU(ownersKept, func(_ domain.TenantID, gone *layer) { u.bytes -= gone.bytes })
+	return u, err
+}
+
+// Now returns the upcasters that are in force for a tenant at this moment, by the database's word.
+func (u *Upcasters) Now(ctx context.Context, tenant domain.TenantID) (*Set, error) {
+	if u == nil {
+		return nil, nil
+	}
+	revision, err := u.store.UpcasterRevision(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return u.At(ctx, tenant, revision)
+}
+
+// At returns the upcasters that are in force for a tenant with a revision that the database has given, or newer ones. Most
+// of the time it asks nobody.
+func (u *Upcasters) At(ctx context.Context, tenant domain.TenantID, revision domain.UpcasterRevision) (*Set, error) {
+	if u == nil || revision == (domain.UpcasterRevision{}) {
+		return nil, nil
+	}
+	set := &Set{}
+	for _, owned := range []struct {
+		owner    domain.TenantID
+		revision int64
+	}{{tenant, revision.Own}, {domain.Everyone, revision.Shared}} {
+		l, err := u.layer(ctx, owned.owner, owned.revision)
+		if err != nil {
+			return nil, err
+		}
+		if l != nil && len(l.steps) > 0 {
+			set.layers = append(set.layers, l)
+		}
+	}
+	if len(set.layers) == 0 {
+		return nil, nil
+	}
+	return set, nil
+}
+
+// layer returns an owner's upcasters, of the revision or a later one; nil where there never was one. Two may read the same
+// at the same time.
+func (u *Upcasters) layer(ctx context.Context, owner domain.TenantID, revision int64) (*layer, error) {
+	if revision == 0 {
+		return nil, nil
+	}
+	if l := u.known(owner); l != nil && l.revision >= revision {
+		return l, nil
+	}
+	upcasters, revision, err := u.store.Upcasters(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	l := newLayer(upcasters, revision)
+	u.keep(owner, l)
+	return l, nil
+}
+
+func (u *Upcasters) known(owner domain.TenantID) *layer {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	l, _ := u.kept.Get(owner)
+	return l
+}
+
+func (u *Upcasters) keep(owner domain.TenantID, l *layer) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if there, ok := u.kept.Peek(owner); ok {
+		if there.revision > l.revision {
+			return
+		}
+		u.kept.Remove(owner)
+	}
+	u.kept.Add(owner, l)
+	for u.bytes += l.bytes; u.bytes > bytesKept && u.kept.Len() > 1; {
+		u.kept.RemoveOldest()
+	}
+}
+
+// List returns a tenant's own upcasters and the shared ones, by type and version, and its own first; for domain.Everyone
+// the shared ones.
+func (u *Upcasters) List(ctx context.Context, tenant domain.TenantID) ([]domain.Upcaster, error) {
+	all, _, err := u.store.Upcasters(ctx, tenant)
+	if err != nil || tenant == domain.Everyone {
+		return all, err
+	}
+	shared, _, err := u.store.Upcasters(ctx, domain.Everyone)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, shared...)
+	slices.SortStableFunc(all, func(a, b domain.Upcaster) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Version, b.Version))
+	})
+	return all, nil
+}
+
+// Get returns the upcaster that is in force for a tenant, a type and a version: its own, else the shared one;
+// domain.CodeNotFound where there is neither.
+func (u *Upcasters) Get(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (domain.Upcaster, error) {
+	found, err := u.store.Upcaster(ctx, tenant, eventType, version)
+	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeNotFound && tenant != domain.Everyone {
+		return u.store.Upcaster(ctx, domain.Everyone, eventType, version)
+	}
+	return found, err
+}
+
+// Put keeps an upcaster, in place of one of its owner for the same type and version. One with the same expression stays as
+// it was. What is wrong with it is a *domain.Error: domain.CodeInvalidDefinition where the expression does not compile.
+func (u *Upcasters) Put(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, created bool, err error) {
+	if err := check(upcaster); err != nil {
+		return domain.Upcaster{}, false, err
+	}
+	kept, before, err := u.store.PutUpcaster(ctx, upcaster)
+	return kept, before == nil, err
+}
+
+// Delete removes an owner's upcaster; domain.CodeNotFound where there is none. A shared one for the same type and version
+// is in force then. Where there is none either, chains end before the gap.
+func (u *Upcasters) Delete(ctx context.Context, owner domain.TenantID, eventType string, version int64) error {
+	return u.store.DeleteUpcaster(ctx, owner, eventType, version)
+}
+
+func check(upcaster domain.Upcaster) error {
+	if err := domain.CheckType("type", upcaster.Type); err != nil {
+		return err
+	}
+	if err := domain.CheckUpcasterVersion("version", upcaster.Version); err != nil {
+		return err
+	}
+	_, err := expr.CompileUpcaster(upcaster.Expression)
+	if failure, ok := errors.AsType[*expr.CompileError](err); ok {
+		return domain.Errorf(domain.CodeInvalidDefinition, "expression", "%s", failure)
+	}
+	return err
+}
+
+// Touched is what is folded from events of a type.
+type Touched struct {
+	Projections []domain.Projection // by owner, those of everyone last, and name
+	Aggregates  []string            // categories
+}
+
+// Touched returns what an upcaster of an event type touches: the owner's projections and aggregates whose definitions
+// fold the type, and for a tenant the shared projections that do. Whether such an event is in their categories at all is
+// not looked up. For domain.Everyone it is the shared projections: what tenants have of their own is theirs to rebuild.
+func (u *Upcasters) Touched(ctx context.Context, owner domain.TenantID, eventType string) (Touched, error) {
+	var touched Touched
+	owners := []domain.TenantID{owner}
+	if owner != domain.Everyone {
+		owners = append(owners, domain.Everyone)
+	}
+	for _, owner := range owners {
+		projections, err := u.store.Projections(ctx, owner)
+		if err != nil {
+			return Touched{}, err
+		}
+		for _, p := range projections {
+			if types := p.Definition.Types(); p.Definition.Handler != "" || types == nil || slices.Contains(types, eventType) {
+				touched.Projections = append(touched.Projections, p)
+			}
+		}
+	}
+	if owner == domain.Everyone {
+		return touched, nil
+	}
+	aggregates, err := u.store.Aggregates(ctx, owner)
+	if err != nil {
+		return Touched{}, err
+	}
+	for _, aggregate := range aggregates {
+		if aggregate.Folds(eventType) {
+			touched.Aggregates = append(touched.Aggregates, aggregate.Category)
+		}
+	}
+	return touched, nil
+}
