@@ -28,17 +28,34 @@ type Failure struct {
 }
 
 // ParkedDocument is a document that a projection with OnErrorPark has set aside for one tenant: the event that it could not
-// be folded by, and all its later ones, wait as dead letters. The document itself stays as it was before.
+// be folded by, and all its later ones, wait as dead letters. The document itself stays as it was before. An event whose
+// document cannot be told is parked by itself, see ParkedEventID.
 type ParkedDocument struct {
 	ProjectionID
 	Tenant   TenantID
 	Build    int64
-	ID       string // the document's; empty: events whose key could not be worked out, each by itself
-	Position int64  // of the first event that waits
-	EventID  EventID
-	Events   int64 // that wait
+	ID       string  // the document's
+	Position int64   // of the first event that waits
+	EventID  EventID // of the event that could not be folded
+	Events   int64   // that wait
 	Failure
 	ParkedAt time.Time
+}
+
+// ParkedEventID is the id under which an event is parked whose key cannot be worked out: a blank and the event's id. A
+// document may have such an id, too, by the same event's key; nothing else would come of it than waiting together.
+func ParkedEventID(event EventID) string { return " " + event.String() }
+
+// ParkedEvent is an event that waits for a parked document.
+type ParkedEvent struct {
+	DocumentID string
+	Position   int64
+}
+
+// Aside is what a build leaves out of its folding for one tenant.
+type Aside struct {
+	Skipped []int64          // the positions of the events that are passed over, in their order
+	Parked  map[string]int64 // by document id: the position from which on its events wait
 }
 
 // SkippedEvent is an event that somebody has told a projection to pass over for one tenant. It is passed over in every

@@ -138,6 +138,9 @@ begin
     execute format('grant select on manifold.%I to manifold_system', name);
   end loop;
 end $$;
+-- Whose documents are parked is listed across tenants, and what they are is not.
+create policy system on manifold.parked_documents for select to manifold_system using (true);
+grant select (tenant_id, owner, name, build, document_id) on manifold.parked_documents to manifold_system;
 create policy shared on manifold.upcasters for select to manifold_app
   using (tenant_id = '00000000-0000-0000-0000-000000000000'
     and nullif(current_setting('manifold.tenant', true), '') is not null);

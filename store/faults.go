@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,11 +14,13 @@ import (
 
 // A fault is a row of the tenant whose event it is; those of a shared projection are therefore many tenants' rows.
 
-const faultColumns = "f.tenant_id, f.owner, f.name, f.build, f.position, f.event_id, f.message, f.at"
+const faultColumns = `f.tenant_id, f.owner, f.name, f.build, f.position, f.event_id, f.stream, f.event_type, f.document_id, f.place,
+	f.expression, f.message, f.before, f.at`
 
 func scanFault(row pgx.CollectableRow) (domain.Fault, error) {
 	var f domain.Fault
-	err := row.Scan(&f.Tenant, &f.Owner, &f.Name, &f.Build, &f.Position, &f.EventID, &f.Message, (*moment)(&f.At))
+	err := row.Scan(&f.Tenant, &f.Owner, &f.Name, &f.Build, &f.Position, &f.EventID, &f.Stream, &f.EventType, &f.DocumentID, &f.Where,
+		&f.Expression, &f.Message, (*[]byte)(&f.Before), (*moment)(&f.At))
 	return f, err
 }
 
@@ -25,15 +29,27 @@ func scanFault(row pgx.CollectableRow) (domain.Fault, error) {
 func (s *Store) PutFault(ctx context.Context, fault domain.Fault) error {
 	return under(ctx, s.app, fault.Tenant, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
-			insert into faults as f (tenant_id, owner, name, build, position, event_id, message) values ($1, $2, $3, $4, $5, $6, $7)
+			insert into faults as f (tenant_id, owner, name, build, position, event_id, stream, event_type, document_id, place, expression, message, before)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 			on conflict (tenant_id, owner, name, build) do update
-			  set position = excluded.position, event_id = excluded.event_id, message = excluded.message, at = now()`,
-			fault.Tenant, fault.Owner, fault.Name, fault.Build, fault.Position, fault.EventID, fault.Message)
+			  set position = excluded.position, event_id = excluded.event_id, stream = excluded.stream, event_type = excluded.event_type,
+			    document_id = excluded.document_id, place = excluded.place, expression = excluded.expression,
+			    message = excluded.message, before = excluded.before, at = now()`,
+			fault.Tenant, fault.Owner, fault.Name, fault.Build, fault.Position, fault.EventID, fault.Stream, fault.EventType,
+			fault.DocumentID, fault.Where, fault.Expression, fault.Message, jsonOrNull(fault.Before))
 		if err != nil {
 			return fmt.Errorf("keep a fault: %w", err)
 		}
 		return nil
 	})
+}
+
+// jsonOrNull is a parameter for a jsonb column.
+func jsonOrNull(raw json.RawMessage) *string {
+	if raw == nil {
+		return nil
+	}
+	return new(string(raw))
 }
 
 // Fault returns the event at which a build stands still for a tenant; ok is false where it does not.
@@ -71,6 +87,65 @@ func (s *Store) DeleteFault(ctx context.Context, tenant domain.TenantID, id doma
 	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		return deleteFault(ctx, tx, tenant, id, build)
 	})
+}
+
+// RetryFault removes one tenant's fault of a build, if it has one, and tells every process that the event is to be tried
+// again: see ListenRetries.
+func (s *Store) RetryFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error {
+	return s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
+		return deleteFault(ctx, tx, tenant, id, build)
+	})
+}
+
+// A Retry is that a tenant's pair with a projection is to have another look at what it stands before, and at what is left
+// out of its folding. The zero value means any pair: notices may have been lost.
+type Retry struct {
+	Tenant     domain.TenantID
+	Projection domain.ProjectionID
+}
+
+// retry runs do in a transaction under the tenant, and tells every process of it when it is through.
+func (s *Store) retry(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, do func(pgx.Tx) error) error {
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		if err := do(tx); err != nil {
+			return err
+		}
+		return notify(ctx, tx, retriesChannel, tenant.String()+" "+id.Owner.String()+" "+id.Name)
+	})
+	if err != nil {
+		return err
+	}
+	s.retries.tell(Retry{tenant, id})
+	return nil
+}
+
+// ListenRetries calls retry when somebody asked for an event to be tried again or passed over, or for parked documents to be
+// left alone no more, in whichever process, and with zero values where notices may have been lost, which is also so at the
+// start. retry must return soon, and is called by several goroutines. ListenRetries blocks until ctx ends, and returns nil
+// then.
+func (s *Store) ListenRetries(ctx context.Context, retry func(tenant domain.TenantID, id domain.ProjectionID)) error {
+	defer s.retries.add(func(r Retry) { retry(r.Tenant, r.Projection) })()
+	s.listen(ctx, retriesChannel, func() { retry(domain.TenantID{}, domain.ProjectionID{}) }, func(payload string) {
+		r, err := parseRetry(payload)
+		if err != nil {
+			r = Retry{} // sent by somebody else: the careful answer is to look at everything
+		}
+		retry(r.Tenant, r.Projection)
+	})
+	return nil
+}
+
+func parseRetry(payload string) (r Retry, err error) {
+	parts := strings.SplitN(payload, " ", 3)
+	if len(parts) != 3 {
+		return Retry{}, fmt.Errorf("%q is no retry", payload)
+	}
+	if r.Tenant, err = domain.ParseTenantID(parts[0]); err != nil {
+		return Retry{}, err
+	}
+	r.Projection.Owner, err = domain.ParseTenantID(parts[1])
+	r.Projection.Name = parts[2]
+	return r, err
 }
 
 // DeleteFaults removes the faults of a build for all tenants, tenant by tenant.

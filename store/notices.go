@@ -16,6 +16,7 @@ import (
 const (
 	keysChannel        = "manifold_keys"        // the payload is the tenant
 	projectionsChannel = "manifold_projections" // no payload
+	retriesChannel     = "manifold_retries"     // the payload is the tenant, the projection's owner and its name
 )
 
 // Waits of a listener.

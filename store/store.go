@@ -57,6 +57,7 @@ type Store struct {
 
 	keysChanged        subscribers[domain.TenantID]
 	projectionsChanged subscribers[struct{}]
+	retries            subscribers[Retry]
 
 	observer                    Observer
 	queueBytes, totalQueueBytes int64

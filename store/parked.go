@@ -1,0 +1,336 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Whoever touches what waits for a parked document holds the document's row locked: who parks events for share, who
+// takes them away for update. So a document is never left behind with events that somebody is just parking.
+
+// Aside returns what a build of the projection, made by that version of its definition, leaves out for a tenant: Skipped is
+// nil where version is 0. Both are of one snapshot.
+func (s *Store) Aside(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Aside, error) {
+	var aside domain.Aside
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		aside = domain.Aside{Parked: make(map[string]int64)}
+		var document *string
+		var position int64
+		rows, _ := tx.Query(ctx, `
+			select d.document_id, d.position from parked_documents d
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4
+			union all
+			(select null, e.position from skipped_events e
+			where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.version = $5)`,
+			tenant, id.Owner, id.Name, build, version)
+		_, err := pgx.ForEachRow(rows, []any{&document, &position}, func() error {
+			if document != nil {
+				aside.Parked[*document] = position
+			} else {
+				aside.Skipped = append(aside.Skipped, position)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read what is set aside: %w", err)
+		}
+		slices.Sort(aside.Skipped)
+		return nil
+	})
+	return aside, err
+}
+
+// Park sets documents aside, and events for these and for documents that are parked already. It may be repeated. ok is false
+// where one of the documents that events are for is parked no more, and is not among documents: then nothing was kept, and
+// who asked does not know any more what is set aside.
+//
+// A document that is parked already from an earlier position on stays so.
+func (s *Store) Park(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument, events []domain.ParkedEvent) (ok bool, err error) {
+	waiting := make(map[string]struct{})
+	ids, positions := make([]string, len(events)), make([]int64, len(events))
+	for i, event := range events {
+		ids[i], positions[i] = event.DocumentID, event.Position
+		waiting[event.DocumentID] = struct{}{}
+	}
+	all := slices.Sorted(maps.Keys(waiting)) // in one order, so that no two wait for one another
+	documents = slices.SortedFunc(slices.Values(documents), func(a, b domain.ParkedDocument) int { return compareText(a.ID, b.ID) })
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		if len(documents) > 0 {
+			if err := parkDocuments(ctx, tx, tenant, id, build, documents); err != nil {
+				return err
+			}
+		}
+		rows, _ := tx.Query(ctx, `
+			select d.document_id from parked_documents d
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = any($5)
+			order by d.document_id for share`, tenant, id.Owner, id.Name, build, all)
+		there, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return fmt.Errorf("lock parked documents: %w", err)
+		}
+		if len(there) < len(all) {
+			return errLeft
+		}
+		_, err = tx.Exec(ctx, `
+			insert into parked_events (tenant_id, owner, name, build, document_id, position)
+			select d.tenant_id, d.owner, d.name, d.build, d.document_id, e.position
+			from parked_documents d join unnest($5::text[], $6::bigint[]) as e (document_id, position) on e.document_id = d.document_id
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4
+			on conflict do nothing`, tenant, id.Owner, id.Name, build, ids, positions)
+		if err != nil {
+			return fmt.Errorf("park events: %w", err)
+		}
+		return nil
+	})
+	if errors.Is(err, errLeft) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// errLeft gives a transaction up in which a document turns out to be parked no more.
+var errLeft = errors.New("a document is parked no more")
+
+func compareText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func parkDocuments(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument) error {
+	var batch pgx.Batch
+	for i := range documents {
+		d := &documents[i]
+		batch.Queue(`
+			insert into parked_documents as d (tenant_id, owner, name, build, document_id, position, event_id, stream, event_type, place,
+			  expression, message, before)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+			on conflict (tenant_id, owner, name, build, document_id) do update
+			  set position = excluded.position, event_id = excluded.event_id, stream = excluded.stream, event_type = excluded.event_type,
+			    place = excluded.place, expression = excluded.expression, message = excluded.message, before = excluded.before
+			  where excluded.position < d.position`,
+			tenant, id.Owner, id.Name, build, d.ID, d.Position, d.EventID, d.Stream, d.EventType, d.Where, d.Expression, d.Message, jsonOrNull(d.Before))
+	}
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("park documents: %w", err)
+	}
+	return nil
+}
+
+const parkedColumns = `d.tenant_id, d.owner, d.name, d.build, d.document_id, d.position, d.event_id, d.stream, d.event_type, d.place,
+	d.expression, d.message, d.before, d.parked_at,
+	(select count(*) from parked_events e where e.tenant_id = d.tenant_id and e.owner = d.owner and e.name = d.name and e.build = d.build
+	  and e.document_id = d.document_id)`
+
+func scanParked(row pgx.CollectableRow) (domain.ParkedDocument, error) {
+	var d domain.ParkedDocument
+	err := row.Scan(&d.Tenant, &d.Owner, &d.Name, &d.Build, &d.ID, &d.Position, &d.EventID, &d.Stream, &d.EventType, &d.Where,
+		&d.Expression, &d.Message, (*[]byte)(&d.Before), (*moment)(&d.ParkedAt), &d.Events)
+	if d.ID != "" && d.ID[0] != ' ' {
+		d.DocumentID = d.ID
+	}
+	return d, err
+}
+
+// ParkedDocuments returns the first limit documents behind the id after (empty: from the first) that a build has parked for
+// a tenant, ordered by id.
+func (s *Store) ParkedDocuments(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, after string, limit int) ([]domain.ParkedDocument, error) {
+	var documents []domain.ParkedDocument
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+parkedColumns+` from parked_documents d
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id > $5
+			order by d.document_id limit $6`, tenant, id.Owner, id.Name, build, after, limit)
+		var err error
+		if documents, err = pgx.CollectRows(rows, scanParked); err != nil {
+			return fmt.Errorf("list the parked documents: %w", err)
+		}
+		return nil
+	})
+	return documents, err
+}
+
+// ParkedDocument returns one of them; ok is false where it is not parked.
+func (s *Store) ParkedDocument(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (parked domain.ParkedDocument, ok bool, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+parkedColumns+` from parked_documents d
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`, tenant, id.Owner, id.Name, build, document)
+		var err error
+		parked, err = pgx.CollectExactlyOneRow(rows, scanParked)
+		if ok = err == nil; !ok && !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("read a parked document: %w", err)
+		}
+		return nil
+	})
+	return parked, ok, err
+}
+
+// ParkedEvents returns the first limit events behind position after that wait for a parked document of a build, in order.
+func (s *Store) ParkedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, after int64, limit int) ([]domain.Event, error) {
+	var events []domain.Event
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+columns+` from parked_events p
+			join events e on e.tenant_id = p.tenant_id and e.position = p.position
+			where p.tenant_id = $1 and p.owner = $2 and p.name = $3 and p.build = $4 and p.document_id = $5
+			  and p.position > $6
+			order by p.position limit $7`, tenant, id.Owner, id.Name, build, document, after, limit)
+		var err error
+		events, err = pgx.CollectRows(rows, scanEvent)
+		if err != nil {
+			return fmt.Errorf("read what waits for a parked document: %w", err)
+		}
+		return nil
+	})
+	return events, err
+}
+
+func scanEvent(row pgx.CollectableRow) (domain.Event, error) {
+	var e domain.Event
+	err := row.Scan(&e.ID, &e.Stream, &e.Version, &e.Position, &e.Type, (*[]byte)(&e.Data), (*[]byte)(&e.Metadata), (*moment)(&e.OccurredAt), (*moment)(&e.RecordedAt))
+	return e, err
+}
+
+// Unpark takes events that wait for a parked document of a build away, at the positions given, since they have taken effect.
+// Where nothing else waits any more the document is parked no more, and left is true; what came to wait meanwhile keeps it.
+// With a failure, which is then that of the first event that still waits, it stays in any case. A document that is not
+// parked has been left already.
+func (s *Store) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error) {
+	err = s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
+		if left, err = lockParked(ctx, tx, tenant, id, build, document); left || err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			delete from parked_events e
+			where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.build = $4 and e.document_id = $5
+			  and (e.position = any($6)
+			    or not exists (select from events l where l.tenant_id = e.tenant_id and l.position = e.position))`, // removed from the log
+			tenant, id.Owner, id.Name, build, document, done)
+		if err != nil {
+			return fmt.Errorf("take parked events away: %w", err)
+		}
+		if failure != nil {
+			_, err := tx.Exec(ctx, `
+				update parked_documents d set position = $6, event_id = $7, stream = $8, event_type = $9, place = $10, expression = $11,
+				  message = $12, before = $13
+				where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`,
+				tenant, id.Owner, id.Name, build, document, failure.Position, failure.EventID, failure.Stream, failure.EventType,
+				failure.Where, failure.Expression, failure.Message, jsonOrNull(failure.Before))
+			if err != nil {
+				return fmt.Errorf("change a parked document: %w", err)
+			}
+			return nil
+		}
+		gone, err := tx.Exec(ctx, `
+			delete from parked_documents d
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5
+			  and not exists (select from parked_events e where e.tenant_id = d.tenant_id and e.owner = d.owner and e.name = d.name
+			    and e.build = d.build and e.document_id = d.document_id)`, tenant, id.Owner, id.Name, build, document)
+		if err != nil {
+			return fmt.Errorf("leave a parked document: %w", err)
+		}
+		left = gone.RowsAffected() > 0
+		return nil
+	})
+	return left && err == nil, err
+}
+
+// lockParked locks a parked document's row; left is true where there is none.
+func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (left bool, err error) {
+	var position int64
+	err = tx.QueryRow(ctx, `
+		select d.position from parked_documents d
+		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5 for update`,
+		tenant, id.Owner, id.Name, build, document).Scan(&position)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("lock a parked document: %w", err)
+	}
+	return false, nil
+}
+
+// DiscardParked gives up what waits for a parked document of a build: each event becomes one that the version of the
+// definition in skip passes over, with its By and Reason, and the document is parked no more. domain.CodeNotFound where it
+// is not parked.
+func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string) error {
+	return s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
+		left, err := lockParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, document)
+		if err != nil {
+			return err
+		}
+		if left {
+			return domain.Errorf(domain.CodeNotFound, "documentId", "projection %q has no parked document %q", skip.Name, document)
+		}
+		_, err = tx.Exec(ctx, `
+			insert into skipped_events (tenant_id, owner, name, version, position, event_id, message, reason, by)
+			select p.tenant_id, p.owner, p.name, $6::bigint, p.position, e.event_id, d.message, $7::text, $8::text
+			from parked_documents d
+			join parked_events p on p.tenant_id = d.tenant_id and p.owner = d.owner and p.name = d.name and p.build = d.build and p.document_id = d.document_id
+			join events e on e.tenant_id = p.tenant_id and e.position = p.position
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5
+			on conflict do nothing`,
+			skip.Tenant, skip.Owner, skip.Name, build, document, skip.Version, skip.Reason, skip.By)
+		if err != nil {
+			return fmt.Errorf("record discarded events: %w", err)
+		}
+		return deleteParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, &document)
+	})
+}
+
+// deleteParked removes what a build has parked for a tenant: one document with its events, or (nil) all.
+func deleteParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document *string) error {
+	for _, table := range []string{"parked_events", "parked_documents"} {
+		_, err := tx.Exec(ctx, "delete from "+table+` t
+			where t.tenant_id = $1 and t.owner = $2 and t.name = $3 and t.build = $4 and ($5::text is null or t.document_id = $5)`,
+			tenant, id.Owner, id.Name, build, document)
+		if err != nil {
+			return fmt.Errorf("remove what was parked: %w", err)
+		}
+	}
+	return nil
+}
+
+// ParkedIDs returns the ids of the documents that a build has parked, by tenant.
+func (s *Store) ParkedIDs(ctx context.Context, id domain.ProjectionID, build int64) (map[domain.TenantID][]string, error) {
+	parked := make(map[domain.TenantID][]string)
+	var tenant domain.TenantID
+	var document string
+	rows, _ := s.system.Query(ctx, `
+		select d.tenant_id, d.document_id from parked_documents d
+		where d.owner = $1 and d.name = $2 and d.build = $3 and ($4 or d.tenant_id = $1) order by d.tenant_id, d.document_id`,
+		id.Owner, id.Name, build, id.Shared())
+	_, err := pgx.ForEachRow(rows, []any{&tenant, &document}, func() error {
+		parked[tenant] = append(parked[tenant], document)
+		return nil
+	})
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list what a build has parked: %w", err))
+	}
+	return parked, nil
+}
+
+// DeleteParked removes what a build has parked for all tenants, tenant by tenant.
+func (s *Store) DeleteParked(ctx context.Context, id domain.ProjectionID, build int64) error {
+	parked, err := s.ParkedIDs(ctx, id, build)
+	if err != nil {
+		return err
+	}
+	for tenant := range parked {
+		err := under(ctx, s.app, tenant, func(tx pgx.Tx) error { return deleteParked(ctx, tx, tenant, id, build, nil) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

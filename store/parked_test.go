@@ -1,0 +1,180 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+func TestParkedDocuments(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	tenant, other := newTenant(t, s), newTenant(t, s)
+	id := domain.ProjectionID{Owner: domain.Everyone, Name: "orders"}
+	for _, of := range []domain.TenantID{tenant, other} {
+		mustAppend(t, s, of, to("order-1", domain.None, 10))
+	}
+	parked := func(of domain.TenantID, document string, position int64) domain.ParkedDocument {
+		return domain.ParkedDocument{
+			ProjectionID: id, Tenant: of, Build: 1, ID: document, Position: position, EventID: domain.NewEventID(),
+			Failure: domain.Failure{Stream: "order-1", EventType: "Counted", DocumentID: document, Where: "on.*", Expression: "1 / 0", Message: "no", Before: json.RawMessage(`{"n": 1}`)},
+		}
+	}
+	park := func(of domain.TenantID, want bool, documents []domain.ParkedDocument, events ...domain.ParkedEvent) {
+		t.Helper()
+		for range 2 { // it may be repeated
+			ok, err := s.Park(t.Context(), of, id, 1, documents, events)
+			must(t, err)
+			if ok != want {
+				t.Fatalf("parking is answered %v", ok)
+			}
+		}
+	}
+	waiting := func(of domain.TenantID, document string) (positions []int64) {
+		t.Helper()
+		events, err := s.ParkedEvents(t.Context(), of, id, 1, document, 0, 100)
+		must(t, err)
+		for _, event := range events {
+			if event.Stream != "order-1" || len(event.Data) == 0 || event.RecordedAt.IsZero() {
+				t.Errorf("an event that waits is %+v", event)
+			}
+			positions = append(positions, event.Position)
+		}
+		return positions
+	}
+	for _, of := range []domain.TenantID{tenant, other} {
+		park(of, true, []domain.ParkedDocument{parked(of, "b", 4), parked(of, "a", 2)},
+			domain.ParkedEvent{DocumentID: "b", Position: 4}, domain.ParkedEvent{DocumentID: "a", Position: 2}, domain.ParkedEvent{DocumentID: "a", Position: 3})
+	}
+	// Who was earlier at it stays; who found an earlier event takes its place.
+	park(tenant, true, []domain.ParkedDocument{parked(tenant, "a", 5)}, domain.ParkedEvent{DocumentID: "a", Position: 5})
+	park(tenant, true, []domain.ParkedDocument{parked(tenant, "b", 1)}, domain.ParkedEvent{DocumentID: "b", Position: 1})
+	aside, err := s.Aside(t.Context(), tenant, id, 1, 7)
+	must(t, err)
+	if len(aside.Parked) != 2 || aside.Parked["a"] != 2 || aside.Parked["b"] != 1 || len(aside.Skipped) != 0 {
+		t.Errorf("set aside is %+v", aside)
+	}
+	list, err := s.ParkedDocuments(t.Context(), tenant, id, 1, "", 10)
+	must(t, err)
+	if len(list) != 2 || list[0].ID != "a" || list[0].Events != 3 || list[0].Where != "on.*" || list[0].Message != "no" ||
+		string(list[0].Before) != `{"n": 1}` || list[0].Position != 2 || list[0].ParkedAt.IsZero() || list[1].Position != 1 || list[1].Events != 2 {
+		t.Errorf("parked are %+v", list)
+	}
+	if page, err := s.ParkedDocuments(t.Context(), tenant, id, 1, "a", 10); err != nil || len(page) != 1 || page[0].ID != "b" {
+		t.Errorf("behind a: %+v, %v", page, err)
+	}
+	// Some of a's events take effect; one stands in the way.
+	failure := parked(tenant, "a", 5)
+	failure.Message = "still no"
+	left, err := s.Unpark(t.Context(), tenant, id, 1, "a", []int64{2, 3}, &failure)
+	must(t, err)
+	one, ok, err := s.ParkedDocument(t.Context(), tenant, id, 1, "a")
+	must(t, err)
+	if left || !ok || one.Position != 5 || one.Message != "still no" || !slices.Equal(waiting(tenant, "a"), []int64{5}) {
+		t.Errorf("a is %+v, %v, and left is %v", one, ok, left)
+	}
+	// What comes to wait meanwhile keeps it; without that it is left, once.
+	park(tenant, true, nil, domain.ParkedEvent{DocumentID: "a", Position: 6})
+	if left, err := s.Unpark(t.Context(), tenant, id, 1, "a", []int64{5}, nil); err != nil || left {
+		t.Errorf("left is %v, %v", left, err)
+	}
+	for range 2 {
+		if left, err := s.Unpark(t.Context(), tenant, id, 1, "a", []int64{6}, nil); err != nil || !left {
+			t.Errorf("left is %v, %v", left, err)
+		}
+	}
+	// Nothing is kept for one that was left, not even what is for others.
+	park(tenant, false, nil, domain.ParkedEvent{DocumentID: "a", Position: 7}, domain.ParkedEvent{DocumentID: "b", Position: 7})
+	if got := waiting(tenant, "b"); !slices.Equal(got, []int64{1, 4}) {
+		t.Errorf("for b wait %v", got)
+	}
+	// Discarded: passed over by that version alone.
+	skip := domain.SkippedEvent{ProjectionID: id, Tenant: tenant, Version: 7, Reason: "old", By: "somebody"}
+	must(t, s.DiscardParked(t.Context(), skip, 1, "b"))
+	wantCode(t, s.DiscardParked(t.Context(), skip, 1, "b"), domain.CodeNotFound)
+	for version, want := range map[int64][]int64{7: {1, 4}, 8: nil, 0: nil} {
+		if aside, err := s.Aside(t.Context(), tenant, id, 1, version); err != nil || len(aside.Parked) != 0 || !slices.Equal(aside.Skipped, want) {
+			t.Errorf("version %d: set aside is %+v, %v", version, aside, err)
+		}
+	}
+	skipped, err := s.SkippedEvents(t.Context(), tenant, id, 10)
+	must(t, err)
+	if len(skipped) != 2 || skipped[1].Position != 4 || skipped[1].By != "somebody" || skipped[1].Reason != "old" || skipped[1].EventID.IsZero() || skipped[1].At.IsZero() {
+		t.Errorf("skipped are %+v", skipped)
+	}
+	// The other tenant has seen nothing of all this, and goes when the build does.
+	if aside, err := s.Aside(t.Context(), other, id, 1, 7); err != nil || aside.Parked["a"] != 2 || aside.Parked["b"] != 4 || len(aside.Skipped) != 0 {
+		t.Errorf("the other's: %+v, %v", aside, err)
+	}
+	ids, err := s.ParkedIDs(t.Context(), id, 1)
+	must(t, err)
+	if len(ids) != 1 || !slices.Equal(ids[other], []string{"a", "b"}) {
+		t.Errorf("all that is parked: %v", ids)
+	}
+	must(t, s.DeleteParked(t.Context(), id, 1))
+	if aside, err := s.Aside(t.Context(), other, id, 1, 7); err != nil || len(aside.Parked) != 0 {
+		t.Errorf("after the build: %+v, %v", aside, err)
+	}
+}
+
+func TestSkippedEvents(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := newTenant(t, s)
+	id := domain.ProjectionID{Owner: tenant, Name: "orders"}
+	fault := domain.Fault{ProjectionID: id, Tenant: tenant, Build: 3, Position: 4, EventID: domain.NewEventID(), Failure: domain.Failure{
+		Stream: "order-1", EventType: "Added", DocumentID: "order-1", Where: "on.Added", Expression: "1 / 0", Message: "division by zero", Before: json.RawMessage(`{"n": 1}`),
+	}}
+	must(t, s.PutFault(t.Context(), fault))
+	got, _, err := s.Fault(t.Context(), tenant, id, 3)
+	must(t, err)
+	if got.At.IsZero() || string(got.Before) != `{"n": 1}` || got.DocumentID != "order-1" || got.Where != "on.Added" || got.Expression != "1 / 0" || got.EventType != "Added" || got.Stream != "order-1" {
+		t.Errorf("the fault is %+v", got)
+	}
+	heard := make(chan domain.ProjectionID, 10)
+	far := openAgain(t, db)
+	ctx, stop := context.WithCancel(context.Background())
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		if err := far.ListenRetries(ctx, func(_ domain.TenantID, id domain.ProjectionID) { heard <- id }); err != nil {
+			t.Errorf("ListenRetries: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		listening.Wait()
+	})
+	if got := <-heard; got != (domain.ProjectionID{}) {
+		t.Errorf("at the start it is told of %v", got)
+	}
+	skip := domain.SkippedEvent{ProjectionID: id, Tenant: tenant, Version: 2, Position: 5, Reason: "because", By: "operator"}
+	_, err = s.SkipEvent(t.Context(), skip, 3)
+	wantCode(t, err, domain.CodeConflict)
+	skip.Position = 4
+	_, err = s.SkipEvent(t.Context(), skip, 2)
+	wantCode(t, err, domain.CodeConflict)
+	skipped, err := s.SkipEvent(t.Context(), skip, 3)
+	must(t, err)
+	if skipped.EventID != fault.EventID || skipped.Message != fault.Message || skipped.By != "operator" || time.Since(skipped.At) > time.Hour {
+		t.Errorf("skipped is %+v", skipped)
+	}
+	if got := <-heard; got != id {
+		t.Errorf("told of %v", got)
+	}
+	_, err = s.SkipEvent(t.Context(), skip, 3)
+	wantCode(t, err, domain.CodeConflict)
+	if aside, err := s.Aside(t.Context(), tenant, id, 3, 2); err != nil || !slices.Equal(aside.Skipped, []int64{4}) {
+		t.Errorf("set aside is %+v, %v", aside, err)
+	}
+	must(t, s.PutFault(t.Context(), fault))
+	must(t, s.RetryFault(t.Context(), tenant, id, 3))
+	must(t, s.RetryFault(t.Context(), tenant, id, 3))
+	if _, there, err := s.Fault(t.Context(), tenant, id, 3); err != nil || there {
+		t.Errorf("the fault is there: %v, %v", there, err)
+	}
+}

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// SkipEvent records that a projection passes the event over by which the tenant's build stands still, and tells every
+// process to go on. The event's id and the fault's message are the fault's. domain.CodeConflict where the build does not
+// stand before that position. It returns the row, which is the first one where the event is skipped already.
+func (s *Store) SkipEvent(ctx context.Context, skip domain.SkippedEvent, build int64) (domain.SkippedEvent, error) {
+	var skipped domain.SkippedEvent
+	err := s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
+		var message string
+		err := tx.QueryRow(ctx, `
+			delete from faults as f where f.tenant_id = $1 and f.owner = $2 and f.name = $3 and f.build = $4 and f.position = $5
+			returning f.event_id, f.message`, skip.Tenant, skip.Owner, skip.Name, build, skip.Position).Scan(&skip.EventID, &message)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return domain.Errorf(domain.CodeConflict, "position", "projection %q does not stand before the event at position %d; its state says whether it stands still, and where", skip.Name, skip.Position)
+		}
+		if err != nil {
+			return fmt.Errorf("skip an event: %w", err)
+		}
+		skip.Message = message
+		skipped, err = putSkipped(ctx, tx, skip)
+		return err
+	})
+	return skipped, err
+}
+
+// PutSkipped records that a projection passes an event over, whatever its builds stand before.
+func (s *Store) PutSkipped(ctx context.Context, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
+	var skipped domain.SkippedEvent
+	err := s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) (err error) {
+		skipped, err = putSkipped(ctx, tx, skip)
+		return err
+	})
+	return skipped, err
+}
+
+func putSkipped(ctx context.Context, tx pgx.Tx, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
+	rows, _ := tx.Query(ctx, `
+		insert into skipped_events as e (tenant_id, owner, name, version, position, event_id, message, reason, by)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		on conflict (tenant_id, owner, name, version, position) do update set position = e.position
+		returning `+skippedColumns,
+		skip.Tenant, skip.Owner, skip.Name, skip.Version, skip.Position, skip.EventID, skip.Message, skip.Reason, skip.By)
+	skipped, err := pgx.CollectExactlyOneRow(rows, scanSkipped)
+	if err != nil {
+		return skipped, fmt.Errorf("record a skipped event: %w", err)
+	}
+	return skipped, nil
+}
+
+const skippedColumns = "e.tenant_id, e.owner, e.name, e.version, e.position, e.event_id, e.message, e.reason, e.by, e.at"
+
+func scanSkipped(row pgx.CollectableRow) (domain.SkippedEvent, error) {
+	var e domain.SkippedEvent
+	err := row.Scan(&e.Tenant, &e.Owner, &e.Name, &e.Version, &e.Position, &e.EventID, &e.Message, &e.Reason, &e.By, (*moment)(&e.At))
+	return e, err
+}
+
+// SkippedEvents returns the first limit events that a projection passes over for a tenant, of all versions of its
+// definition, ordered by position and version.
+func (s *Store) SkippedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, limit int) ([]domain.SkippedEvent, error) {
+	var events []domain.SkippedEvent
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "select "+skippedColumns+` from skipped_events e
+			where e.tenant_id = $1 and e.owner = $2 and e.name = $3 order by e.position, e.version limit $4`, tenant, id.Owner, id.Name, limit)
+		var err error
+		if events, err = pgx.CollectRows(rows, scanSkipped); err != nil {
+			return fmt.Errorf("list the skipped events: %w", err)
+		}
+		return nil
+	})
+	return events, err
+}
