@@ -19,10 +19,6 @@ func (s generated) ListAllDocuments(context.Context, openapi.ListAllDocumentsReq
 	return nil, pending()
 }
 
-func (s generated) PlanProjections(context.Context, openapi.PlanProjectionsRequestObject) (openapi.PlanProjectionsResponseObject, error) {
-	return nil, pending()
-}
-
 func (s generated) CatchUpProjection(context.Context, openapi.CatchUpProjectionRequestObject) (openapi.CatchUpProjectionResponseObject, error) {
 	return nil, pending()
 }

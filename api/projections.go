@@ -18,6 +18,7 @@ type Projections interface {
 	List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error)
 	Delete(ctx context.Context, owner domain.TenantID, name, by string) error
 	Reset(ctx context.Context, owner domain.TenantID, name, by string) (domain.Projection, error)
+	Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) ([]projection.PlannedChange, error)
 	Preview(ctx context.Context, tenant domain.TenantID, q projection.PreviewQuery) (projection.Preview, error)
 	Versions(ctx context.Context, tenant domain.TenantID, name string) ([]projection.Version, error)
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
@@ -63,6 +64,31 @@ func (s generated) CreateProjection(ctx context.Context, request openapi.CreateP
 	return openapi.CreateProjection201JSONResponse{
 		Body: answer, Headers: openapi.CreateProjection201ResponseHeaders{Location: &location},
 	}, nil
+}
+
+func (s generated) PlanProjections(ctx context.Context, request openapi.PlanProjectionsRequestObject) (openapi.PlanProjectionsResponseObject, error) {
+	definitions := make([]domain.Definition, len(request.Body.Definitions))
+	var err error
+	for i, body := range request.Body.Definitions {
+		if definitions[i], err = definitionOf(body); err != nil {
+			return nil, err
+		}
+	}
+	plan, err := s.config.Projections.Plan(ctx, callerOf(ctx).tenant, definitions, request.Body.Remove)
+	if err != nil {
+		return nil, err
+	}
+	answer := planAnswer{Changes: make([]openapi.PlannedChange, len(plan))}
+	for i, change := range plan {
+		answer.Changes[i] = openapi.PlannedChange{Name: change.Name, Action: string(change.Action), Changes: changesAnswer(change.Changes)}
+		if change.Counted {
+			answer.Changes[i].Events = &change.Events
+		}
+		for _, e := range change.Errors {
+			answer.Changes[i].Errors = append(answer.Changes[i].Errors, openapi.DefinitionError{Field: e.Where, Message: e.Message})
+		}
+	}
+	return answer, nil
 }
 
 func (s generated) PreviewProjection(ctx context.Context, request openapi.PreviewProjectionRequestObject) (openapi.PreviewProjectionResponseObject, error) {
@@ -184,7 +210,7 @@ func (s generated) ListProjectionVersions(ctx context.Context, request openapi.L
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListProjectionVersions200JSONResponse{Versions: make([]openapi.ProjectionVersion, len(versions))}
+	answer := versionsAnswer{Versions: make([]openapi.ProjectionVersion, len(versions))}
 	for i, v := range versions {
 		definition, err := definitionAnswer(v.Definition)
 		if err != nil {

@@ -8,13 +8,15 @@ import (
 	"github.com/manifold-es/manifold/api/openapi"
 )
 
-// The answers that have documents and states in them. They stand for the generated ones, which would write <, > and & in
+// The answers that have documents, states and definitions' differences in them. They stand for the generated ones, which would write <, > and & in
 // them as \u003c, \u003e and \u0026: the same JSON, but longer, and hard to read where people look at it.
 type (
 	documentAnswer  openapi.GetDocument200JSONResponse
 	documentsAnswer openapi.ListDocuments200JSONResponse
 	stateAnswer     openapi.GetState200JSONResponse
 	previewAnswer   openapi.PreviewResult
+	planAnswer      openapi.PlanResult
+	versionsAnswer  openapi.ProjectionVersionList
 )
 
 // VisitGetDocumentResponse writes the answer.
@@ -34,6 +36,16 @@ func (a stateAnswer) VisitGetStateResponse(w http.ResponseWriter) error {
 
 // VisitPreviewProjectionResponse writes the answer.
 func (a previewAnswer) VisitPreviewProjectionResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a, "", nil)
+}
+
+// VisitPlanProjectionsResponse writes the answer.
+func (a planAnswer) VisitPlanProjectionsResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a, "", nil)
+}
+
+// VisitListProjectionVersionsResponse writes the answer.
+func (a versionsAnswer) VisitListProjectionVersionsResponse(w http.ResponseWriter) error {
 	return writeVerbatim(w, a, "", nil)
 }
 

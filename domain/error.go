@@ -42,10 +42,11 @@ const (
 // Error is an error that a caller can act on. Everything else that a function returns is a fault of the service.
 type Error struct {
 	Code           Code
-	Where          string // the place in the request, such as "events[3].data" or "Expected-Version"; may be empty
-	Message        string // what was wrong and what to do about it, for people
-	CurrentVersion *int64 // with CodeVersionConflict and CodePreconditionFailed: the stream's version
-	Stream         string // the stream meant, where a request has several
+	Where          string   // the place in the request, such as "events[3].data" or "Expected-Version"; may be empty
+	Message        string   // what was wrong and what to do about it, for people
+	CurrentVersion *int64   // with CodeVersionConflict and CodePreconditionFailed: the stream's version
+	Stream         string   // the stream meant, where a request has several
+	Parts          []*Error // where Message sums several errors up: each by itself
 }
 
 // Errorf returns an *Error; where may be empty.

@@ -28,6 +28,7 @@ type CatalogStore interface {
 	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
 
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
+	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
 	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
 	AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error)
 	CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error)
@@ -71,8 +72,12 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	}
 }
 
-// Check says everything that keeps the definition from working as projection id, as Rules.Check does.
+// Check says everything that keeps the definition from working as projection id, as Rules.Check does. The names of
+// what Manifold itself deploys are nobody else's.
 func (c *Catalog) Check(id domain.ProjectionID, definition domain.Definition) error {
+	if err := checkReserved(id, definition); err != nil {
+		return err
+	}
 	return c.rules.Check(id, definition)
 }
 

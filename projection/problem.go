@@ -37,8 +37,8 @@ func (p *problems) adopt(err error) {
 // maxNamed is how many problems are written out in one error.
 const maxNamed = 20
 
-// err returns all problems as one error, nil where there are none. Something that is wrong outweighs something that is
-// unsupported.
+// err returns all problems as one error, whose Parts they are where there are several; nil where there are none. Something
+// that is wrong outweighs something that is unsupported.
 func (p problems) err() error {
 	switch len(p) {
 	case 0:
@@ -51,11 +51,17 @@ func (p problems) err() error {
 		code = domain.CodeInvalidDefinition
 	}
 	lines := make([]string, min(len(p), maxNamed))
-	for i := range lines {
-		lines[i] = domain.Errorf(p[i].code, p[i].where, "%s", p[i].message).Error()
+	parts := make([]*domain.Error, len(p))
+	for i := range p {
+		parts[i] = domain.Errorf(p[i].code, p[i].where, "%s", p[i].message)
+		if i < len(lines) {
+			lines[i] = parts[i].Error()
+		}
 	}
 	if more := len(p) - len(lines); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
-	return domain.Errorf(code, "", "%d problems: %s", len(p), strings.Join(lines, "; "))
+	sum := domain.Errorf(code, "", "%d problems: %s", len(p), strings.Join(lines, "; "))
+	sum.Parts = parts
+	return sum
 }

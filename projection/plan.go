@@ -1,0 +1,174 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Action says what putting a definition in does.
+type Action string
+
+// The actions.
+const (
+	ActionCreate  Action = "create"  // there is none of that name yet
+	ActionChange  Action = "change"  // at once, since documents stay as they are: see SameDocuments
+	ActionRebuild Action = "rebuild" // documents are made anew, while the present ones serve
+	ActionRemove  Action = "remove"  // it is not among the definitions
+	ActionNone    Action = "none"    // it is as it is to be
+)
+
+// PlannedChange says what a deployment would do to one projection.
+type PlannedChange struct {
+	Name    string
+	Action  Action
+	Changes []FieldChange
+	Counted bool            // Events is known: with ActionCreate and ActionRebuild, unless counting takes too long
+	Events  int64           // how many events will be folded; of a shared projection over all tenants
+	Errors  []*domain.Error // why the definition cannot work, or not be put in; each with its place in the definition
+}
+
+// MaxPlanned is how many definitions one plan may have.
+const MaxPlanned = 1000
+
+// planCounting bounds how long a plan counts events.
+const planCounting = 5 * time.Second
+
+// Plan holds definitions against the owner's projections, by name, and says what deploying them would do: of each of the
+// definitions and, with remove, of each projection that is not among them, but for what Manifold itself deploys. It
+// changes nothing.
+func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) ([]PlannedChange, error) {
+	if len(definitions) > MaxPlanned {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "definitions", "there are %d definitions; at most %d are allowed", len(definitions), MaxPlanned)
+	}
+	present, err := c.config.Store.Projections(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	var shared []domain.Projection
+	if owner != domain.Everyone {
+		if shared, err = c.config.Store.Projections(ctx, domain.Everyone); err != nil {
+			return nil, err
+		}
+	}
+	byName := func(projections []domain.Projection, name string) *domain.Projection {
+		if i := slices.IndexFunc(projections, func(p domain.Projection) bool { return p.Name == name }); i >= 0 {
+			return &projections[i]
+		}
+		return nil
+	}
+	count := counting{catalog: c, owner: owner, until: time.Now().Add(planCounting)}
+	var plan []PlannedChange
+	for i, definition := range definitions {
+		if definition.Name == "" {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "it is needed: the projection's name")
+		}
+		if slices.ContainsFunc(plan, func(p PlannedChange) bool { return p.Name == definition.Name }) {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "there are two definitions of projection %q", clip(definition.Name))
+		}
+		change := PlannedChange{Name: definition.Name, Action: ActionCreate}
+		p := byName(present, definition.Name)
+		if p == nil {
+			change.Changes = Changes(nil, &definition)
+			if byName(shared, definition.Name) != nil {
+				change.Errors = append(change.Errors, domain.Errorf(domain.CodeAlreadyExists, "name", "there is a shared projection named %q; choose another name", definition.Name))
+			}
+		} else {
+			change.Action, change.Changes = actionFor(p.Definition, definition), Changes(&p.Definition, &definition)
+		}
+		change.Errors = append(change.Errors, partsOf(c.Check(domain.ProjectionID{Owner: owner, Name: definition.Name}, definition))...)
+		if len(change.Errors) == 0 && (change.Action == ActionCreate || change.Action == ActionRebuild) {
+			if change.Events, change.Counted, err = count.events(ctx, definition); err != nil {
+				return nil, err
+			}
+		}
+		plan = append(plan, change)
+	}
+	if remove {
+		for _, p := range present {
+			if !BuiltIn(p.ProjectionID) && !slices.ContainsFunc(definitions, func(d domain.Definition) bool { return d.Name == p.Name }) {
+				plan = append(plan, PlannedChange{Name: p.Name, Action: ActionRemove, Changes: Changes(&p.Definition, nil)})
+			}
+		}
+	}
+	slices.SortFunc(plan, func(a, b PlannedChange) int { return strings.Compare(a.Name, b.Name) })
+	return plan, nil
+}
+
+func actionFor(before, after domain.Definition) Action {
+	switch {
+	case SameDefinition(before, after):
+		return ActionNone
+	case SameDocuments(before, after):
+		return ActionChange
+	}
+	return ActionRebuild
+}
+
+// partsOf returns the errors that an error sums up.
+func partsOf(err error) []*domain.Error {
+	e, ok := errors.AsType[*domain.Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case !ok:
+		return []*domain.Error{domain.Errorf(domain.CodeInvalidDefinition, "", "%s", err)}
+	case len(e.Parts) > 0:
+		return e.Parts
+	}
+	return []*domain.Error{e}
+}
+
+// counting counts the events that projections fold, for as long as there is time.
+type counting struct {
+	catalog *Catalog
+	owner   domain.TenantID
+	until   time.Time
+	heads   []domain.Head // of the tenants that the owner's projections run for; nil: not asked for yet
+}
+
+// events returns how many events there are for a definition; ok is false where counting would take too long.
+func (c *counting) events(ctx context.Context, definition domain.Definition) (n int64, ok bool, err error) {
+	if definition.Mode == domain.ModeLive {
+		return 0, true, nil // nothing is folded before somebody asks
+	}
+	counted, cancel := context.WithDeadline(ctx, c.until)
+	defer cancel()
+	types := c.catalog.types(definition)
+	err = c.findHeads(counted)
+	for _, head := range c.heads {
+		if err != nil {
+			break
+		}
+		if len(definition.Source.Categories) == 0 && types == nil {
+			n += head.Position
+			continue
+		}
+		var one int64
+		one, err = c.catalog.config.Store.CountEvents(counted, head.Tenant, definition.Source, types, 0, head.Position)
+		n += one
+	}
+	if err != nil && ctx.Err() == nil && counted.Err() != nil {
+		return 0, false, nil
+	}
+	return n, err == nil, err
+}
+
+func (c *counting) findHeads(ctx context.Context) (err error) {
+	switch {
+	case c.heads != nil:
+	case c.owner == domain.Everyone:
+		c.heads, err = c.catalog.config.Store.Heads(ctx, time.Time{})
+	default:
+		var head domain.Head
+		if head, err = c.catalog.config.Store.Head(ctx, c.owner); err == nil {
+			c.heads = []domain.Head{head}
+		}
+	}
+	return err
+}

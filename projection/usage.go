@@ -1,0 +1,51 @@
+package projection
+
+import (
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// UsageName is the name of the projection that Manifold deploys itself: how much each tenant has appended, by day.
+const UsageName = "usage"
+
+// UsageDefinition is the definition of the projection `usage`, a shared one, whose handler is UsageHandler.
+func UsageDefinition() domain.Definition {
+	return WithDefaults(domain.Definition{Name: UsageName, Handler: UsageName})
+}
+
+// usage is a document of the projection `usage`.
+type usage struct {
+	Day    string `json:"day"`    // in UTC, by the moment at which events were recorded
+	Events int64  `json:"events"` // recorded on that day
+	Bytes  int64  `json:"bytes"`  // of their data and metadata as JSON text
+}
+
+// UsageHandler counts a tenant's events and their bytes by the UTC day on which they were recorded, which is the
+// document's id.
+func UsageHandler() Handler {
+	return usageHandler{HandlerOf(Rule[usage]{
+		Key: func(event domain.Event) (string, error) { return dayOf(event.RecordedAt), nil },
+		Fold: func(doc *usage, event domain.Event) (bool, error) {
+			doc.Day = dayOf(event.RecordedAt)
+			doc.Events++
+			doc.Bytes += int64(len(event.Data) + len(event.Metadata))
+			return true, nil
+		},
+	})}
+}
+
+type usageHandler struct{ Handler }
+
+func dayOf(moment time.Time) string { return moment.UTC().Format(time.DateOnly) }
+
+// BuiltIn reports whether Manifold itself deploys the projection.
+func BuiltIn(id domain.ProjectionID) bool { return id.Shared() && id.Name == UsageName }
+
+// checkReserved refuses the names of what Manifold itself deploys to everything else.
+func checkReserved(id domain.ProjectionID, definition domain.Definition) error {
+	if id.Name != UsageName || BuiltIn(id) && definition.Handler == UsageName {
+		return nil
+	}
+	return domain.Errorf(domain.CodeInvalidDefinition, "name", "%q is the name of a projection that Manifold brings along; choose another name", UsageName)
+}
