@@ -18,6 +18,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -76,7 +77,9 @@ func begin(t testing.TB, run bool) (*watched, *States, domain.TenantID) {
 	must(t, err)
 	t.Cleanup(s.Close)
 	w := &watched{Store: s, snapshots: make(chan domain.Snapshot, 1000)}
-	states, err := New(Config{Store: w, Log: slog.New(slog.DiscardHandler)})
+	upcasters, err := upcasting.New(s)
+	must(t, err)
+	states, err := New(Config{Store: w, Upcasters: upcasters, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	tenant := domain.NewTenantID()
 	must(t, s.CreateTenant(ctx, domain.Tenant{ID: tenant, Name: tenant.String()}))

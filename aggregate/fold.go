@@ -5,27 +5,30 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // anyType stands for every event type that a definition does not name.
 const anyType = "*"
 
-// fold is a definition made ready to run. It is immutable.
+// fold is a definition made ready to run, on events that go through the upcasters of its tenant first. It is immutable.
 type fold struct {
-	tag     string
-	initial *expr.Object
-	on      map[string]*expr.Fold
+	tag       string
+	initial   *expr.Object
+	on        map[string]*expr.Fold
+	upcasters *upcasting.Set
 }
 
 // compile makes a fold of a definition that is kept.
-func compile(definition domain.Aggregate) (*fold, error) {
-	f := &fold{tag: tagOf(definition), initial: expr.NewObject(nil)}
+func compile(definition domain.Aggregate, upcasters *upcasting.Set) (*fold, error) {
+	f := &fold{tag: tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters}
 	var err error
 	if len(definition.Initial) > 0 {
 		if f.initial, err = expr.ParseDocument(definition.Initial); err != nil {
@@ -48,7 +51,7 @@ func compile(definition domain.Aggregate) (*fold, error) {
 
 // next returns what state becomes by an event. A nil state is one that a fold gave null for: the next event finds the
 // initial one. An event of a type that the definition does not name changes nothing. The error is a *domain.Error with
-// domain.CodeFaulted that names the event and the place in the expression.
+// domain.CodeFaulted that names the event and the place in the expression, of the definition or of an upcaster.
 func (f *fold) next(state *expr.Object, event domain.Event) (*expr.Object, error) {
 	where := event.Type
 	step := f.on[where]
@@ -61,12 +64,22 @@ func (f *fold) next(state *expr.Object, event domain.Event) (*expr.Object, error
 	if state == nil {
 		state = f.initial
 	}
+	if err := f.upcasters.Upcast(&event); err != nil {
+		if fault, ok := errors.AsType[*upcasting.Fault](err); ok {
+			return nil, faulted(fault.Upcaster.Name(), event, fault.Err)
+		}
+		return nil, err
+	}
 	after, err := step.Eval(state, expr.NewEvent(event))
 	if err != nil {
-		return nil, domain.Errorf(domain.CodeFaulted, "on."+where,
-			"event %d of %s (position %d, %s, %s) cannot be folded: %s", event.Version, event.Stream, event.Position, event.ID, event.Type, err)
+		return nil, faulted("on."+where, event, err)
 	}
 	return after, nil
+}
+
+func faulted(where string, event domain.Event, err error) *domain.Error {
+	return domain.Errorf(domain.CodeFaulted, where,
+		"event %d of %s (position %d, %s, %s) cannot be folded: %s", event.Version, event.Stream, event.Position, event.ID, event.Type, err)
 }
 
 // encode writes a state; nil is null.
@@ -93,8 +106,8 @@ func decode(data json.RawMessage) (*expr.Object, error) {
 }
 
 // tagOf is the tag of the snapshots that a definition folds: a hash of all that their states follow from, each part
-// behind its length. SnapshotEvery is not among it.
-func tagOf(definition domain.Aggregate) string {
+// behind its length; of the upcasters, those for types that it folds. SnapshotEvery is not among it.
+func tagOf(definition domain.Aggregate, upcasters *upcasting.Set) string {
 	hash := sha256.New()
 	add := func(part string) {
 		var length [8]byte
@@ -107,6 +120,13 @@ func tagOf(definition domain.Aggregate) string {
 	for _, eventType := range slices.Sorted(maps.Keys(definition.On)) {
 		add(eventType)
 		add(definition.On[eventType])
+	}
+	if concerned := upcasters.Upcasters(definition.Folds); len(concerned) > 0 {
+		add("upcasters")
+		for _, upcaster := range concerned {
+			add(upcaster.Name())
+			add(upcaster.Expression)
+		}
 	}
 	return domain.DefinitionTag(hex.EncodeToString(hash.Sum(nil)[:16]))
 }

@@ -22,7 +22,7 @@ func FuzzDefinition(f *testing.F) {
 			}
 			return
 		}
-		compiled, err := compile(definition)
+		compiled, err := compile(definition, nil)
 		if err != nil {
 			t.Fatalf("checked, but: %v", err)
 		}

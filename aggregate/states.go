@@ -11,6 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // Store is where events, definitions and snapshots are kept.
@@ -33,20 +34,23 @@ type Store interface {
 
 // Config says what States work with. All but Store and Log may be zero.
 type Config struct {
-	Store   Store
-	Log     *slog.Logger
-	Workers int           // snapshots taken at once; 0: 2
-	Waiting int           // streams that may wait for a snapshot, those beyond are left to the sweep; 0: 10,000
-	Sweep   time.Duration // between two sweeps; 0: a day
+	Store     Store
+	Upcasters *upcasting.Upcasters // nil: events are folded as they are in the log
+	Log       *slog.Logger
+	Workers   int           // snapshots taken at once; 0: 2
+	Waiting   int           // streams that may wait for a snapshot, those beyond are left to the sweep; 0: 10,000
+	Sweep     time.Duration // between two sweeps; 0: a day
 }
 
 // States loads states and keeps snapshots. All methods may be called concurrently.
 type States struct {
-	store Store
-	log   *slog.Logger
-	sweep time.Duration
-	taker *taker
-	folds *lru.Cache[categoryKey, *fold] // compiled definitions; one counts while its tag is that of the kept definition
+	store     Store
+	upcasters *upcasting.Upcasters
+	log       *slog.Logger
+	sweep     time.Duration
+	taker     *taker
+	renewals  chan categoryKey               // categories whose snapshots are to be taken anew
+	folds     *lru.Cache[categoryKey, *fold] // compiled definitions; one counts while its tag is that of the kept definition
 }
 
 // categoryKey names a tenant's category.
@@ -69,7 +73,10 @@ func New(config Config) (*States, error) {
 	if config.Sweep == 0 {
 		config.Sweep = 24 * time.Hour
 	}
-	s := &States{store: config.Store, log: config.Log, sweep: config.Sweep}
+	s := &States{
+		store: config.Store, upcasters: config.Upcasters, log: config.Log, sweep: config.Sweep,
+		renewals: make(chan categoryKey, renewalsWaiting),
+	}
 	var err error
 	if s.folds, err = lru.New[categoryKey, *fold](foldsKept); err != nil {
 		return nil, err
@@ -124,17 +131,21 @@ func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string
 	return s.load(ctx, tenant, stream, f, at.Version)
 }
 
-// fold returns a category's definition as it is kept now, and compiled.
+// fold returns a category's definition as it is kept now, and compiled, with the upcasters that are in force now.
 func (s *States) fold(ctx context.Context, tenant domain.TenantID, category string) (*fold, domain.Aggregate, error) {
 	definition, err := s.store.Aggregate(ctx, tenant, category)
 	if err != nil {
 		return nil, domain.Aggregate{}, err
 	}
+	upcasters, err := s.upcasters.Now(ctx, tenant)
+	if err != nil {
+		return nil, domain.Aggregate{}, err
+	}
 	key := categoryKey{tenant, category}
-	if f, ok := s.folds.Get(key); ok && f.tag == tagOf(definition) {
+	if f, ok := s.folds.Get(key); ok && f.tag == tagOf(definition, upcasters) {
 		return f, definition, nil
 	}
-	f, err := compile(definition)
+	f, err := compile(definition, upcasters)
 	if err != nil {
 		return nil, domain.Aggregate{}, err
 	}

@@ -3,6 +3,7 @@ package aggregate
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -53,6 +54,34 @@ func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 		}
 	}
 	return taken, nil
+}
+
+// renewalsWaiting is how many categories may wait to have their snapshots taken anew.
+const renewalsWaiting = 1000
+
+// Renew has the snapshots of a category's streams taken anew in the background, since what folds them has changed: those
+// with at least ten events. It returns at once. Where very many categories wait already, or the process ends before, states
+// are folded from further back until their next snapshot.
+func (s *States) Renew(tenant domain.TenantID, category string) {
+	select {
+	case s.renewals <- categoryKey{tenant, category}:
+	default:
+	}
+}
+
+// renew takes the snapshots that Renew asks for, one category after the other.
+func (s *States) renew(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case key := <-s.renewals:
+			_, err := s.sweepCategory(ctx, key.tenant, key.category, 0, math.MaxInt64)
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("a category's snapshots were not taken anew", "tenant", key.tenant.String(), "category", key.category, "error", err)
+			}
+		}
+	}
 }
 
 // endsSweep reports whether an error would be that of all others as well.

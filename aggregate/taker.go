@@ -101,13 +101,14 @@ func (s *States) Appended(tenant domain.TenantID, appended domain.Appended) {
 	}
 }
 
-// Run takes the snapshots that are due and sweeps, until ctx ends and what was under way is done. It returns nil.
+// Run takes the snapshots that are due or to be renewed, and sweeps, until ctx ends and what was under way is done. It returns nil.
 func (s *States) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for range s.taker.workers {
 		running.Go(func() { s.take(ctx) })
 	}
 	running.Go(func() { s.sweepDaily(ctx) })
+	running.Go(func() { s.renew(ctx) })
 	running.Wait()
 	return nil
 }
