@@ -195,9 +195,9 @@ func (c *compiler) selection(e ast.Expr) (node, *CompileError) {
 		return nil, err
 	}
 	if s.IsTestOnly() {
-		return &hasField{operand, s.FieldName(), path(s.Operand()), c.at(e)}, nil
+		return &hasField{operand, partOf(operand), s.FieldName(), path(s.Operand()), c.at(e)}, nil
 	}
-	return &selectField{operand, s.FieldName(), path(s.Operand()), c.at(e)}, nil
+	return &selectField{operand, partOf(operand), s.FieldName(), path(s.Operand()), c.at(e)}, nil
 }
 
 // path writes an expression as it stands in the text, for messages; what is not a chain of names is "the value".
@@ -322,7 +322,7 @@ func (c *compiler) call(e ast.Expr) (node, *CompileError) {
 		if err != nil {
 			return nil, err
 		}
-		return &selectOptional{operand, string(exprs[1].AsLiteral().(types.String)), path(exprs[0]), c.at(e)}, nil
+		return &selectOptional{operand, partOf(operand), string(exprs[1].AsLiteral().(types.String)), path(exprs[0]), c.at(e)}, nil
 	}
 	args, err := c.nodes(exprs)
 	if err != nil {

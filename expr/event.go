@@ -16,6 +16,8 @@ type Event struct {
 	metadata Value
 	whole    *Object // all of it, once it was asked for
 	stored   *Object // the same, as a document keeps it
+
+	dataIndex, metadataIndex partIndex // for those who want few fields of them
 }
 
 // NewEvent binds event. It parses nothing, and keeps event's data and metadata, which must not change.

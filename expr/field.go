@@ -5,12 +5,19 @@ import "fmt"
 // selectField is operand.field.
 type selectField struct {
 	operand node
+	part    *part // the operand, where it is one
 	field   string
 	path    string // the operand as written, for messages
 	at      position
 }
 
 func (n *selectField) eval(ev *evaluation) (Value, *EvalError) {
+	if v, found, ok := n.part.member(ev, n.field); ok {
+		if !found {
+			return nil, n.missing()
+		}
+		return v, nil
+	}
 	operand, fault := n.operand.eval(ev)
 	if fault != nil {
 		return nil, fault
@@ -50,12 +57,16 @@ func (n *selectField) missing() *EvalError {
 // selectOptional is operand.?field.
 type selectOptional struct {
 	operand node
+	part    *part
 	field   string
 	path    string
 	at      position
 }
 
 func (n *selectOptional) eval(ev *evaluation) (Value, *EvalError) {
+	if v, _, ok := n.part.member(ev, n.field); ok {
+		return &Optional{value: v}, nil
+	}
 	operand, fault := n.operand.eval(ev)
 	if fault != nil {
 		return nil, fault
@@ -91,12 +102,16 @@ func optionalField(operand Value, field, path string, at position) (Value, *Eval
 // hasField is has(operand.field).
 type hasField struct {
 	operand node
+	part    *part
 	field   string
 	path    string
 	at      position
 }
 
 func (n *hasField) eval(ev *evaluation) (Value, *EvalError) {
+	if _, found, ok := n.part.member(ev, n.field); ok {
+		return Bool(found), nil
+	}
 	operand, fault := n.operand.eval(ev)
 	if fault != nil {
 		return nil, fault

@@ -1,0 +1,220 @@
+package expr
+
+import "unicode/utf8"
+
+// part is event.data or event.metadata, where a field of it is asked for. Most expressions want few fields of an event,
+// so only those are made values of; whoever asks for the whole part has it parsed.
+type part struct {
+	slot int // of the event
+	name string
+}
+
+// partOf returns the part that an operand is; nil where it is something else.
+func partOf(operand node) *part {
+	field, ok := operand.(*selectField)
+	if !ok || field.field != "data" && field.field != "metadata" {
+		return nil
+	}
+	event, ok := field.operand.(*name)
+	if !ok {
+		return nil
+	}
+	return &part{event.slot, field.field}
+}
+
+// member returns a field of the part; ok is false where the part must be evaluated like any other value. It charges what
+// that would have.
+func (p *part) member(ev *evaluation, field string) (v Value, found, ok bool) {
+	if p == nil {
+		return nil, false, false
+	}
+	event, ok := ev.variables[p.slot].value.(*Event)
+	if !ok || ev.variables[p.slot].fault != nil {
+		return nil, false, false
+	}
+	if p.name == "data" {
+		v, found, ok = event.dataIndex.member(event.data, event.event.Data, field)
+	} else {
+		v, found, ok = event.metadataIndex.member(event.metadata, event.event.Metadata, field)
+	}
+	if ok {
+		ev.cost -= 3 + len(field)/64 // the event's name and the part's as well
+	}
+	return v, found, ok
+}
+
+// partIndex says where in the text of an object its fields are. It is made when the first one is asked for.
+type partIndex struct {
+	made   bool
+	fields []fieldPlace // none where the text is no object, or one that is to be parsed whole
+}
+
+type fieldPlace struct {
+	key, keyEnd int32
+	at          int32 // where its value begins
+	value       Value // nil: not parsed yet
+}
+
+// member looks a field up in raw, unless that is parsed already. ok is false where it must be.
+func (x *partIndex) member(parsed Value, raw []byte, field string) (v Value, found, ok bool) {
+	if parsed != nil {
+		return nil, false, false
+	}
+	if !x.made {
+		x.made, x.fields = true, placesOf(raw)
+	}
+	if len(x.fields) == 0 {
+		return nil, false, false
+	}
+	for i := len(x.fields) - 1; i >= 0; i-- { // of two fields of one name the last counts
+		place := &x.fields[i]
+		if string(raw[place.key:place.keyEnd]) != field {
+			continue
+		}
+		if place.value == nil {
+			p := jsonParser{text: raw, pos: int(place.at)}
+			v, err := p.value(1)
+			if err != nil {
+				return nil, false, false
+			}
+			place.value = v
+		}
+		return place.value, true, true
+	}
+	return nil, false, true
+}
+
+// An object that is longer, or has more fields, is parsed: places are kept in 32 bits, and looked through one by one.
+const (
+	mostIndexed       = 1 << 30
+	mostIndexedFields = 32
+)
+
+// placesOf finds the fields of an object, and looks at their values no closer than that takes. It returns nil for anything
+// that is out of the ordinary: what is no object, has no fields or very many, names with escapes or beyond ASCII, deep
+// nesting, and whatever is seen not to be JSON.
+func placesOf(raw []byte) []fieldPlace {
+	if len(raw) > mostIndexed {
+		return nil
+	}
+	s := skimmer{text: raw}
+	s.space()
+	if !s.take('{') {
+		return nil
+	}
+	places := make([]fieldPlace, 0, 12)
+	for {
+		s.space()
+		if !s.take('"') {
+			return nil
+		}
+		key := s.pos
+		for s.pos < len(raw) && raw[s.pos] != '"' {
+			if c := raw[s.pos]; c == '\\' || c < ' ' || c >= utf8.RuneSelf {
+				return nil
+			}
+			s.pos++
+		}
+		end := s.pos
+		if !s.take('"') {
+			return nil
+		}
+		s.space()
+		if !s.take(':') {
+			return nil
+		}
+		s.space()
+		if len(places) == mostIndexedFields {
+			return nil
+		}
+		places = append(places, fieldPlace{key: int32(key), keyEnd: int32(end), at: int32(s.pos)})
+		if !s.value() {
+			return nil
+		}
+		s.space()
+		if s.take(',') {
+			continue
+		}
+		if !s.take('}') {
+			return nil
+		}
+		s.space()
+		if s.pos != len(raw) {
+			return nil
+		}
+		return places
+	}
+}
+
+// skimmer passes over JSON.
+type skimmer struct {
+	text []byte
+	pos  int
+}
+
+func (s *skimmer) take(c byte) bool {
+	if s.pos < len(s.text) && s.text[s.pos] == c {
+		s.pos++
+		return true
+	}
+	return false
+}
+
+func (s *skimmer) space() {
+	for s.pos < len(s.text) {
+		switch s.text[s.pos] {
+		case ' ', '\t', '\n', '\r':
+			s.pos++
+		default:
+			return
+		}
+	}
+}
+
+// value passes over one value; false where there is none, or it is too deep.
+func (s *skimmer) value() bool {
+	start, depth := s.pos, 0
+	for s.pos < len(s.text) {
+		switch s.text[s.pos] {
+		case '"':
+			if !s.string() {
+				return false
+			}
+			if depth == 0 {
+				return true
+			}
+			continue
+		case '{', '[':
+			if depth++; depth >= MaxDepth {
+				return false
+			}
+		case '}', ']':
+			if depth == 0 {
+				return s.pos > start
+			}
+			if depth--; depth == 0 {
+				s.pos++
+				return true
+			}
+		case ',', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return s.pos > start
+			}
+		}
+		s.pos++
+	}
+	return false
+}
+
+func (s *skimmer) string() bool {
+	for s.pos++; s.pos < len(s.text); s.pos++ {
+		switch s.text[s.pos] {
+		case '"':
+			s.pos++
+			return true
+		case '\\':
+			s.pos++
+		}
+	}
+	return false
+}
