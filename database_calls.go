@@ -26,9 +26,9 @@ func (d *database) IndexTable(ctx context.Context, build domain.Build) error {
 	})
 }
 
-func (d *database) SwapTable(ctx context.Context, build domain.Build) error {
+func (d *database) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
 	return d.call(ctx, callTimeout, func(ctx context.Context, driver drivers.Driver) error {
-		return driver.SwapTable(ctx, build)
+		return driver.SwapTable(ctx, build, overrides)
 	})
 }
 

@@ -146,7 +146,7 @@ func tryTable(ctx context.Context, driver drivers.Driver) (step string, err erro
 		{creating, func(ctx context.Context) error { return driver.CreateTemporaryTable(ctx, build) }},
 		{saving, func(ctx context.Context) error { return driver.Save(ctx, build, tenant, batch) }},
 		{indexing, func(ctx context.Context) error { return driver.IndexTable(ctx, build) }},
-		{swapping, func(ctx context.Context) error { return driver.SwapTable(ctx, build) }},
+		{swapping, func(ctx context.Context) error { return driver.SwapTable(ctx, build, nil) }},
 	} {
 		if err = within(ctx, one.do); err != nil {
 			step = one.name

@@ -220,9 +220,9 @@ type mute struct {
 	stays bool
 }
 
-func (m mute) SwapTable(ctx context.Context, build domain.Build) error {
+func (m mute) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
 	if m.stays {
-		return m.Driver.SwapTable(ctx, build)
+		return m.Driver.SwapTable(ctx, build, overrides)
 	}
 	return domain.Errorf(domain.CodeUnsupported, "", "there are no views here")
 }

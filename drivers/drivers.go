@@ -69,8 +69,8 @@ func (b Batch) Mends() bool { return b.From == b.To }
 //   - *domain.Error with domain.CodeTooLarge: a document beyond domain.MaxDocumentBytes or what the database can keep
 //   - domain.CodeInvalidJSON: a document whose data domain.CheckJSON refuses, or that nests deeper than the database can
 //     keep; what nests deeper than domain.MaxJSONDepth may pass
-//   - domain.CodeInvalidRequest: an id to be saved that domain.CheckDocumentID refuses, a batch or a query that breaks its
-//     rules (Batch.Check, domain.DocumentQuery.Check)
+//   - domain.CodeInvalidRequest: an id to be saved that domain.CheckDocumentID refuses, a batch, a query or overrides that
+//     break their rules (Batch.Check, domain.DocumentQuery.Check, GroupOverrides)
 //   - domain.CodeUnsupported and domain.CodeTooCostly, as Query says
 //   - domain.CodeUnavailable, with the native error within: a database that cannot be reached or is going down
 //
@@ -86,13 +86,17 @@ type Driver interface {
 	IndexTable(ctx context.Context, build domain.Build) error
 
 	// SwapTable points the public name of a shared projection (a view, for people who read the database directly, with
-	// the tenant as a column, no checkpoint rows and nothing of what was removed) at the build. It waits only shortly for
-	// locks, gives up with an error rather than make others wait, and may be repeated; for a tenant's own projection it
-	// does nothing. Readers through this contract do not depend on it.
-	SwapTable(ctx context.Context, build domain.Build) error
+	// the tenant as a column, no checkpoint rows and nothing of what was removed) at the build, and for the tenants of the
+	// overrides at theirs: the name shows the build's documents except those of these tenants, and these tenants' from
+	// their own builds' tables. Overrides of an earlier swap end with it. There may be a thousand; GroupOverrides gives them
+	// by build, and refuses what makes no sense. It waits only shortly for locks, gives up with an error rather than make
+	// others wait, and may be repeated; for a tenant's own projection it does nothing. Readers through this contract do not
+	// depend on it.
+	SwapTable(ctx context.Context, build domain.Build, overrides []Override) error
 
 	// DropTable removes the build's documents and checkpoints for all tenants; in the common table in slices, so that
-	// nobody waits. A public name that still points at the build goes as well. Dropping what is not there is no error.
+	// nobody waits. A public name that still points at the build, if only for one tenant, goes as well: swap before. Dropping
+	// what is not there is no error.
 	DropTable(ctx context.Context, build domain.Build) error
 
 	// DropTenant removes one tenant's documents and checkpoint from the build, in slices, the checkpoint first: so a Save

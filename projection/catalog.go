@@ -149,7 +149,7 @@ func (c *Catalog) makeTable(ctx context.Context, build domain.Build) error {
 // swapTable points the public name at the build. A failure is only logged: nothing in Manifold reads by that name, and
 // whoever drops retired builds swaps once more before.
 func (c *Catalog) swapTable(ctx context.Context, build domain.Build) {
-	if err := c.config.Drivers[build.Database].SwapTable(ctx, build); err != nil {
+	if err := c.config.Drivers[build.Database].SwapTable(ctx, build, nil); err != nil {
 		c.config.Log.Warn("the public name of a projection could not be pointed at its live build yet", "projection", build.Name, "build", build.Number, "error", err)
 	}
 }

@@ -98,7 +98,7 @@ func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error 
 	if _, out := r.outage(p.Definition.Database); out {
 		return errOutage
 	}
-	return driver.SwapTable(ctx, p.LiveBuild())
+	return driver.SwapTable(ctx, p.LiveBuild(), nil)
 }
 
 // retired names a retired build.
@@ -226,5 +226,5 @@ func (r *Rebuilds) pointName(ctx context.Context, build domain.Build) error {
 	if err != nil {
 		return err
 	}
-	return r.config.Drivers[build.Database].SwapTable(ctx, p.LiveBuild())
+	return r.config.Drivers[build.Database].SwapTable(ctx, p.LiveBuild(), nil)
 }

@@ -150,7 +150,7 @@ func (s *suite) all(ctx context.Context, t *testing.T, w worker) map[string]erro
 	calls := map[string]func() error{
 		"CreateTemporaryTable": func() error { return w.driver.CreateTemporaryTable(ctx, spare) },
 		"IndexTable":           func() error { return w.driver.IndexTable(ctx, spare) },
-		"SwapTable":            func() error { return w.driver.SwapTable(ctx, spare) },
+		"SwapTable":            func() error { return w.driver.SwapTable(ctx, spare, nil) },
 		"DropTable":            func() error { return w.driver.DropTable(ctx, spare) },
 		"DropTenant":           func() error { return w.driver.DropTenant(ctx, spare, w.tenant) },
 		"Load": func() error {

@@ -268,47 +268,6 @@ func (d *Driver) indexLists(ctx context.Context, collection string, around domai
 		bson.D{{Key: "partialFilterExpression", Value: condition}}})
 }
 
-// SwapTable points the projection's view at the build's collection. That is one change of the view's definition: it waits
-// for no reader and makes none wait.
-func (d *Driver) SwapTable(ctx context.Context, build domain.Build) error {
-	if !build.Shared() {
-		return nil
-	}
-	err := d.made(ctx, placeOf(build, domain.Everyone))
-	if err == nil {
-		err = d.moveView(ctx, viewName(build.Name), collectionName(build))
-	}
-	if lacks(err) {
-		d.noViews.Do(func() {
-			d.log.WarnContext(ctx, "the documents' database has no views: shared projections have no public names in it", "error", err)
-		})
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, err)
-	}
-	return nil
-}
-
-func (d *Driver) moveView(ctx context.Context, view, collection string) error {
-	ctx, cancel := within(ctx, saveTime)
-	defer cancel()
-	definition := bson.D{
-		{Key: "viewOn", Value: collection},
-		{Key: "pipeline", Value: bson.A{
-			bson.D{{Key: "$match", Value: exists(data, true)}},
-			bson.D{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: "tenant", Value: 1}, {Key: "id", Value: 1}, {Key: "version", Value: 1}, {Key: data, Value: 1}}}},
-		}},
-		writing(ctx, false),
-	}
-	_, err := d.run(ctx, append(bson.D{{Key: "create", Value: view}}, definition...))
-	if !hasCode(err, codeNamespaceExists) {
-		return err
-	}
-	_, err = d.run(ctx, append(bson.D{{Key: "collMod", Value: view}}, definition...))
-	return err
-}
-
 // DropTable drops a shared build's collection with the view that may still show it, and removes the rows of a tenant's own
 // build.
 func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
@@ -320,28 +279,6 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	}
 	if err != nil {
 		return fmt.Errorf("drop build %d of %s: %w", build.Number, build.Name, err)
-	}
-	return nil
-}
-
-func (d *Driver) dropView(ctx context.Context, build domain.Build) error {
-	ctx, cancel := within(ctx, saveTime)
-	defer cancel()
-	view := viewName(build.Name)
-	answer, err := d.run(ctx, bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: view}}}})
-	if err != nil {
-		return err
-	}
-	list, _ := answer.Lookup("cursor", "firstBatch").ArrayOK()
-	found, err := list.Values()
-	if err != nil {
-		return fmt.Errorf("the list of collections: %w", err)
-	}
-	for _, one := range found {
-		row, _ := one.DocumentOK()
-		if on, _ := row.Lookup("options", "viewOn").StringValueOK(); on == collectionName(build) {
-			return d.drop(ctx, view)
-		}
 	}
 	return nil
 }

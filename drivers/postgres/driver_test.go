@@ -45,7 +45,7 @@ func public(t *testing.T, pool *pgxpool.Pool, projection string) ([]drivertest.P
 	t.Helper()
 	var view *string
 	err := pool.QueryRow(t.Context(), `select (select c.oid::regclass::text from pg_class c
-		where c.relnamespace = 'manifold_documents'::regnamespace and c.relkind = 'v' and obj_description(c.oid, 'pg_class') = $1)`,
+		where c.relnamespace = 'manifold_documents'::regnamespace and c.relkind = 'v' and obj_description(c.oid, 'pg_class') ~ ('^' || $1 || '($|;)'))`,
 		"the documents of the shared projection "+projection).Scan(&view)
 	if err != nil {
 		t.Fatal(err)

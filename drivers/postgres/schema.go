@@ -375,41 +375,6 @@ const (
 	dropTries = 3
 )
 
-// SwapTable points the projection's view at the build. "create or replace" keeps the privileges that were given on it.
-func (d *Driver) SwapTable(ctx context.Context, build domain.Build) error {
-	if !build.Shared() {
-		return nil
-	}
-	view, table := viewName(build.Name), tableName(build)
-	err := d.shortly(ctx, swapWait, swapTries, view, func(tx pgx.Tx) error {
-		var there, done bool
-		err := tx.QueryRow(ctx, `select to_regclass($2) is not null, exists (select from pg_rewrite r join pg_depend d
-				on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_class'::regclass
-			where r.ev_class = to_regclass($1) and d.refobjid = to_regclass($2))`, view, table).Scan(&there, &done)
-		if err != nil || done {
-			return err
-		}
-		if !there {
-			return drivers.ErrNoTable
-		}
-		if d.views {
-			// The login does not inherit what this role may see; it makes the view as the role, and in this transaction only.
-			if _, err := tx.Exec(ctx, "set local role "+viewsRole); err != nil {
-				return err
-			}
-		}
-		if _, err := tx.Exec(ctx, "create or replace view "+view+" as select tenant_id, id, version, document from "+table+" where id <> ''"); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, "comment on view "+view+" is "+literal("the documents of the shared projection "+build.Name))
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, mend(err))
-	}
-	return nil
-}
-
 // DropTable drops a shared build's table with the view that may still show it, and removes the rows of a tenant's own
 // build.
 func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {

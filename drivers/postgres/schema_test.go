@@ -53,13 +53,13 @@ func TestViewIsForPeople(t *testing.T) {
 		}
 	}
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	person := db.Pool(t, migrations.RoleApp, 1) // any login that owns nothing here
+	person := db.Pool(t, migrations.RoleSystem, 1) // any login that owns nothing here, and may do nothing with the tables
 	for number := range int64(2) {
-		if err := driver.SwapTable(t.Context(), shared("order-summary", number+1)); err != nil {
+		if err := driver.SwapTable(t.Context(), shared("order-summary", number+1), nil); err != nil {
 			t.Fatal(err)
 		}
 		if number == 0 {
-			if _, err := super.Exec(t.Context(), `grant usage on schema manifold_documents to manifold_app; grant select on manifold_documents."order-summary" to manifold_app`); err != nil {
+			if _, err := super.Exec(t.Context(), `grant usage on schema manifold_documents to manifold_system; grant select on manifold_documents."order-summary" to manifold_system`); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -90,7 +90,7 @@ func TestSwapBesideALongReader(t *testing.T) {
 		}
 		save(t, driver, build, tenant, drivers.Batch{To: number + 1, Upserts: documents(number+1, "a")})
 	}
-	if err := driver.SwapTable(t.Context(), shared("orders", 1)); err != nil {
+	if err := driver.SwapTable(t.Context(), shared("orders", 1), nil); err != nil {
 		t.Fatal(err)
 	}
 	readers := db.Pool(t, pgtest.RoleSuperuser, 2)
@@ -103,11 +103,11 @@ func TestSwapBesideALongReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if err := driver.SwapTable(t.Context(), shared("orders", 1)); err != nil {
+	if err := driver.SwapTable(t.Context(), shared("orders", 1), nil); err != nil {
 		t.Errorf("a swap that changes nothing waits for the reader: %v", err)
 	}
 	done := make(chan error)
-	go func() { done <- driver.SwapTable(t.Context(), shared("orders", 2)) }()
+	go func() { done <- driver.SwapTable(t.Context(), shared("orders", 2), nil) }()
 	others := 0
 	for swapping := true; swapping; others++ {
 		select {
@@ -140,7 +140,7 @@ func TestSwapBesideALongReader(t *testing.T) {
 	if err := long.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := driver.SwapTable(t.Context(), shared("orders", 2)); err != nil {
+	if err := driver.SwapTable(t.Context(), shared("orders", 2), nil); err != nil {
 		t.Fatal(err)
 	}
 	var version int64
@@ -198,7 +198,7 @@ func TestDatabaseOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			save(t, driver, build, tenant, drivers.Batch{To: 1, Upserts: documents(1, "a")})
-			if err := driver.SwapTable(ctx, build); err != nil {
+			if err := driver.SwapTable(ctx, build, nil); err != nil {
 				t.Fatalf("SwapTable: %v", err)
 			}
 			person, err := pgx.Connect(ctx, server.URL("elsewhere"))

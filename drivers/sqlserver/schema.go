@@ -381,50 +381,6 @@ const (
 	dropTries = 3
 )
 
-// shows is 1 if the view is there and its text names the table, 0 if it names another, and -1 if there is no view. The
-// text is this package's own, and a quoted name stands for itself alone. The database's collation might overlook a hyphen.
-func shows(view, table string) statement {
-	return statement{
-		sql:  "select case when object_id(@view) is null then -1 when charindex(@table" + binary2 + ", object_definition(object_id(@view))) > 0 then 1 else 0 end;\n",
-		args: []any{sql.Named("view", view), sql.Named("table", table+" ")},
-	}
-}
-
-// viewSQL makes or changes a projection's view. "alter" keeps the privileges that were given on it. A statement that
-// makes a view has to be a batch of its own.
-func (t table) viewSQL(view string, there bool) string {
-	verb := "create"
-	if there {
-		verb = "alter"
-	}
-	return verb + " view " + view + " as select t.tenant_id, t.id, t.version, t.document from " + t.name + " as t where t.id_bytes > 0x;\n"
-}
-
-// SwapTable points the projection's view at the build.
-func (d *Driver) SwapTable(ctx context.Context, build domain.Build) error {
-	if !build.Shared() {
-		return nil
-	}
-	view, table := viewName(build.Name), tableOf(build)
-	err := d.shortly(ctx, swapWait, swapTries, view, func(tx *sql.Tx) error {
-		if there, err := number(ctx, tx, exists(table.name)); err != nil {
-			return err
-		} else if there == 0 {
-			return drivers.ErrNoTable
-		}
-		shown, err := number(ctx, tx, shows(view, table.name))
-		if err != nil || shown == 1 {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, table.viewSQL(view, shown == 0))
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, mend(err))
-	}
-	return nil
-}
-
 // DropTable drops a shared build's table with the view that may still show it, and removes the rows of a tenant's own
 // build.
 func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {

@@ -123,8 +123,26 @@ func TestSchemaStatements(t *testing.T) {
 	golden(t, "create_table", append([]statement{lockName(indexed().name), exists(indexed().name)}, statements...)...)
 	golden(t, "open", statement{sql: probe})
 	golden(t, "index_table", keyColumnNames(indexed().name), statement{sql: indexed().indexSQL("customer.name")})
-	golden(t, "swap_table", shows(viewName(shared.Name), indexed().name),
-		statement{sql: indexed().viewSQL(viewName(shared.Name), false)}, statement{sql: indexed().viewSQL(viewName(shared.Name), true)})
+	plain := indexed().viewQuery(nil)
+	golden(t, "swap_table", viewText(viewName(shared.Name)),
+		statement{sql: viewSQL(viewName(shared.Name), plain, false)}, statement{sql: viewSQL(viewName(shared.Name), plain, true)})
+	golden(t, "drop_table", shows(viewName(shared.Name), indexed().name))
+	other, another, second := shared, shared, tenant
+	other.Number, another.Number, second[15] = 13, 14, 0
+	groups, err := drivers.GroupOverrides(shared, []drivers.Override{{Tenant: tenant, Build: other}, {Tenant: second, Build: other}, {Tenant: domain.TenantID{1}, Build: another}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overridden := indexed().viewQuery(groups)
+	golden(t, "swap_table_overrides", statement{sql: viewSQL(viewName(shared.Name), overridden, true)})
+	// The server keeps the text, with the verb that makes a view.
+	for _, query := range []string{plain, overridden} {
+		for _, text := range []string{viewSQL(viewName(shared.Name), plain, false), viewSQL(viewName(shared.Name), overridden, false)} {
+			if made := text == viewSQL(viewName(shared.Name), query, false); shown(text, query) != made {
+				t.Errorf("a view made by %q is taken for showing %q: %t", text, query, !made)
+			}
+		}
+	}
 }
 
 func text(s string) domain.Scalar    { return domain.Scalar{Kind: domain.ScalarText, Text: s} }

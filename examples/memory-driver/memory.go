@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 
@@ -32,24 +30,21 @@ func placeOf(build domain.Build, tenant domain.TenantID) place {
 	return place{build.ProjectionID, build.Number, tenant}
 }
 
-// contents are what one tenant has in one build. They never change: a save puts new ones in their place. So a reader sees
-// a batch whole or not at all, and nobody waits for a reader.
+// contents are what one tenant has in one build. They never change: a save puts new ones in their place, at once.
 type contents struct {
 	checkpoint int64
 	documents  map[string]domain.Document
 }
 
-func newMemory() *memory {
-	return &memory{tables: make(map[place]bool), places: make(map[place]contents)}
-}
+func newMemory() *memory { return &memory{tables: map[place]bool{}, places: map[place]contents{}} }
 
-// with calls do while nobody else has the maps. The tables of the builds must have been made, those of shared ones.
+// with calls do while nobody else has the maps. The table of a shared build must have been made.
 func (m *memory) with(ctx context.Context, do func() error, builds ...domain.Build) error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	for _, build := range builds {
 		if build.Shared() && !m.tables[placeOf(build, domain.Everyone)] {
-			return fmt.Errorf("build %d of %s: %w", build.Number, build.Name, drivers.ErrNoTable)
+			return drivers.ErrNoTable
 		}
 	}
 	if ctx.Err() != nil {
@@ -73,8 +68,12 @@ func (m *memory) IndexTable(ctx context.Context, build domain.Build) error {
 }
 
 // SwapTable moves no public name: nobody else can look into this process.
-func (m *memory) SwapTable(ctx context.Context, build domain.Build) error {
-	return m.IndexTable(ctx, build)
+func (m *memory) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
+	groups, err := drivers.GroupOverrides(build, overrides)
+	for _, group := range append(groups, drivers.Overridden{Build: build}) {
+		err = errors.Join(err, m.IndexTable(ctx, group.Build))
+	}
+	return err
 }
 
 func (m *memory) DropTable(ctx context.Context, build domain.Build) error {
@@ -104,11 +103,11 @@ func (m *memory) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 		return err
 	}
 	return m.with(ctx, func() error {
-		old := m.places[placeOf(build, tenant)]
-		if old.checkpoint != batch.From {
+		at := placeOf(build, tenant)
+		if m.places[at].checkpoint != batch.From {
 			return drivers.ErrStale
 		}
-		documents := maps.Collect(maps.All(old.documents))
+		documents := maps.Collect(maps.All(m.places[at].documents))
 		for _, document := range batch.Upserts {
 			if err := domain.CheckJSON(document.Data); err != nil {
 				return domain.Errorf(domain.CodeInvalidJSON, "document "+document.ID, "its data cannot be kept: %s", err)
@@ -123,7 +122,7 @@ func (m *memory) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 				delete(documents, deletion.ID)
 			}
 		}
-		m.places[placeOf(build, tenant)] = contents{batch.To, documents} // all of the batch, now
+		m.places[at] = contents{batch.To, documents} // all of the batch, now
 		return nil
 	}, build)
 }
@@ -154,7 +153,7 @@ func each[T any](ctx context.Context, m *memory, pick func(at place, checkpoint 
 		}
 		for at, all := range found {
 			if one, ok := pick(at, all.checkpoint); ok && !yield(one, nil) {
-				return
+				break
 			}
 		}
 	}
@@ -187,7 +186,7 @@ func (m *memory) Query(ctx context.Context, build domain.Build, tenant domain.Te
 }
 
 func (m *memory) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
-	found, err := m.Query(ctx, build, tenant, domain.DocumentQuery{Where: where, Limit: math.MaxInt})
+	found, err := m.Query(ctx, build, tenant, domain.DocumentQuery{Where: where, Limit: 1 << 30})
 	return int64(len(found)), err
 }
 

@@ -1,0 +1,133 @@
+package mongo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// SwapTable points the projection's view at the build's collection, and at the overrides' for their tenants. That is one
+// change of the view's definition: it waits for no reader and makes none wait.
+func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
+	groups, err := drivers.GroupOverrides(build, overrides)
+	if err != nil || !build.Shared() {
+		return err
+	}
+	err = d.made(ctx, placeOf(build, domain.Everyone))
+	for _, group := range groups {
+		if err != nil {
+			break
+		}
+		err = d.made(ctx, placeOf(group.Build, domain.Everyone))
+	}
+	if err == nil {
+		err = d.moveView(ctx, viewName(build.Name), collectionName(build), viewPipeline(build, groups))
+	}
+	if lacks(err) {
+		d.noViews.Do(func() {
+			d.log.WarnContext(ctx, "the documents' database has no views: shared projections have no public names in it", "error", err)
+		})
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, err)
+	}
+	return nil
+}
+
+func (d *Driver) moveView(ctx context.Context, view, collection string, pipeline bson.A) error {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	definition := bson.D{{Key: "viewOn", Value: collection}, {Key: "pipeline", Value: pipeline}, writing(ctx, false)}
+	_, err := d.run(ctx, append(bson.D{{Key: "create", Value: view}}, definition...))
+	if !hasCode(err, codeNamespaceExists) {
+		return err
+	}
+	_, err = d.run(ctx, append(bson.D{{Key: "collMod", Value: view}}, definition...))
+	return err
+}
+
+// maxStages is how many stages a pipeline of ours has: MongoDB takes 1,000. What is more goes into a pipeline within the
+// last, and MongoDB takes twenty of those in one another.
+const maxStages = 500
+
+// viewPipeline is what a projection's view shows of the build's collection and the others'. A condition that somebody adds,
+// such as one by tenant, the server asks of each collection before it puts them together.
+func viewPipeline(build domain.Build, groups []drivers.Overridden) bson.A {
+	var all bson.A
+	for _, group := range groups {
+		all = append(all, tenantTexts(group.Tenants)...)
+	}
+	first := exists(data, true)
+	if len(groups) > 0 {
+		first = append(bson.D{{Key: "tenant", Value: bson.D{{Key: "$nin", Value: all}}}}, first...)
+	}
+	stages := bson.A{bson.D{{Key: "$match", Value: first}}}
+	return append(withOthers(stages, groups), bson.D{{Key: "$project", Value: bson.D{
+		{Key: "_id", Value: 0}, {Key: "tenant", Value: 1}, {Key: "id", Value: 1}, {Key: "version", Value: 1}, {Key: data, Value: 1},
+	}}})
+}
+
+// withOthers appends stages that bring in the collections of other builds, for their tenants.
+func withOthers(stages bson.A, groups []drivers.Overridden) bson.A {
+	for i, group := range groups {
+		pipeline := bson.A{bson.D{{Key: "$match", Value: append(bson.D{{Key: "tenant", Value: bson.D{{Key: "$in", Value: tenantTexts(group.Tenants)}}}}, exists(data, true)...)}}}
+		last := len(stages) == maxStages
+		if last {
+			pipeline = withOthers(pipeline, groups[i+1:])
+		}
+		stages = append(stages, bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: collectionName(group.Build)}, {Key: "pipeline", Value: pipeline}}}})
+		if last {
+			break
+		}
+	}
+	return stages
+}
+
+func tenantTexts(tenants []domain.TenantID) bson.A {
+	texts := make(bson.A, len(tenants))
+	for i, tenant := range tenants {
+		texts[i] = tenant.String()
+	}
+	return texts
+}
+
+// dropView drops the projection's view, if it shows anything of the build.
+func (d *Driver) dropView(ctx context.Context, build domain.Build) error {
+	ctx, cancel := within(ctx, saveTime)
+	defer cancel()
+	view, collection := viewName(build.Name), collectionName(build)
+	answer, err := d.run(ctx, bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: view}}}})
+	if err != nil {
+		return err
+	}
+	list, _ := answer.Lookup("cursor", "firstBatch").ArrayOK()
+	found, err := list.Values()
+	if err != nil {
+		return fmt.Errorf("the list of collections: %w", err)
+	}
+	for _, one := range found {
+		row, _ := one.DocumentOK()
+		on, _ := row.Lookup("options", "viewOn").StringValueOK()
+		if on == collection || bringsIn(row.Lookup("options", "pipeline"), collection) {
+			return d.drop(ctx, view)
+		}
+	}
+	return nil
+}
+
+// bringsIn reports whether a pipeline, which may be somebody else's, brings in a collection as viewPipeline does.
+func bringsIn(pipeline bson.RawValue, collection string) bool {
+	list, _ := pipeline.ArrayOK()
+	stages, err := list.Values()
+	return err == nil && slices.ContainsFunc(stages, func(stage bson.RawValue) bool {
+		row, _ := stage.DocumentOK()
+		name, _ := row.Lookup("$unionWith", "coll").StringValueOK()
+		return name == collection || bringsIn(row.Lookup("$unionWith", "pipeline"), collection)
+	})
+}

@@ -1,0 +1,80 @@
+package mongo
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// What a view with many overrides is made of, which FerretDB cannot show: no pipeline has more stages than MongoDB takes,
+// and each tenant is taken out of the build's documents and brought in from its own build's, once.
+func TestViewPipelineOfManyOverrides(t *testing.T) {
+	t.Parallel()
+	build := domain.Build{ProjectionID: domain.ProjectionID{Name: "orders"}, Number: 1}
+	for _, overridden := range []int{0, 1, maxStages - 1, maxStages, maxStages + 1, 2 * maxStages, 1200} {
+		var overrides []drivers.Override
+		for i := range overridden {
+			other := build
+			other.Number = int64(i + 2)
+			overrides = append(overrides, drivers.Override{Tenant: domain.NewTenantID(), Build: other}, drivers.Override{Tenant: domain.NewTenantID(), Build: other})
+		}
+		groups, err := drivers.GroupOverrides(build, overrides)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := bson.Marshal(bson.D{{Key: "pipeline", Value: viewPipeline(build, groups)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := make(map[string]string) // tenant to collection
+		var read func(pipeline bson.RawValue, depth int)
+		read = func(pipeline bson.RawValue, depth int) {
+			list, _ := pipeline.ArrayOK()
+			stages, err := list.Values()
+			if err != nil || len(stages) > maxStages+2 || depth > 10 {
+				t.Fatalf("a pipeline has %d stages, %d deep, %v", len(stages), depth, err)
+			}
+			for _, stage := range stages {
+				union, ok := stage.Document().Lookup("$unionWith").DocumentOK()
+				if !ok {
+					continue
+				}
+				collection := union.Lookup("coll").StringValue()
+				tenants, err := union.Lookup("pipeline", "0", "$match", "tenant", "$in").Array().Values()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, tenant := range tenants {
+					from[tenant.StringValue()] += collection
+				}
+				read(union.Lookup("pipeline"), depth+1)
+			}
+		}
+		read(bson.Raw(raw).Lookup("pipeline"), 0)
+		without := 0
+		if overridden > 0 {
+			values, err := bson.Raw(raw).Lookup("pipeline", "0", "$match", "tenant", "$nin").Array().Values()
+			if err != nil {
+				t.Fatal(err)
+			}
+			without = len(values)
+		}
+		for _, override := range overrides {
+			if want := collectionName(override.Build); from[override.Tenant.String()] != want {
+				t.Errorf("of %d builds, tenant %s's documents come from %q, want %q", overridden, override.Tenant, from[override.Tenant.String()], want)
+			}
+			if !bringsIn(bson.Raw(raw).Lookup("pipeline"), collectionName(override.Build)) {
+				t.Errorf("of %d builds, the view is not known to show %d", overridden, override.Build.Number)
+			}
+		}
+		if len(from) != len(overrides) || without != len(overrides) {
+			t.Errorf("of %d overrides, %d are brought in and %d left out", len(overrides), len(from), without)
+		}
+		if bringsIn(bson.Raw(raw).Lookup("pipeline"), "orders.99999") {
+			t.Error("the view is taken for showing a build that it does not")
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. "create or replace"
+// keeps the privileges that were given on it. A view that is as it should be is left alone, so that nobody waits for it:
+// that is known by its comment, which tells overrides apart, and by what it depends on.
+func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
+	groups, err := drivers.GroupOverrides(build, overrides)
+	if err != nil || !build.Shared() {
+		return err
+	}
+	view, query := viewName(build.Name), viewQuery(build, groups)
+	comment := viewComment(build, groups, query)
+	tables := []string{tableName(build)}
+	for _, group := range groups {
+		tables = append(tables, tableName(group.Build))
+	}
+	err = d.shortly(ctx, swapWait, swapTries, view, func(tx pgx.Tx) error {
+		var there, shown int
+		var said bool
+		err := tx.QueryRow(ctx, `with tables as (select to_regclass(name) as oid from unnest($2::text[]) as name)
+			select (select count(oid) from tables),
+				(select count(distinct d.refobjid) from pg_rewrite r join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
+					where r.ev_class = to_regclass($1) and d.refclassid = 'pg_class'::regclass and d.refobjid in (select oid from tables)),
+				coalesce(obj_description(to_regclass($1), 'pg_class') = $3, false)`, view, tables, comment).Scan(&there, &shown, &said)
+		if err != nil {
+			return err
+		}
+		if there < len(tables) {
+			return drivers.ErrNoTable
+		}
+		if said && shown == len(tables) {
+			return nil
+		}
+		if d.views {
+			// The login does not inherit what this role may see; it makes the view as the role, and in this transaction only.
+			if _, err := tx.Exec(ctx, "set local role "+viewsRole); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, "create or replace view "+view+" as "+query); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "comment on view "+view+" is "+literal(comment))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, mend(err))
+	}
+	return nil
+}
+
+// viewQuery is what a projection's view shows.
+func viewQuery(build domain.Build, groups []drivers.Overridden) string {
+	const columns = "select tenant_id, id, version, document from "
+	var first, others strings.Builder
+	first.WriteString(columns + tableName(build) + " where id <> ''")
+	if len(groups) > 0 {
+		var all []domain.TenantID
+		for _, group := range groups {
+			all = append(all, group.Tenants...)
+			others.WriteString(" union all " + columns + tableName(group.Build) + " where id <> '' and tenant_id = any (" + tenantsLiteral(group.Tenants) + ")")
+		}
+		first.WriteString(" and tenant_id <> all (" + tenantsLiteral(all) + ")")
+	}
+	return first.String() + others.String()
+}
+
+// tenantsLiteral is a list of tenants as a constant; the canonical form of a UUID needs no quotes.
+func tenantsLiteral(tenants []domain.TenantID) string {
+	texts := make([]string, len(tenants))
+	for i, tenant := range tenants {
+		texts[i] = tenant.String()
+	}
+	return "'{" + strings.Join(texts, ",") + "}'::uuid[]"
+}
+
+// viewComment says what a view shows, for people, and with a hash by which overrides are told apart.
+func viewComment(build domain.Build, groups []drivers.Overridden, query string) string {
+	comment := "the documents of the shared projection " + build.Name
+	if len(groups) > 0 {
+		hash := sha256.Sum256([]byte(query))
+		comment += fmt.Sprintf("; those of some tenants are from %d other builds (%s)", len(groups), hex.EncodeToString(hash[:8]))
+	}
+	return comment
+}

@@ -1,0 +1,3 @@
+alter view manifold_documents.[order-summary] as select t.tenant_id, t.id, t.version, t.document from manifold_documents.[order-summary.12] as t where t.id_bytes > 0x and t.tenant_id not in ('0190d3a4-5b6c-7def-8123-456789abcd00', '0190d3a4-5b6c-7def-8123-456789abcdef', '01000000-0000-0000-0000-000000000000')
+union all select t.tenant_id, t.id, t.version, t.document from manifold_documents.[order-summary.13] as t where t.id_bytes > 0x and t.tenant_id in ('0190d3a4-5b6c-7def-8123-456789abcd00', '0190d3a4-5b6c-7def-8123-456789abcdef')
+union all select t.tenant_id, t.id, t.version, t.document from manifold_documents.[order-summary.14] as t where t.id_bytes > 0x and t.tenant_id in ('01000000-0000-0000-0000-000000000000');

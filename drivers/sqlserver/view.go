@@ -1,0 +1,116 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// shows is 1 if the view is there and its text names the table, 0 if it does not, and -1 if there is no view. The text is
+// this package's own, and a quoted name stands for itself alone. The database's collation might overlook a hyphen.
+func shows(view, table string) statement {
+	return statement{
+		sql:  "select case when object_id(@view) is null then -1 when charindex(@table" + binary2 + ", object_definition(object_id(@view))) > 0 then 1 else 0 end;\n",
+		args: []any{sql.Named("view", view), sql.Named("table", table+" ")},
+	}
+}
+
+// viewText is 1 and the text of the view's definition, or 0 and an empty one if there is no view.
+func viewText(view string) statement {
+	return statement{
+		sql:  "select case when object_id(@view) is null then 0 else 1 end, coalesce(object_definition(object_id(@view)), N'');\n",
+		args: []any{sql.Named("view", view)},
+	}
+}
+
+// viewQuery is what a projection's view shows of the table, and of those of other builds.
+func (t table) viewQuery(groups []drivers.Overridden) string {
+	const columns = "select t.tenant_id, t.id, t.version, t.document from "
+	var first, others strings.Builder
+	first.WriteString(columns + t.name + " as t where t.id_bytes > 0x")
+	if len(groups) > 0 {
+		var all []domain.TenantID
+		for _, group := range groups {
+			all = append(all, group.Tenants...)
+			others.WriteString("\nunion all " + columns + tableName(group.Build) + " as t where t.id_bytes > 0x and t.tenant_id in (" + tenantLiterals(group.Tenants) + ")")
+		}
+		first.WriteString(" and t.tenant_id not in (" + tenantLiterals(all) + ")")
+	}
+	return first.String() + others.String()
+}
+
+// tenantLiterals are tenants as constants; the canonical form of a UUID has nothing to escape.
+func tenantLiterals(tenants []domain.TenantID) string {
+	texts := make([]string, len(tenants))
+	for i, tenant := range tenants {
+		texts[i] = "'" + tenant.String() + "'"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// viewSQL makes or changes a projection's view. "alter" keeps the privileges that were given on it. A statement that
+// makes a view has to be a batch of its own.
+func viewSQL(view, query string, there bool) string {
+	verb := "create"
+	if there {
+		verb = "alter"
+	}
+	return verb + " view " + view + " as " + query + ";\n"
+}
+
+// shown reports whether the text of a view is what viewSQL makes of the query. The server keeps the text as it was sent,
+// but for the verb.
+func shown(text, query string) bool {
+	return strings.HasSuffix(strings.TrimRight(text, "\r\n "), " as "+query+";")
+}
+
+// SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. A view that is as it
+// should be is left alone, so that nobody waits for it.
+func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
+	groups, err := drivers.GroupOverrides(build, overrides)
+	if err != nil || !build.Shared() {
+		return err
+	}
+	view, table := viewName(build.Name), tableOf(build)
+	query := table.viewQuery(groups)
+	tables := []string{table.name}
+	for _, group := range groups {
+		tables = append(tables, tableName(group.Build))
+	}
+	err = d.shortly(ctx, swapWait, swapTries, view, func(tx *sql.Tx) error {
+		for _, name := range tables {
+			if there, err := number(ctx, tx, exists(name)); err != nil {
+				return err
+			} else if there == 0 {
+				return drivers.ErrNoTable
+			}
+		}
+		type definition struct {
+			there bool
+			text  string
+		}
+		found, err := collect(ctx, tx, viewText(view), func(rows *sql.Rows) (found definition, err error) {
+			err = rows.Scan(&found.there, &found.text)
+			return found, err
+		}, nil)
+		switch {
+		case err != nil:
+			return err
+		case len(found) != 1:
+			return errors.New("the database does not say whether there is a view")
+		case shown(found[0].text, query):
+			return nil
+		}
+		_, err = tx.ExecContext(ctx, viewSQL(view, query, found[0].there))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("point %s at build %d: %w", build.Name, build.Number, mend(err))
+	}
+	return nil
+}
