@@ -16,6 +16,8 @@ type Aggregates interface {
 	Definition(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error)
 	Definitions(ctx context.Context, tenant domain.TenantID) ([]domain.Aggregate, error)
 	Delete(ctx context.Context, tenant domain.TenantID, category string) error
+	// Renew has a category's snapshots taken anew in the background.
+	Renew(tenant domain.TenantID, category string)
 
 	Load(ctx context.Context, tenant domain.TenantID, stream string, at aggregate.At) (aggregate.State, error)
 	TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error)

@@ -149,6 +149,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(a, "listRebuilds", 200)
 	documented.run(a, "cancelRebuild", 202, 409) // it may have ended already
 	documented.run(a, "resetProjection", 200, 409)
+	testUpcasters(t, &documented, a)
 	documented.run(a, "deleteProjection", 204)
 
 	documented.run(operator, "changeTenant", 200)

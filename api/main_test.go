@@ -26,6 +26,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -61,7 +62,9 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	must(t, err)
 	keys, err := auth.NewKeys(auth.Config{Store: s, Operators: []auth.OperatorKey{operator}})
 	must(t, err)
-	states, err := aggregate.New(aggregate.Config{Store: s, Log: quiet})
+	upcasters, err := upcasting.New(s)
+	must(t, err)
+	states, err := aggregate.New(aggregate.Config{Store: s, Upcasters: upcasters, Log: quiet})
 	must(t, err)
 	progress := projection.NewProgress()
 	catalog := projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: databases, Progress: progress, Log: quiet})
@@ -85,7 +88,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	t.Cleanup(func() { cancel(); background.Wait() })
 
 	config := api.Config{
-		Log: s, Streams: s, Keys: keys, Tenants: s, Aggregates: states, Projections: catalog, Rebuilds: rebuilds,
+		Log: s, Streams: s, Keys: keys, Tenants: s, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

@@ -74,23 +74,3 @@ func (s generated) SkipEvent(context.Context, openapi.SkipEventRequestObject) (o
 func (s generated) ListSkippedEvents(context.Context, openapi.ListSkippedEventsRequestObject) (openapi.ListSkippedEventsResponseObject, error) {
 	return nil, pending()
 }
-
-func (s generated) ListUpcasters(context.Context, openapi.ListUpcastersRequestObject) (openapi.ListUpcastersResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) PreviewUpcaster(context.Context, openapi.PreviewUpcasterRequestObject) (openapi.PreviewUpcasterResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) DeleteUpcaster(context.Context, openapi.DeleteUpcasterRequestObject) (openapi.DeleteUpcasterResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) GetUpcaster(context.Context, openapi.GetUpcasterRequestObject) (openapi.GetUpcasterResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) PutUpcaster(context.Context, openapi.PutUpcasterRequestObject) (openapi.PutUpcasterResponseObject, error) {
-	return nil, pending()
-}

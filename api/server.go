@@ -31,6 +31,7 @@ type Config struct {
 	Aggregates  Aggregates
 	Projections Projections
 	Rebuilds    Rebuilds
+	Upcasters   Upcasters
 
 	// Ready says what the service depends on, for /readyz.
 	Ready func(ctx context.Context) []Check

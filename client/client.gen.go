@@ -949,15 +949,23 @@ type UUID = string
 // UpcastStep defines model for UpcastStep.
 type UpcastStep struct {
 	// Event 36 characters, with hyphens.
-	Event         UUID   `json:"event"`
-	Type          string `json:"type"`
-	VersionBefore int64  `json:"versionBefore"`
-	VersionAfter  int64  `json:"versionAfter"`
+	Event UUID   `json:"event"`
+	Type  string `json:"type"`
+
+	// VersionBefore The schema version that it has; 0 where its metadata has something else there, and it stays as it is.
+	VersionBefore int64 `json:"versionBefore"`
+
+	// VersionAfter The schema version that it reached; with an error, the one before the upcaster that failed.
+	VersionAfter int64 `json:"versionAfter"`
 
 	// Before Any JSON value.
-	Before JSON            `json:"before"`
-	After  json.RawMessage `json:"after,omitempty"`
-	Error  string          `json:"error,omitempty"`
+	Before JSON `json:"before"`
+
+	// After The data as expressions see it.
+	After json.RawMessage `json:"after,omitempty"`
+
+	// Error Which upcaster it does not go through, and why.
+	Error string `json:"error,omitempty"`
 }
 
 // Upcaster defines model for Upcaster.
@@ -979,7 +987,9 @@ type Upcaster struct {
 type UpcasterChange struct {
 	Upcaster *Upcaster `json:"upcaster,omitempty"`
 
-	// Touches What is folded from events of the type.
+	// Touches The projections and aggregates whose definitions fold events of the type: the tenant's own, and the shared projections,
+	// which the operator rebuilds. Whether there are such events in their categories is not looked up. With the operator's
+	// key it is the shared projections: what tenants have of their own is theirs to rebuild.
 	Touches UpcasterTouches `json:"touches"`
 }
 
@@ -1004,7 +1014,9 @@ type UpcasterPreviewResult struct {
 	Steps []UpcastStep `json:"steps"`
 }
 
-// UpcasterTouches What is folded from events of the type.
+// UpcasterTouches The projections and aggregates whose definitions fold events of the type: the tenant's own, and the shared projections,
+// which the operator rebuilds. Whether there are such events in their categories is not looked up. With the operator's
+// key it is the shared projections: what tenants have of their own is theirs to rebuild.
 type UpcasterTouches struct {
 	Projections []TouchedProjection `json:"projections"`
 
@@ -2106,7 +2118,9 @@ type ClientInterface interface {
 
 	// PreviewUpcasterWithBody See what upcasters make of events
 	//
-	// Nothing is stored. With the operator's key only given events can be upcast.
+	// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
+	// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
+	// some 8 MiB of data.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2115,7 +2129,9 @@ type ClientInterface interface {
 
 	// PreviewUpcaster See what upcasters make of events
 	//
-	// Nothing is stored. With the operator's key only given events can be upcast.
+	// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
+	// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
+	// some 8 MiB of data.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2124,7 +2140,8 @@ type ClientInterface interface {
 
 	// DeleteUpcaster Remove an upcaster
 	//
-	// What was folded with it stays as it is until it is rebuilt.
+	// What was folded with it stays as it is until it is rebuilt. Where the tenant's own is removed, a shared one for the same
+	// type and version is in force again; without one, events that reach the gap stay at its version.
 	//
 	// Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
 	DeleteUpcaster(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3570,7 +3587,9 @@ func (c *Client) ListUpcasters(ctx context.Context, reqEditors ...RequestEditorF
 
 // PreviewUpcasterWithBody See what upcasters make of events
 //
-// Nothing is stored. With the operator's key only given events can be upcast.
+// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
+// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
+// some 8 MiB of data.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3589,7 +3608,9 @@ func (c *Client) PreviewUpcasterWithBody(ctx context.Context, contentType string
 
 // PreviewUpcaster See what upcasters make of events
 //
-// Nothing is stored. With the operator's key only given events can be upcast.
+// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
+// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
+// some 8 MiB of data.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3608,7 +3629,8 @@ func (c *Client) PreviewUpcaster(ctx context.Context, body PreviewUpcasterJSONRe
 
 // DeleteUpcaster Remove an upcaster
 //
-// What was folded with it stays as it is until it is rebuilt.
+// What was folded with it stays as it is until it is rebuilt. Where the tenant's own is removed, a shared one for the same
+// type and version is in force again; without one, events that reach the gap stay at its version.
 //
 // Corresponds with DELETE /v1/upcasters/{type}/{version} (the `DeleteUpcaster` operationId).
 func (c *Client) DeleteUpcaster(ctx context.Context, pType string, version int64, params *DeleteUpcasterParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8044,7 +8066,9 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewUpcasterWithBodyWithResponse See what upcasters make of events
 	//
-	// Nothing is stored. With the operator's key only given events can be upcast.
+	// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
+	// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
+	// some 8 MiB of data.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8053,7 +8077,9 @@ type ClientWithResponsesInterface interface {
 
 	// PreviewUpcasterWithResponse See what upcasters make of events
 	//
-	// Nothing is stored. With the operator's key only given events can be upcast.
+	// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
+	// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
+	// some 8 MiB of data.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8062,7 +8088,8 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteUpcasterWithResponse Remove an upcaster
 	//
-	// What was folded with it stays as it is until it is rebuilt.
+	// What was folded with it stays as it is until it is rebuilt. Where the tenant's own is removed, a shared one for the same
+	// type and version is in force again; without one, events that reach the gap stay at its version.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13224,7 +13251,9 @@ func (c *ClientWithResponses) ListUpcastersWithResponse(ctx context.Context, req
 
 // PreviewUpcasterWithBodyWithResponse See what upcasters make of events
 //
-// Nothing is stored. With the operator's key only given events can be upcast.
+// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
+// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
+// some 8 MiB of data.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -13239,7 +13268,9 @@ func (c *ClientWithResponses) PreviewUpcasterWithBodyWithResponse(ctx context.Co
 
 // PreviewUpcasterWithResponse See what upcasters make of events
 //
-// Nothing is stored. With the operator's key only given events can be upcast.
+// Nothing is stored. With the operator's key only given events can be upcast. Events of the log need the scope `events:read`
+// as well; `last` means events of the types that have upcasters, among the newest 20,000 of the log. The answer ends after
+// some 8 MiB of data.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -13254,7 +13285,8 @@ func (c *ClientWithResponses) PreviewUpcasterWithResponse(ctx context.Context, b
 
 // DeleteUpcasterWithResponse Remove an upcaster
 //
-// What was folded with it stays as it is until it is rebuilt.
+// What was folded with it stays as it is until it is rebuilt. Where the tenant's own is removed, a shared one for the same
+// type and version is in force again; without one, events that reach the gap stay at its version.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -946,15 +946,23 @@ type UUID = string
 // UpcastStep defines model for UpcastStep.
 type UpcastStep struct {
 	// Event 36 characters, with hyphens.
-	Event         UUID   `json:"event"`
-	Type          string `json:"type"`
-	VersionBefore int64  `json:"versionBefore"`
-	VersionAfter  int64  `json:"versionAfter"`
+	Event UUID   `json:"event"`
+	Type  string `json:"type"`
+
+	// VersionBefore The schema version that it has; 0 where its metadata has something else there, and it stays as it is.
+	VersionBefore int64 `json:"versionBefore"`
+
+	// VersionAfter The schema version that it reached; with an error, the one before the upcaster that failed.
+	VersionAfter int64 `json:"versionAfter"`
 
 	// Before Any JSON value.
-	Before JSON            `json:"before"`
-	After  json.RawMessage `json:"after,omitempty"`
-	Error  string          `json:"error,omitempty"`
+	Before JSON `json:"before"`
+
+	// After The data as expressions see it.
+	After json.RawMessage `json:"after,omitempty"`
+
+	// Error Which upcaster it does not go through, and why.
+	Error string `json:"error,omitempty"`
 }
 
 // Upcaster defines model for Upcaster.
@@ -976,7 +984,9 @@ type Upcaster struct {
 type UpcasterChange struct {
 	Upcaster *Upcaster `json:"upcaster,omitempty"`
 
-	// Touches What is folded from events of the type.
+	// Touches The projections and aggregates whose definitions fold events of the type: the tenant's own, and the shared projections,
+	// which the operator rebuilds. Whether there are such events in their categories is not looked up. With the operator's
+	// key it is the shared projections: what tenants have of their own is theirs to rebuild.
 	Touches UpcasterTouches `json:"touches"`
 }
 
@@ -1001,7 +1011,9 @@ type UpcasterPreviewResult struct {
 	Steps []UpcastStep `json:"steps"`
 }
 
-// UpcasterTouches What is folded from events of the type.
+// UpcasterTouches The projections and aggregates whose definitions fold events of the type: the tenant's own, and the shared projections,
+// which the operator rebuilds. Whether there are such events in their categories is not looked up. With the operator's
+// key it is the shared projections: what tenants have of their own is theirs to rebuild.
 type UpcasterTouches struct {
 	Projections []TouchedProjection `json:"projections"`
 
