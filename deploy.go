@@ -24,7 +24,7 @@ func (p *Process) deploy(ctx context.Context, o settings) error {
 		if err != nil {
 			return fmt.Errorf("projections: %w", err)
 		}
-		definitions = append(definitions, read...)
+		definitions = append(definitions, projection.DefinitionsOf(read)...)
 	}
 	seen := make(map[string]bool)
 	var wrong []error

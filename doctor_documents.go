@@ -181,13 +181,13 @@ func (d *doctor) definitions(context.Context) {
 		return bad
 	}
 	for _, folder := range d.config.Projections {
-		definitions, err := projection.ReadDefinitions(folder)
+		files, err := projection.ReadDefinitions(folder)
 		if err != nil {
 			d.fail("definitions", err.Error(), "mend the files, or the setting projections")
 			continue
 		}
-		if !check(folder, definitions) {
-			d.ok("definitions", "%d in %s compile, and name known databases", len(definitions), folder)
+		if !check(folder, projection.DefinitionsOf(files)) {
+			d.ok("definitions", "%d in %s compile, and name known databases", len(files), folder)
 		}
 	}
 	if len(d.settings.definitions) > 0 && !check("the program", d.settings.definitions) {

@@ -32,12 +32,21 @@ func Main(options ...Option) {
 	soft, hard := interrupts()
 	root := command(options, hard)
 	if err := root.ExecuteContext(soft); err != nil {
+		if exit, ok := errors.AsType[ExitError](err); ok {
+			os.Exit(exit.Code)
+		}
 		if !errors.Is(err, ErrShown) {
 			fmt.Fprintln(os.Stderr, "manifold:", err)
 		}
 		os.Exit(1)
 	}
 }
+
+// ExitError is what a command returns to end the program with a code of its own, when all that there is to say was said.
+type ExitError struct{ Code int }
+
+// Error names the code.
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
 // ErrShown is what a command's error wraps when the user has been told already.
 var ErrShown = errors.New("see above")

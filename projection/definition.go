@@ -3,14 +3,8 @@ package projection
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
@@ -136,51 +130,4 @@ func canonical(raw json.RawMessage) []byte {
 		return raw
 	}
 	return text
-}
-
-// ReadDefinitions reads the definitions in a folder: its files that end in .yaml, .yml or .json, in the order of their
-// names, one definition each. Errors name the file; two files with one projection's name are an error.
-func ReadDefinitions(folder string) ([]domain.Definition, error) {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return nil, fmt.Errorf("read the folder of definitions: %w", err)
-	}
-	var definitions []domain.Definition
-	var wrong []error
-	files := make(map[string]string) // projection -> file
-	for _, entry := range entries {
-		switch strings.ToLower(filepath.Ext(entry.Name())) {
-		case ".yaml", ".yml", ".json":
-		default:
-			continue
-		}
-		path := filepath.Join(folder, entry.Name())
-		d, err := readFile(path)
-		if err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %w", path, err))
-			continue
-		}
-		if other, twice := files[d.Name]; twice {
-			wrong = append(wrong, fmt.Errorf("%s: projection %q is defined in %s as well", path, d.Name, other))
-			continue
-		}
-		files[d.Name] = path
-		definitions = append(definitions, d)
-	}
-	return definitions, errors.Join(wrong...)
-}
-
-func readFile(path string) (domain.Definition, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return domain.Definition{}, err
-	}
-	if info.IsDir() {
-		return domain.Definition{}, &fs.PathError{Op: "read", Path: path, Err: errors.New("is a folder")}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return domain.Definition{}, err
-	}
-	return ParseDefinition(text)
 }

@@ -235,14 +235,20 @@ func TestReadDefinitions(t *testing.T) {
 	write("b.yaml", exampleYAML)
 	write("a.json", `{"name": "p", "on": {"A": "doc"}}`)
 	write("README.md", "no definition")
+	write("a.test.yaml", "cases: []")
 	definitions, err := projection.ReadDefinitions(folder)
-	if err != nil || len(definitions) != 2 || definitions[0].Name != "p" || definitions[1].Name != "order-summary" {
+	if err != nil || len(definitions) != 2 || definitions[0].Definition.Name != "p" || definitions[1].Definition.Name != "order-summary" {
 		t.Fatalf("%+v, %v", definitions, err)
+	}
+	for field, line := range map[string]int{"name": 2, "on": 5, "on.ItemAdded": 7, "indexes[1]": 9, "source.categories": 3, "on.Other": 5, "key": 1} {
+		if got := definitions[1].Line(field); got != line {
+			t.Errorf("%s is said to be on line %d", field, got)
+		}
 	}
 	write("c.yml", "name: p\non: {A: doc}")
 	write("d.yml", "name: [")
 	_, err = projection.ReadDefinitions(folder)
-	if err == nil || !strings.Contains(err.Error(), "c.yml: projection \"p\" is defined in "+filepath.Join(folder, "a.json")) || !strings.Contains(err.Error(), "d.yml: line 1") {
+	if err == nil || !strings.Contains(err.Error(), "c.yml:1: projection \"p\" is defined in "+filepath.Join(folder, "a.json")) || !strings.Contains(err.Error(), "d.yml:1: not YAML") {
 		t.Errorf("two files with one name, and a broken one: %v", err)
 	}
 	if _, err := projection.ReadDefinitions(filepath.Join(folder, "nowhere")); err == nil {

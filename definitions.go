@@ -1,0 +1,11 @@
+package manifold
+
+import "github.com/manifold-es/manifold/projection"
+
+// DefinitionFile is a file with the definition of a projection in it.
+type DefinitionFile = projection.DefinitionFile
+
+// ReadDefinitions reads the definitions in a folder, as the setting `projections` does: see projection.ReadDefinitions.
+func ReadDefinitions(folder string) ([]DefinitionFile, error) {
+	return projection.ReadDefinitions(folder)
+}
