@@ -11,7 +11,7 @@ import (
 // What follows is drivers.Driver, each call with its bound: callTimeout for what is read and saved, none for what takes
 // as long as a build is large, which goes on while the database answers others.
 
-var _ drivers.Driver = (*database)(nil)
+var _ drivers.Transactional = (*database)(nil)
 
 // CreateTemporaryTable is drivers.Driver's, as all that follow.
 func (d *database) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
@@ -137,4 +137,15 @@ func (d *database) Ping(ctx context.Context) error {
 	return d.call(ctx, pingTimeout, func(ctx context.Context, driver drivers.Driver) error {
 		return driver.Ping(ctx)
 	})
+}
+
+// SaveIn asks nothing of the database, but of its driver.
+func (d *database) SaveIn(build domain.Build, tenant domain.TenantID, batch drivers.Batch) ([]domain.Statement, error) {
+	d.mu.Lock()
+	driver, ok := d.opened.(drivers.Transactional)
+	d.mu.Unlock()
+	if !ok {
+		return nil, domain.Errorf(domain.CodeUnsupported, "database", "documents in the database %q cannot be saved with an append", d.name)
+	}
+	return driver.SaveIn(build, tenant, batch)
 }

@@ -43,6 +43,7 @@ type Process struct {
 	logIn     string                    // the name of the one that is the log's own; empty: none
 	keys      *auth.Keys
 	states    *aggregate.States
+	inline    *projection.Inline
 	catalog   *projection.Catalog
 	runner    *projection.Runner
 	rebuilds  *rebuild.Rebuilds
@@ -134,6 +135,7 @@ func (p *Process) open(ctx context.Context, o settings) error {
 		return err
 	}
 	c.Observer = store.Observer{Appended: p.metrics.Appended}
+	c.Inline = inlineFolds{&p.inline}
 	p.store, err = store.Open(ctx, c)
 	if err != nil {
 		return err
@@ -257,6 +259,7 @@ func (p *Process) wire(o settings) error {
 	if !p.config.Role.Worker() {
 		lost = nil // nobody here would start the rebuild
 	}
+	p.inline = projection.NewInline(projection.InlineConfig{Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Log: p.log})
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
 		Lost:  lost,
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: keep, Log: p.log,

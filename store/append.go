@@ -54,6 +54,7 @@ type found struct {
 //   - domain.CodeDuplicateID, CodeEventIDConflict, CodePartialDuplicate: see the codes
 //   - domain.CodeInvalidRequest: no event, a stream that comes again with another expectation than domain.Any, or text
 //     that the database refuses
+//   - domain.CodeRefused: an inline projection cannot fold an event of the request, which Where names
 //   - domain.CodeTooManyRequests, CodeOverloaded: too much of the tenant, or of all tenants, is waiting
 //   - domain.CodeOutcomeUnknown: the connection was lost and nobody could say in time what became of the request, or ctx
 //     ended while it was being written. It may be repeated with the same ids
@@ -230,6 +231,8 @@ func (r *request) failure(err error) error {
 	}
 	if native := sqlState(err); len(native) == 5 && native[:2] == "22" {
 		return domain.Errorf(domain.CodeInvalidRequest, "", "the database cannot keep the request: %s", native)
+	} else if len(native) == 5 && native[:2] == "54" {
+		return domain.Errorf(domain.CodeTooLarge, "", "the request, or a document that an inline projection makes of it, is beyond what the database can keep: %s", native)
 	}
 	if passing(err) {
 		return cannotServe("the database did not take the request in time; nothing was appended", err)

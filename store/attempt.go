@@ -21,11 +21,19 @@ type logState struct {
 	contended bool // somebody else appends as well: lock the log's row first
 	calm      int  // attempts in a row under the lock before which nobody else had appended
 	lookFirst bool // duplicates keep coming: look ids up before writing
+
+	revision int64                // of the tenant's inline builds, which folds fold into
+	folds    InlineFolds          // nil: there are none
+	unfit    []domain.TenantBuild // that are not to be folded into any more
+	mends    int                  // in a row, of builds that were behind
 }
 
 // forgetAll is for when nobody knows what became of an attempt.
 func (l *logState) forgetAll() {
-	l.known = false
+	if l.folds != nil {
+		l.folds.Forget()
+	}
+	l.known, l.folds = false, nil
 	l.versions.forget()
 }
 
@@ -58,6 +66,7 @@ var (
 		update logs as l
 		set head = $2::bigint + $3::bigint, last_batch = $4::uuid, last_at = greatest(l.last_at, now())
 		where l.tenant_id = $1::uuid and l.head = $2::bigint and l.last_batch is not distinct from $5::uuid
+			and l.inline_revision = $6::bigint
 		returning l.last_at`}
 
 	// The same under the condition that streams which nobody has read have the versions that the batch takes for granted.
@@ -65,13 +74,18 @@ var (
 		update logs as l
 		set head = $2::bigint + $3::bigint, last_batch = $4::uuid, last_at = greatest(l.last_at, now())
 		where l.tenant_id = $1::uuid and l.head = $2::bigint and l.last_batch is not distinct from $5::uuid
+			and l.inline_revision = $6::bigint
 			and not exists (
-				select from unnest($6::text[], $7::bigint[]) as s(stream_id, version)
+				select from unnest($7::text[], $8::bigint[]) as s(stream_id, version)
 				where s.version <> greatest(
 					(select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = s.stream_id
 						order by e.stream_version desc limit 1),
 					(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = s.stream_id), 0))
 		returning l.last_at`}
+
+	// The same where documents are saved behind it: those must not be saved where the head is not moved.
+	moveHeadInline   = orFail("manifold_move_head_inline", moveHead)
+	moveHeadIfInline = orFail("manifold_move_head_if_inline", moveHeadIf)
 
 	// Where the head was not moved there is no such batch, and nothing to insert.
 	insertEvents = statement{"manifold_insert_events", `
@@ -90,8 +104,8 @@ var (
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
 
 	makeLog  = statement{"manifold_make_log", `insert into logs (tenant_id) values ($1::uuid) on conflict do nothing`}
-	lockLog  = statement{"manifold_lock_log", `select l.head, l.last_batch from logs as l where l.tenant_id = $1::uuid for update`}
-	checkLog = statement{"manifold_check_log", `select l.head, l.last_batch from logs as l where l.tenant_id = $1::uuid`}
+	lockLog  = statement{"manifold_lock_log", `select l.head, l.last_batch, l.inline_revision from logs as l where l.tenant_id = $1::uuid for update`}
+	checkLog = statement{"manifold_check_log", `select l.head, l.last_batch, l.inline_revision from logs as l where l.tenant_id = $1::uuid`}
 
 	tenantState = statement{"manifold_tenant_state", `select t.state from tenants as t where t.tenant_id = $1::uuid`}
 
@@ -117,6 +131,11 @@ var (
 		) as e`}
 )
 
+// orFail makes the transaction fail where the statement moves no head.
+func orFail(name string, move statement) statement {
+	return statement{name, "with moved as (" + move.sql + ") select coalesce((select m.last_at from moved as m), manifold.lost_attempt())"}
+}
+
 // attempt is one try to write a writer's batch: on one connection, in one transaction. Where everything that the plan
 // needs is known already, that is one round trip.
 //
@@ -134,6 +153,8 @@ type attempt struct {
 	begun     bool      // the transaction is open
 	locked    bool      // and holds the log's row: nobody else appends until it ends
 	uncertain bool      // the connection was lost behind the commit: nobody knows what became of what was written
+
+	before func(ctx context.Context) error // to be done before the next attempt, without this one's connection; nil: nothing
 }
 
 // flight is a batch that was sent to be written, and what was answered.
@@ -165,7 +186,10 @@ func (a *attempt) make(ctx context.Context) (err error) {
 	a.since = time.Now()
 	defer a.x.close()
 	if !a.log.known || a.log.contended {
-		if err := a.lock(); err != nil {
+		if err := a.lock(ctx); err != nil {
+			if errors.Is(err, errReopen) {
+				return nil
+			}
 			return err
 		}
 	}
@@ -174,11 +198,23 @@ func (a *attempt) make(ctx context.Context) (err error) {
 	}
 	for {
 		streams, lookUps := b.plan(a.log)
-		if len(streams) == 0 && len(lookUps) == 0 {
+		if len(streams) == 0 && len(lookUps) == 0 && !b.again {
 			break
 		}
-		if err := a.look(streams, lookUps); err != nil {
-			return err
+		if len(streams) > 0 || len(lookUps) > 0 {
+			if err := a.look(streams, lookUps); err != nil {
+				return err
+			}
+		}
+		if b.again {
+			current, err := a.log.folds.Load(ctx)
+			if err != nil {
+				return err
+			}
+			if !current {
+				a.log.forgetAll()
+				return nil
+			}
 		}
 	}
 	if b.rows > 0 {
@@ -208,17 +244,18 @@ func (a *attempt) begin() {
 
 // lock locks the log's row, which waits for every transaction that is appending, also for one whose connection was lost.
 // Then it brings up to date what is known of the log.
-func (a *attempt) lock() error {
+func (a *attempt) lock(ctx context.Context) error {
 	tenant := tenantParam(a.w.tenant)
 	var (
-		there bool
-		head  int64
-		last  batchID
-		above []streamVersion
-		state string
+		there    bool
+		head     int64
+		last     batchID
+		revision int64
+		above    []streamVersion
+		state    string
 	)
 	row := func(values [][]byte) error {
-		there, head, last = true, int8Value(values[0]), batchID{uuidValue(values[1]), values[1] != nil}
+		there, head, last, revision = true, int8Value(values[0]), batchID{uuidValue(values[1]), values[1] != nil}, int8Value(values[2])
 		return nil
 	}
 	a.begin()
@@ -247,10 +284,14 @@ func (a *attempt) lock() error {
 		}
 		if a.log.known {
 			a.log.forgetAll() // it was erased
-			return a.lock()
+			return a.lock(ctx)
 		}
 		a.x.send(&makeLog, [][]byte{tenant}, nil)
 		a.x.send(&lockLog, [][]byte{tenant}, row)
+		if a.w.store.inline != nil {
+			a.x.send(&beginInline, [][]byte{tenant}, nil)
+			a.x.send(&lockLog, [][]byte{tenant}, row)
+		}
 		if err := a.x.run(); err != nil {
 			return err
 		}
@@ -259,7 +300,14 @@ func (a *attempt) lock() error {
 		}
 	}
 	a.locked = true
+	known := a.log.known
 	a.catchUp(head, last, above)
+	if !known || revision != a.log.revision {
+		if err := a.openFolds(ctx, revision, head); err != nil {
+			a.log.forgetAll() // nothing must be appended without them
+			return err
+		}
+	}
 	return nil
 }
 
@@ -271,6 +319,9 @@ type streamVersion struct {
 // catchUp takes over the head of a locked log, and mends the versions by what others have appended above the one known.
 func (a *attempt) catchUp(head int64, last batchID, above []streamVersion) {
 	log := a.log
+	if log.folds != nil && (head != log.head || last != log.last) {
+		log.folds.Forget()
+	}
 	switch {
 	case !log.known:
 		log.versions.forget()
@@ -331,7 +382,8 @@ func (a *attempt) look(streams []string, lookUps []*request) error {
 func (a *attempt) unmoved() (same bool, err error) {
 	a.begin()
 	a.x.send(&checkLog, [][]byte{tenantParam(a.w.tenant)}, func(values [][]byte) error {
-		same = int8Value(values[0]) == a.log.head && batchID{uuidValue(values[1]), values[1] != nil} == a.log.last
+		same = int8Value(values[0]) == a.log.head && batchID{uuidValue(values[1]), values[1] != nil} == a.log.last &&
+			int8Value(values[2]) == a.log.revision
 		return nil
 	})
 	a.x.commit()
@@ -341,6 +393,9 @@ func (a *attempt) unmoved() (same bool, err error) {
 // write moves the head and inserts the plan's events behind it; then it does so for what was sent behind that.
 func (a *attempt) write() error {
 	f, err := a.send(a.batch)
+	if f == nil {
+		return err // nothing was sent
+	}
 	for err == nil {
 		err = a.land(f, a.x.receive(f.waiting))
 		if err != nil || f.next == nil {
@@ -359,10 +414,16 @@ func (a *attempt) send(b *batch) (*flight, error) {
 	a.begun = false
 	f := &flight{batch: b, first: a.log.head, id: batchID{domain.NewEventID(), true}, began: time.Now()}
 	tenant, head := tenantParam(a.w.tenant), a.log.head
-	move, params := &moveHead, [][]byte{tenant, int8Param(head), int8Param(int64(b.rows)), f.id.param(), a.log.last.param()}
+	move, params := &moveHead, [][]byte{tenant, int8Param(head), int8Param(int64(b.rows)), f.id.param(), a.log.last.param(), int8Param(a.log.revision)}
+	if a.log.folds != nil {
+		move = &moveHeadInline
+	}
 	if len(b.guesses) > 0 {
 		streams, versions := guessParams(b.guesses)
 		move, params = &moveHeadIf, append(params, streams, versions)
+		if a.log.folds != nil {
+			move = &moveHeadIfInline
+		}
 	}
 	a.x.send(move, params, func(values [][]byte) error {
 		f.moved, f.at = true, timeValue(values[0])
@@ -377,7 +438,11 @@ func (a *attempt) send(b *batch) (*flight, error) {
 		params = buffers.insert(tenant, f.id.param(), head, b)
 	}
 	a.x.sendTagged(insert, params, nil, func(tag pgconn.CommandTag) { f.inserted = tag.RowsAffected() })
-	if b.rows >= pipelined && !a.locked && !a.log.contended && a.next != nil {
+	if err := a.sendFolds(b); err != nil {
+		return nil, err
+	}
+	// Documents are loaded for a head that is there: nothing is sent behind a batch that saves some.
+	if b.rows >= pipelined && !a.locked && !a.log.contended && a.next != nil && a.log.folds == nil {
 		a.x.reached(func() { a.follow(f) })
 	}
 	a.x.commit()
@@ -448,18 +513,23 @@ func (a *attempt) land(f *flight, err error) error {
 		return err
 	case sqlState(err) == uniqueViolation:
 		return a.duplicated(err)
-	case err != nil:
-		return err
-	case !f.moved:
+	case sqlState(err) == lostAttempt, err == nil && !f.moved:
 		a.lost()
 		if len(b.guesses) > 0 {
 			b.careful = true
 			log.calm = calmAfter - 1 // it may have been a guess only
 		}
 		return nil
+	case log.folds != nil && (sqlState(err) == buildElsewhere || sqlState(err) == noTable):
+		return a.elsewhere(err)
+	case err != nil:
+		return err
 	case !f.whole():
 		log.forgetAll()
 		return fmt.Errorf("%d of %d events of batch %x were inserted", f.inserted, b.rows, f.id.id)
+	}
+	if log.folds != nil {
+		log.folds.Committed()
 	}
 	a.advance(f)
 	b.puzzles, b.careful = 0, false
@@ -491,6 +561,17 @@ func (a *attempt) duplicated(err error) error {
 	a.log.forgetAll()
 	if b.puzzles++; b.puzzles > maxPuzzles {
 		b.puzzles = 0
+		return err
+	}
+	return nil
+}
+
+// elsewhere is told that a build was not where the batch has begun: an earlier release has appended, say, and folded
+// nothing. What is folded into is opened anew.
+func (a *attempt) elsewhere(err error) error {
+	a.log.forgetAll()
+	if a.batch.puzzles++; a.batch.puzzles > maxPuzzles {
+		a.batch.puzzles = 0
 		return err
 	}
 	return nil

@@ -64,7 +64,7 @@ func TestNobodyLosesTwice(t *testing.T) {
 	must(err)
 	release := sync.OnceFunc(second.x.close)
 	defer release()
-	must(second.lock())
+	must(second.lock(t.Context()))
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := other.Append(context.Background(), tenant, one(domain.Any))

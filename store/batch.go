@@ -35,6 +35,8 @@ type batch struct {
 	rows     int        // their events
 	settled  []settled  // to be answered without anything written for them
 	confirm  bool       // some of these answers hold only for the head that the plan was made at
+	again    bool       // documents are to be loaded first: see InlineFolds.Fold
+	ahead    map[string]int64
 }
 
 // settled is a request with an outcome that needs no writing.
@@ -72,14 +74,17 @@ func (b *batch) reset() {
 	clear(b.settled)
 	clear(b.guesses)
 	b.guesses = b.guesses[:0]
-	b.written, b.firsts, b.rows, b.settled, b.confirm = b.written[:0], b.firsts[:0], 0, b.settled[:0], false
+	b.written, b.firsts, b.rows, b.settled, b.confirm, b.again = b.written[:0], b.firsts[:0], 0, b.settled[:0], false, false
 }
 
 // plan decides what becomes of each request, as if they were appended one after the other to the log as it is known. It
 // returns what has to be read first, streams whose versions are not known and requests whose ids are to be looked up;
-// where it returns nothing, the plan is whole.
+// where it returns nothing, and b.again is false, the plan is whole.
 func (b *batch) plan(log *logState) (streams []string, lookUps []*request) {
 	b.reset()
+	if log.folds != nil {
+		log.folds.Begin(log.head)
+	}
 	requests := b.requests
 	if b.single && len(requests) > 1 {
 		requests = requests[:1]
@@ -102,13 +107,24 @@ func (b *batch) plan(log *logState) (streams []string, lookUps []*request) {
 			streams = append(streams, unknown...)
 			continue
 		}
-		if conflict := b.conflict(r); conflict != nil {
+		refused := b.conflict(r)
+		if refused == nil && log.folds != nil {
+			var again bool
+			if again, refused = log.folds.Fold(b.eventsOf(r, log.head)); again {
+				b.again = true
+				continue
+			}
+			if refused != nil {
+				refused = r.refusal(refused)
+			}
+		}
+		if refused != nil {
 			if !r.fresh && r.found == nil {
 				r.lookUp = true
 				lookUps = append(lookUps, r)
 				continue
 			}
-			b.settled = append(b.settled, settled{r, domain.Appended{}, conflict})
+			b.settled = append(b.settled, settled{r, domain.Appended{}, refused})
 			b.confirm = true
 			continue
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// statement is one of the log's statements. It is prepared on a connection when that first needs it; parameters and
+// statement is one of the log's statements, or one that a driver has made for an append. It is prepared on a connection when that first needs it; parameters and
 // results are binary.
 type statement struct {
-	name string // unique in this package
+	name string // the same for the same sql, and for no other
 	sql  string
 }
 
@@ -79,7 +79,7 @@ func (x *exchange) sendTagged(st *statement, params [][]byte, row func(values []
 	if _, known := x.conn.CustomData()[st.name]; !known {
 		pending := false
 		for i := range x.waiting {
-			pending = pending || x.waiting[i].prepared == st
+			pending = pending || x.waiting[i].prepared != nil && x.waiting[i].prepared.name == st.name
 		}
 		if !pending {
 			x.pipeline.SendPrepare(st.name, st.sql, nil)

@@ -36,6 +36,8 @@ type Config struct {
 	QueueBytes, TotalQueueBytes int64
 	// AppendTimeout is how long an append may take, with everything that is tried for it; 0: 10 s.
 	AppendTimeout time.Duration
+	// Inline folds what is appended into inline builds; nil: nothing does, and they are left behind until somebody does.
+	Inline Inline
 	// Observer is told of what the store does.
 	Observer Observer
 }
@@ -63,6 +65,7 @@ type Store struct {
 	queueBytes, totalQueueBytes int64
 	appendTimeout               time.Duration
 	writers                     writers
+	inline                      Inline // may be nil
 	heads                       *heads
 	appending                   context.Context // of the writers' work; ends when they have drained
 	stopAppending               context.CancelFunc
@@ -78,6 +81,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	s := &Store{
 		log:             cmp.Or(config.Log, slog.New(slog.DiscardHandler)),
 		observer:        config.Observer,
+		inline:          config.Inline,
 		queueBytes:      cmp.Or(config.QueueBytes, defaultQueueBytes),
 		totalQueueBytes: cmp.Or(config.TotalQueueBytes, defaultTotalQueueBytes),
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),

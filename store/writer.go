@@ -79,6 +79,7 @@ func (ws *writers) sweep(before time.Time) {
 	for tenant, w := range ws.of {
 		w.mu.Lock()
 		if !w.running && w.idle.Before(before) {
+			w.log.forgetAll()
 			delete(ws.of, tenant)
 		}
 		w.mu.Unlock()
@@ -233,6 +234,9 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 	b.begin()
 	a := attempt{w: w, log: &w.log, batch: b, next: next}
 	err := a.make(ctx)
+	if err == nil && a.before != nil {
+		err = a.before(ctx)
+	}
 	b, next = a.batch, a.next
 	if a.uncertain {
 		w.log.forgetAll()

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -111,7 +112,24 @@ func TestRowLevelSecurity(t *testing.T) {
 			}
 		}
 	}
-	for _, role := range []migrations.Role{migrations.RoleApp, migrations.RoleSystem, migrations.RoleRetention} {
+	// Who appends may write what an inline projection makes of it, for the tenant that is set and for no other.
+	err := pgx.BeginFunc(t.Context(), db.Pool(t, migrations.RoleApp, 1), func(tx pgx.Tx) error {
+		var n int
+		for setting, want := range map[string]int{"": 0, "set local manifold.tenant = '" + one.String() + "'": 1} {
+			if _, err := tx.Exec(t.Context(), "reset manifold.tenant; "+setting); err != nil {
+				return err
+			}
+			if err := tx.QueryRow(t.Context(), `select count(distinct tenant_id) from manifold_documents.documents`).Scan(&n); err != nil || n > want {
+				return fmt.Errorf("%q: it sees %d tenants, %w", setting, n, err)
+			}
+		}
+		_, err := tx.Exec(t.Context(), "insert into manifold_documents.documents values ($1, 1, 'c', 1, '{}')", two.String())
+		return err
+	})
+	if native, ok := errors.AsType[*pgconn.PgError](err); !ok || native.Code != "42501" {
+		t.Errorf("the appending login writes another tenant's documents: %v", err)
+	}
+	for _, role := range []migrations.Role{migrations.RoleSystem, migrations.RoleRetention} {
 		_, err := db.Pool(t, role, 1).Exec(t.Context(), `select from manifold_documents.documents`)
 		if native, ok := err.(*pgconn.PgError); !ok || native.Code != "42501" {
 			t.Errorf("%s reads documents: %v", role, err)

@@ -1,0 +1,24 @@
+package manifold
+
+import (
+	"context"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/store"
+)
+
+// inlineFolds is what the store folds with as it appends. The store is opened first, since the rest is made of it.
+type inlineFolds struct{ inline **projection.Inline }
+
+func (f inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.TenantBuild, []domain.TenantBuild, error) {
+	folds, gone, behind, err := (*f.inline).Open(ctx, tenant, head, builds)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return folds, gone, behind, nil
+}
+
+func (f inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
+	return (*f.inline).Mend(ctx, tenant, head, builds)
+}

@@ -1,0 +1,85 @@
+package projection
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// asStored writes the numbers of an event's data, or metadata, as the log gives them back: without an exponent, and 0 for
+// -0. What an event is folded from must be the same before it is appended and behind that, and whether a number is whole is
+// told by its form. All else that the log changes makes no difference to a fold: the order of an object's fields, blanks.
+// The text is checked JSON, and one that is in that form already is returned itself.
+func asStored(text json.RawMessage) json.RawMessage {
+	var out []byte
+	kept := 0 // what of the text is in out already
+	for i := 0; i < len(text); {
+		switch c := text[i]; {
+		case c == '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			i++
+		case c == '-' || '0' <= c && c <= '9':
+			end, plain := i+1, c != '-'
+			for end < len(text) && strings.IndexByte("0123456789.eE+-", text[end]) >= 0 {
+				plain = plain && text[end]|0x20 != 'e'
+				end++
+			}
+			if number := string(text[i:end]); !plain {
+				if stored := storedNumber(number); stored != number {
+					out = append(append(out, text[kept:i]...), stored...)
+					kept = end
+				}
+			}
+			i = end
+		default:
+			i++
+		}
+	}
+	if out == nil {
+		return text
+	}
+	return append(out, text[kept:]...)
+}
+
+// storedNumber is a JSON number as PostgreSQL's NUMERIC writes it.
+func storedNumber(number string) string {
+	sign, rest := "", number
+	if rest[0] == '-' {
+		sign, rest = "-", rest[1:]
+	}
+	mantissa, exponent := rest, 0
+	if i := strings.IndexAny(rest, "eE"); i >= 0 {
+		mantissa = rest[:i]
+		var err error
+		if exponent, err = strconv.Atoi(rest[i+1:]); err != nil {
+			return number // beyond what the log takes
+		}
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	if strings.Trim(whole+fraction, "0") == "" {
+		sign, exponent = "", min(exponent, len(fraction)) // nothing to move; NUMERIC has no -0
+	}
+	switch {
+	case exponent > len(fraction):
+		whole, fraction = whole+fraction+strings.Repeat("0", exponent-len(fraction)), ""
+	case exponent > 0:
+		whole, fraction = whole+fraction[:exponent], fraction[exponent:]
+	case exponent < 0:
+		if missing := -exponent - len(whole) + 1; missing > 0 {
+			whole = strings.Repeat("0", missing) + whole
+		}
+		cut := len(whole) + exponent
+		whole, fraction = whole[:cut], whole[cut:]+fraction
+	}
+	if whole = strings.TrimLeft(whole, "0"); whole == "" {
+		whole = "0"
+	}
+	if fraction != "" {
+		whole += "." + fraction
+	}
+	return sign + whole
+}
