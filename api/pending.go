@@ -39,30 +39,6 @@ func (s generated) ReplayParkedDocument(context.Context, openapi.ReplayParkedDoc
 	return nil, pending()
 }
 
-func (s generated) ApproveRebuild(context.Context, openapi.ApproveRebuildRequestObject) (openapi.ApproveRebuildResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) PauseRebuild(context.Context, openapi.PauseRebuildRequestObject) (openapi.PauseRebuildResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) WatchRebuild(context.Context, openapi.WatchRebuildRequestObject) (openapi.WatchRebuildResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) ResumeRebuild(context.Context, openapi.ResumeRebuildRequestObject) (openapi.ResumeRebuildResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) RollbackRebuild(context.Context, openapi.RollbackRebuildRequestObject) (openapi.RollbackRebuildResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) ListRebuildTenants(context.Context, openapi.ListRebuildTenantsRequestObject) (openapi.ListRebuildTenantsResponseObject, error) {
-	return nil, pending()
-}
-
 func (s generated) RetryProjection(context.Context, openapi.RetryProjectionRequestObject) (openapi.RetryProjectionResponseObject, error) {
 	return nil, pending()
 }

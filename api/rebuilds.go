@@ -2,6 +2,10 @@ package api
 
 import (
 	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/manifold-es/manifold/api/openapi"
@@ -11,12 +15,17 @@ import (
 
 // Rebuilds are the rebuilds of projections. *rebuild.Rebuilds is meant.
 type Rebuilds interface {
-	// Start starts a rebuild by the present definition, or by the one given.
-	Start(ctx context.Context, id domain.ProjectionID, definition *domain.Definition) (domain.Rebuild, error)
+	Start(ctx context.Context, id domain.ProjectionID, request rebuild.Request) (domain.Rebuild, error)
 	Get(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	List(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error)
 	Cancel(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
-	// Deploy makes the definition the projection's: it creates it, starts a rebuild, or finds nothing to do.
+	Approve(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
+	Pause(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
+	Resume(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
+	Rollback(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID, by string) (domain.Rebuild, error)
+	// Tenants returns how far a rebuild is with the tenants behind after, by their ids.
+	Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, after domain.TenantID, limit int) (page []rebuild.TenantProgress, more bool, err error)
+	// Deploy makes the definition the projection's: it creates it, changes it, starts a rebuild, or finds nothing to do.
 	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (rebuild.Deployment, error)
 }
 
@@ -25,15 +34,13 @@ func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuil
 	if err != nil {
 		return nil, err
 	}
-	var definition *domain.Definition
-	if request.Body != nil && request.Body.Definition != nil {
-		given, err := definitionFor("definition.", request.Name, *request.Body.Definition)
-		if err != nil {
+	wanted := rebuild.Request{By: callerOf(ctx).by()}
+	if request.Body != nil {
+		if err := rebuildRequest(&wanted, request.Name, *request.Body); err != nil {
 			return nil, err
 		}
-		definition = &given
 	}
-	started, err := s.config.Rebuilds.Start(ctx, id, definition)
+	started, err := s.config.Rebuilds.Start(ctx, id, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +48,35 @@ func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuil
 	return openapi.StartRebuild202JSONResponse{
 		Body: rebuildAnswer(started), Headers: openapi.StartRebuild202ResponseHeaders{Location: &location},
 	}, nil
+}
+
+// rebuildRequest puts what a body says into a request.
+func rebuildRequest(request *rebuild.Request, name string, body openapi.NewRebuild) error {
+	if body.Definition != nil {
+		definition, err := definitionFor("definition.", name, *body.Definition)
+		if err != nil {
+			return err
+		}
+		request.Definition = &definition
+	}
+	request.Database, request.MaxEventsPerSecond = body.Database, body.MaxEventsPerSecond
+	request.Manual, request.DryRun, request.Assert = body.Approve == "manual", body.DryRun, body.Assertions
+	for i, text := range body.Tenants {
+		tenant, err := domain.ParseTenantID(text)
+		if err != nil {
+			return domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("tenants[%d]", i), "%s", err)
+		}
+		request.Tenants = append(request.Tenants, tenant)
+	}
+	if body.Keep == "" {
+		return nil
+	}
+	keep, err := time.ParseDuration(body.Keep)
+	if err != nil || keep <= 0 {
+		return domain.Errorf(domain.CodeInvalidRequest, "keep", "%q is no time; write 90m or 1h30m", body.Keep)
+	}
+	request.Keep = keep
+	return nil
 }
 
 func (s generated) ListRebuilds(ctx context.Context, request openapi.ListRebuildsRequestObject) (openapi.ListRebuildsResponseObject, error) {
@@ -54,28 +90,113 @@ func (s generated) ListRebuilds(ctx context.Context, request openapi.ListRebuild
 	}
 	answer := openapi.ListRebuilds200JSONResponse{Rebuilds: []openapi.Rebuild{}}
 	for _, one := range rebuilds {
-		answer.Rebuilds = append(answer.Rebuilds, rebuildAnswer(one))
+		seen := seenBy(callerOf(ctx), p, one)
+		seen.Definition = nil
+		answer.Rebuilds = append(answer.Rebuilds, seen)
 	}
 	return answer, nil
 }
 
 func (s generated) GetRebuild(ctx context.Context, request openapi.GetRebuildRequestObject) (openapi.GetRebuildResponseObject, error) {
-	p, err := s.config.Projections.Get(ctx, callerOf(ctx).tenant, request.Name)
+	answer, err := s.lookAtRebuild(ctx, callerOf(ctx), request.Name, request.RebuildId)
 	if err != nil {
 		return nil, err
 	}
-	rebuildID, err := parseRebuildID(request.RebuildId)
+	return openapi.GetRebuild200JSONResponse(answer), nil
+}
+
+// lookAtRebuild returns a rebuild as the caller may see it.
+func (s *Server) lookAtRebuild(ctx context.Context, caller caller, name, id string) (openapi.Rebuild, error) {
+	p, err := s.config.Projections.Get(ctx, caller.tenant, name)
 	if err != nil {
-		return nil, err
+		return openapi.Rebuild{}, err
+	}
+	rebuildID, err := parseRebuildID(id)
+	if err != nil {
+		return openapi.Rebuild{}, err
 	}
 	found, err := s.config.Rebuilds.Get(ctx, p.ProjectionID, rebuildID)
 	if err != nil {
-		return nil, err
+		return openapi.Rebuild{}, err
 	}
-	return openapi.GetRebuild200JSONResponse(rebuildAnswer(found)), nil
+	return seenBy(caller, p, found), nil
+}
+
+// seenBy is a rebuild as the caller may see it. Of a shared projection a tenant learns how it goes, and nothing of other
+// tenants or of the operator.
+func seenBy(caller caller, p domain.Projection, r domain.Rebuild) openapi.Rebuild {
+	answer := rebuildAnswer(r)
+	if caller.tenant == p.Owner {
+		if until := r.EndedAt.Add(r.Keep); r.State == domain.RebuildSwapped && r.Previous != nil && r.Previous.Build != 0 &&
+			(len(r.Tenants) > 0 || r.Build == p.Build) && time.Now().Before(until) {
+			until = until.UTC()
+			answer.RollbackUntil = &until
+		}
+		return answer
+	}
+	answer.By, answer.Difference = "", nil
+	if answer.Tenants != nil {
+		answer.Tenants = []string{}
+		if slices.Contains(r.Tenants, caller.tenant) {
+			answer.Tenants = []string{caller.tenant.String()}
+		}
+	}
+	if answer.Error != "" {
+		answer.Error = "the operator sees why"
+	}
+	return answer
 }
 
 func (s generated) CancelRebuild(ctx context.Context, request openapi.CancelRebuildRequestObject) (openapi.CancelRebuildResponseObject, error) {
+	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, s.config.Rebuilds.Cancel)
+	return openapi.CancelRebuild202JSONResponse(answer), err
+}
+
+func (s generated) ApproveRebuild(ctx context.Context, request openapi.ApproveRebuildRequestObject) (openapi.ApproveRebuildResponseObject, error) {
+	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, s.config.Rebuilds.Approve)
+	return openapi.ApproveRebuild202JSONResponse(answer), err
+}
+
+func (s generated) PauseRebuild(ctx context.Context, request openapi.PauseRebuildRequestObject) (openapi.PauseRebuildResponseObject, error) {
+	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, s.config.Rebuilds.Pause)
+	return openapi.PauseRebuild202JSONResponse(answer), err
+}
+
+func (s generated) ResumeRebuild(ctx context.Context, request openapi.ResumeRebuildRequestObject) (openapi.ResumeRebuildResponseObject, error) {
+	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, s.config.Rebuilds.Resume)
+	return openapi.ResumeRebuild202JSONResponse(answer), err
+}
+
+func (s generated) RollbackRebuild(ctx context.Context, request openapi.RollbackRebuildRequestObject) (openapi.RollbackRebuildResponseObject, error) {
+	by := callerOf(ctx).by()
+	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, func(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID) (domain.Rebuild, error) {
+		return s.config.Rebuilds.Rollback(ctx, id, undone, by)
+	})
+	if err != nil {
+		return nil, err
+	}
+	location := "/v1/projections/" + answer.Projection + "/rebuilds/" + answer.Id
+	return openapi.RollbackRebuild202JSONResponse{Body: answer, Headers: openapi.RollbackRebuild202ResponseHeaders{Location: &location}}, nil
+}
+
+// orderRebuild does something with a rebuild of a projection that the caller may rebuild.
+func (s generated) orderRebuild(ctx context.Context, name, rebuildID string, order func(context.Context, domain.ProjectionID, domain.RebuildID) (domain.Rebuild, error)) (openapi.Rebuild, error) {
+	id, err := s.changeable(ctx, name)
+	if err != nil {
+		return openapi.Rebuild{}, err
+	}
+	parsed, err := parseRebuildID(rebuildID)
+	if err != nil {
+		return openapi.Rebuild{}, err
+	}
+	done, err := order(ctx, id, parsed)
+	if err != nil {
+		return openapi.Rebuild{}, err
+	}
+	return rebuildAnswer(done), nil
+}
+
+func (s generated) ListRebuildTenants(ctx context.Context, request openapi.ListRebuildTenantsRequestObject) (openapi.ListRebuildTenantsResponseObject, error) {
 	id, err := s.changeable(ctx, request.Name)
 	if err != nil {
 		return nil, err
@@ -84,11 +205,32 @@ func (s generated) CancelRebuild(ctx context.Context, request openapi.CancelRebu
 	if err != nil {
 		return nil, err
 	}
-	cancelled, err := s.config.Rebuilds.Cancel(ctx, id, rebuildID)
+	token, err := pageToken(request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	return openapi.CancelRebuild202JSONResponse(rebuildAnswer(cancelled)), nil
+	var after domain.TenantID
+	if token != "" {
+		if after, err = domain.ParseTenantID(token); err != nil {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "query pageToken", "it is not from a Link header of this list; leave it out to begin with the first page")
+		}
+	}
+	size := pageSizeOf(request.Params.PageSize)
+	tenants, more, err := s.config.Rebuilds.Tenants(ctx, id, rebuildID, after, size)
+	if err != nil {
+		return nil, err
+	}
+	answer := openapi.ListRebuildTenants200JSONResponse{Body: openapi.TenantProgressList{Tenants: []openapi.TenantProgress{}}}
+	for _, t := range tenants {
+		answer.Body.Tenants = append(answer.Body.Tenants, openapi.TenantProgress{
+			Tenant: t.Tenant.String(), Position: t.Position, Head: t.Head, Swapped: t.Swapped,
+		})
+	}
+	if more {
+		answer.Headers.Link = pageLink("/v1/projections/"+request.Name+"/rebuilds/"+request.RebuildId+"/tenants",
+			url.Values{"pageSize": {strconv.Itoa(size)}}, tokenOf(tenants[len(tenants)-1].Tenant.String()))
+	}
+	return answer, nil
 }
 
 // changeable finds a projection that the caller may rebuild: its own. A shared one is the operator's.
@@ -116,18 +258,46 @@ func rebuildPath(r domain.Rebuild) string {
 	return "/v1/projections/" + r.Name + "/rebuilds/" + r.ID.String()
 }
 
+// rebuildAnswer is a rebuild as its projection's owner sees it.
 func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 	answer := openapi.Rebuild{
 		Id: r.ID.String(), Projection: r.Name, Build: r.Build, State: string(r.State),
-		Cancelling: r.Cancel && !r.State.Ended(), EventsDone: r.EventsDone, EventsTotal: r.EventsTotal,
-		Documents: r.Documents, LiveDocuments: r.LiveBefore, Error: r.Error,
+		Cancelling: r.Cancel && !r.State.Ended(), Paused: r.Paused && !r.State.Ended(), Approve: "auto", Approved: r.Approved, DryRun: r.DryRun,
+		MaxEventsPerSecond: r.MaxEventsPerSecond, By: r.By,
+		EventsDone: r.EventsDone, EventsTotal: r.EventsTotal, Documents: r.Documents, LiveDocuments: r.LiveBefore,
+		Difference: differenceAnswer(r.Difference), Error: r.Error,
 		CreatedAt: r.CreatedAt.UTC(), StartedAt: moment(r.StartedAt), UpdatedAt: r.UpdatedAt.UTC(), EndedAt: moment(r.EndedAt),
+	}
+	if r.Manual {
+		answer.Approve = "manual"
+	}
+	if r.RollbackOf != (domain.RebuildID{}) {
+		answer.RollbackOf = r.RollbackOf.String()
+	}
+	for _, tenant := range r.Tenants {
+		answer.Tenants = append(answer.Tenants, tenant.String())
+	}
+	if definition, err := definitionAnswer(r.Definition); err == nil {
+		answer.Definition = &definition
 	}
 	if rate, left := rebuild.Speed(r); rate > 0 {
 		answer.EventsPerSecond = &rate
 		if seconds := left.Seconds(); !r.State.Ended() {
 			answer.SecondsLeft = &seconds
 		}
+	}
+	return answer
+}
+
+func differenceAnswer(d *domain.Difference) *openapi.Difference {
+	if d == nil {
+		return nil
+	}
+	answer := &openapi.Difference{New: d.New, Gone: d.Gone, Changed: d.Changed, Same: d.Same, Examples: []openapi.DifferenceExample{}}
+	for _, e := range d.Examples {
+		answer.Examples = append(answer.Examples, openapi.DifferenceExample{
+			Tenant: e.Tenant.String(), Id: e.ID, Kind: string(e.Kind), Fields: e.Fields, Live: e.Live, Built: e.Built,
+		})
 	}
 	return answer
 }

@@ -45,6 +45,8 @@ type Config struct {
 	Timeout time.Duration
 	// StallTimeout is how long a client may leave a stream without reading or sending anything; 0: 30 s.
 	StallTimeout time.Duration
+	// Stopping says whether the process is about to end, so that those who follow something are let go; optional.
+	Stopping func() bool
 	// Recheck is how often the key of a request that lasts, a stream or an import, is looked at again; 0: 1 s.
 	Recheck time.Duration
 }
@@ -129,6 +131,7 @@ func (s *Server) routes() error {
 	add("GET", "/v1/categories/{category}/events", streaming, s.readCategory)
 	add("POST", "/v1/import", upload, s.importEvents)
 	add("GET", "/v1/export", streaming, s.exportEvents)
+	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/progress", streaming, s.watchRebuild)
 	add("GET", "/livez", plain, s.livez)
 	add("GET", "/readyz", plain, s.readyz)
 	add("GET", "/metrics", plain, s.metrics)

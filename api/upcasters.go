@@ -9,6 +9,7 @@ import (
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -118,7 +119,7 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 
 // startRebuild starts a rebuild by the definition that the projection has.
 func (s generated) startRebuild(ctx context.Context, id domain.ProjectionID, by string) (domain.Rebuild, error) {
-	return s.config.Rebuilds.Start(ctx, id, nil)
+	return s.config.Rebuilds.Start(ctx, id, rebuild.Request{By: by})
 }
 
 func (s generated) PreviewUpcaster(ctx context.Context, request openapi.PreviewUpcasterRequestObject) (openapi.PreviewUpcasterResponseObject, error) {

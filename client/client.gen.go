@@ -728,7 +728,7 @@ type Rebuild struct {
 	EventsDone  int64       `json:"eventsDone"`
 	EventsTotal int64       `json:"eventsTotal"`
 
-	// EventsPerSecond Since it was started.
+	// EventsPerSecond While it is under way, over the last half minute; missing while it folds none. Of one that has ended, on average.
 	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
 
 	// SecondsLeft At that rate.
@@ -746,7 +746,7 @@ type Rebuild struct {
 	// RollbackUntil With swapped: until when the old documents are kept.
 	RollbackUntil *time.Time `json:"rollbackUntil,omitempty"`
 
-	// Error Why it failed, or what it waits for.
+	// Error Why it failed, or what it waits for. Tenants are not told why a rebuild of a shared projection failed, nor of its differences.
 	Error     string     `json:"error,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	StartedAt *time.Time `json:"startedAt,omitempty"`

@@ -63,15 +63,17 @@ type Rebuild struct {
 	Worker      string // the process that is at it; empty: none
 	EventsDone  int64
 	EventsTotal int64
-	Documents   int64       // counted when it is validated
-	LiveBefore  int64       // documents that the live build had then
-	Difference  *Difference // found when it is validated; nil before, and where there was nothing to compare with
-	Error       string
-	Previous    *Previous // what was live before the swap; nil before
-	CreatedAt   time.Time
-	StartedAt   time.Time // zero while queued
-	UpdatedAt   time.Time
-	EndedAt     time.Time // zero until State.Ended
+	// EventsPerSecond is how many events were folded in a second lately, as its worker saw it; 0 where it folds none.
+	EventsPerSecond float64
+	Documents       int64       // counted when it is validated
+	LiveBefore      int64       // documents that the live build had then
+	Difference      *Difference // found when it is validated; nil before, and where there was nothing to compare with
+	Error           string
+	Previous        *Previous // what was live before the swap; nil before
+	CreatedAt       time.Time
+	StartedAt       time.Time // zero while queued
+	UpdatedAt       time.Time
+	EndedAt         time.Time // zero until State.Ended
 }
 
 // NewBuild returns the build that the rebuild makes.
@@ -91,7 +93,7 @@ type RebuildOptions struct {
 
 // Previous is what a swap took the place of.
 type Previous struct {
-	Build      int64      `json:"build"`
+	Build      int64      `json:"build"` // 0: of a rebuild for some tenants, which came from different builds
 	Definition Definition `json:"definition"`
 }
 

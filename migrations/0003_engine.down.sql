@@ -14,7 +14,7 @@ alter table manifold.rebuilds force row level security;
 drop index manifold.rebuilds_running;
 alter table manifold.rebuilds
   drop column options, drop column rollback_of, drop column by, drop column paused, drop column approved,
-  drop column difference, drop column previous,
+  drop column difference, drop column previous, drop column events_per_second,
   drop constraint rebuilds_state_check,
   add constraint rebuilds_state_check check (state in
     ('queued', 'building', 'catching-up', 'validating', 'swapped', 'cancelled', 'failed'));

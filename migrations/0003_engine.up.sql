@@ -42,6 +42,7 @@ alter table manifold.rebuilds
   add column approved    boolean not null default false,
   add column difference  jsonb,
   add column previous    jsonb,
+  add column events_per_second double precision not null default 0,
   drop constraint rebuilds_state_check,
   add constraint rebuilds_state_check check (state in ('queued', 'building', 'catching-up', 'validating', 'awaiting-approval',
     'swapped', 'reported', 'rolled-back', 'cancelled', 'failed'));

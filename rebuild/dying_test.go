@@ -78,9 +78,50 @@ func (d dying) SwapProjection(ctx context.Context, rebuild domain.Rebuild, dropA
 	return d.calls.alive() // or it dies with the answer
 }
 
-func (d dying) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (bool, error) {
+func (d dying) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	if err := d.calls.alive(); err != nil {
-		return false, err
+		return err
+	}
+	return d.Store.HoldTenant(ctx, tenant, rebuild)
+}
+
+func (d dying) ReleaseTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Store.ReleaseTenant(ctx, tenant, rebuild)
+}
+
+func (d dying) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	if err := d.Store.SwapTenant(ctx, tenant, rebuild); err != nil {
+		return err
+	}
+	return d.calls.alive() // or it dies with the answer
+}
+
+func (d dying) FinishTenants(ctx context.Context, rebuild domain.Rebuild) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	if err := d.Store.FinishTenants(ctx, rebuild); err != nil {
+		return err
+	}
+	return d.calls.alive()
+}
+
+func (d dying) SettleTenantBuilds(ctx context.Context, dropAt time.Time) error {
+	if err := d.calls.alive(); err != nil {
+		return err
+	}
+	return d.Store.SettleTenantBuilds(ctx, dropAt)
+}
+
+func (d dying) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (domain.Rebuild, error) {
+	if err := d.calls.alive(); err != nil {
+		return domain.Rebuild{}, err
 	}
 	return d.Store.SaveRebuild(ctx, rebuild)
 }
@@ -138,6 +179,13 @@ func (d dyingDriver) Save(ctx context.Context, build domain.Build, tenant domain
 		return err
 	}
 	return d.Driver.Save(ctx, build, tenant, batch)
+}
+
+func (d dyingDriver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
+	if err := d.calls.alive(); err != nil {
+		return nil, err
+	}
+	return d.Driver.Query(ctx, build, tenant, query)
 }
 
 func (d dyingDriver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {

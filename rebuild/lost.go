@@ -59,7 +59,7 @@ func (r *Rebuilds) heal(ctx context.Context) {
 		}
 		var rebuild domain.Rebuild
 		if err == nil {
-			rebuild, err = r.Start(ctx, id, nil)
+			rebuild, err = r.Start(ctx, id, Request{By: "service"})
 		}
 		switch {
 		case err == nil:

@@ -44,7 +44,7 @@ func TestTableThatVanishes(t *testing.T) {
 	}
 
 	build := vanish()
-	r, err := v.rebuilds.Start(t.Context(), d.Projection.ProjectionID, nil)
+	r, err := v.rebuilds.Start(t.Context(), d.Projection.ProjectionID, rebuild.Request{By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +103,11 @@ type dead struct {
 
 var errRefused = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database cannot serve now"), errors.New("dial 10.0.0.1 as manifold_documents"))
 
-func (d *dead) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
+func (d *dead) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
 	if d.out.Load() {
-		return 0, errRefused
+		return nil, errRefused
 	}
-	return d.Driver.Count(ctx, build, tenant, where)
+	return d.Driver.Query(ctx, build, tenant, query)
 }
 
 func (d *dead) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
@@ -123,36 +123,6 @@ func (d *dead) DropTable(ctx context.Context, build domain.Build) error {
 		return errRefused
 	}
 	return d.Driver.DropTable(ctx, build)
-}
-
-// hurried is a driver that has no time to count.
-type hurried struct{ drivers.Driver }
-
-func (h hurried) Count(context.Context, domain.Build, domain.TenantID, domain.Predicate) (int64, error) {
-	return 0, domain.Errorf(domain.CodeTooCostly, "", "the query took longer than 10s")
-}
-
-// A build that is so large that its database does not count it in time is swapped in all the same, and counted.
-func TestBuildTooLargeToCount(t *testing.T) {
-	t.Parallel()
-	v := newService(t)
-	tenant := v.tenant(t)
-	v.append(t, tenant, 100)
-	w := v.process(rebuild.Config{Drivers: map[string]drivers.Driver{"default": hurried{v.drivers["default"]}}})
-	d, err := w.rebuilds.Deploy(t.Context(), tenant, sums(1), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.follow(t)
-	w.mustBe(t, tenant, 1)
-	r, err := w.rebuilds.Start(t.Context(), d.Projection.ProjectionID, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.work(t)
-	if r := w.ended(t, r); r.State != domain.RebuildSwapped || r.Documents != 10 || r.LiveBefore != 10 {
-		t.Errorf("the rebuild is %+v", r)
-	}
 }
 
 // A projection moves away from a database that does not answer, or that is in the configuration no more; the old table
@@ -235,7 +205,7 @@ func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 		definition.Database = database
-		if waits[i], err = w.rebuilds.Start(t.Context(), d.Projection.ProjectionID, &definition); err != nil {
+		if waits[i], err = w.rebuilds.Start(t.Context(), d.Projection.ProjectionID, rebuild.Request{Definition: &definition}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -276,7 +246,7 @@ func TestRebuildThatFailsAgainAndAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		definition.Database = database
-		if queued[i], err = w.rebuilds.Start(t.Context(), d.Projection.ProjectionID, &definition); err != nil {
+		if queued[i], err = w.rebuilds.Start(t.Context(), d.Projection.ProjectionID, rebuild.Request{Definition: &definition}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -280,11 +280,11 @@ func TestOneRebuildAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := d.Projection.ProjectionID
-	first, err := v.rebuilds.Start(t.Context(), id, nil)
+	first, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{By: "test"})
 	if err != nil || first.State != domain.RebuildQueued {
 		t.Fatal(first, err)
 	}
-	if _, err := v.rebuilds.Start(t.Context(), id, nil); !isCode(err, domain.CodeRebuildRunning) {
+	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{By: "test"}); !isCode(err, domain.CodeRebuildRunning) {
 		t.Errorf("a second one: %v", err)
 	}
 	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(2), "test"); !isCode(err, domain.CodeRebuildRunning) {
@@ -306,10 +306,10 @@ func TestOneRebuildAtATime(t *testing.T) {
 	}
 	bad := sums(1)
 	bad.Database = "nowhere"
-	if _, err := v.rebuilds.Start(t.Context(), id, &bad); !isCode(err, domain.CodeInvalidDefinition) {
+	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{Definition: &bad}); !isCode(err, domain.CodeInvalidDefinition) {
 		t.Errorf("into a database that is not there: %v", err)
 	}
-	if _, err := v.rebuilds.Start(t.Context(), domain.ProjectionID{Owner: tenant, Name: "none"}, nil); !isCode(err, domain.CodeNotFound) {
+	if _, err := v.rebuilds.Start(t.Context(), domain.ProjectionID{Owner: tenant, Name: "none"}, rebuild.Request{By: "test"}); !isCode(err, domain.CodeNotFound) {
 		t.Errorf("of a projection that is not there: %v", err)
 	}
 }
@@ -373,7 +373,7 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := v.rebuilds.Start(t.Context(), d.Projection.ProjectionID, nil)
+	r, err := v.rebuilds.Start(t.Context(), d.Projection.ProjectionID, rebuild.Request{By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,6 +91,9 @@ func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error 
 	if err != nil {
 		return err
 	}
+	if p.Definition.Mode == domain.ModeLive {
+		return nil // it has no documents
+	}
 	driver := r.config.Drivers[p.Definition.Database]
 	if driver == nil {
 		return fmt.Errorf("there is no database %q in this process's configuration", p.Definition.Database)
@@ -98,7 +101,25 @@ func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error 
 	if _, out := r.outage(p.Definition.Database); out {
 		return errOutage
 	}
-	return driver.SwapTable(ctx, p.LiveBuild(), nil)
+	return r.pointAt(ctx, p)
+}
+
+// pointAt points a shared projection's public name at its live build, and for tenants that have a build of their own at
+// that.
+func (r *Rebuilds) pointAt(ctx context.Context, p domain.Projection) error {
+	own, err := r.ownBuilds(ctx, p)
+	if err != nil {
+		return err
+	}
+	var overrides []drivers.Override
+	for tenant, number := range own {
+		if number != p.Build {
+			build := p.LiveBuild()
+			build.Number = number
+			overrides = append(overrides, drivers.Override{Tenant: tenant, Build: build})
+		}
+	}
+	return r.config.Drivers[p.Definition.Database].SwapTable(ctx, p.LiveBuild(), overrides)
 }
 
 // retired names a retired build.
@@ -117,11 +138,15 @@ type dropTries struct {
 // was started with a wrong configuration must not be enough to forget it.
 const forgetAfter = 7 * 24 * time.Hour
 
-// dropBuilds drops retired builds when their time has come, until ctx ends.
+// dropBuilds clears up behind tenants' builds that have ended, and drops retired builds when their time has come, until ctx
+// ends.
 func (r *Rebuilds) dropBuilds(ctx context.Context) {
 	ticker := time.NewTicker(r.config.Poll)
 	defer ticker.Stop()
 	for {
+		if err := r.config.Store.SettleTenantBuilds(ctx, time.Now().Add(r.config.Keep)); err != nil && ctx.Err() == nil {
+			r.config.Log.Warn("the tenants' builds that have ended could not all be cleared up; trying again", "error", err)
+		}
 		if err := r.DropRetired(ctx); err != nil && ctx.Err() == nil {
 			r.config.Log.Warn("retired builds could not all be dropped; trying again", "error", err)
 		}
@@ -196,6 +221,10 @@ func (r *Rebuilds) dropTried(key retired, err error) {
 }
 
 func (r *Rebuilds) drop(ctx context.Context, build domain.RetiredBuild) error {
+	taken, err := r.config.Store.TakeRetired(ctx, build.Build)
+	if err != nil || !taken {
+		return err
+	}
 	driver := r.config.Drivers[build.Database]
 	if driver == nil {
 		if time.Since(build.DropAt) < forgetAfter {
@@ -220,11 +249,11 @@ func (r *Rebuilds) drop(ctx context.Context, build domain.RetiredBuild) error {
 // pointName points the public name in a retired build's database at the live build, where that is in the same.
 func (r *Rebuilds) pointName(ctx context.Context, build domain.Build) error {
 	p, err := r.config.Store.Projection(ctx, build.ProjectionID)
-	if isCode(err, domain.CodeNotFound) || err == nil && p.Definition.Database != build.Database {
+	if isCode(err, domain.CodeNotFound) || err == nil && (p.Definition.Database != build.Database || p.Definition.Mode == domain.ModeLive) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return r.config.Drivers[build.Database].SwapTable(ctx, p.LiveBuild(), nil)
+	return r.pointAt(ctx, p)
 }

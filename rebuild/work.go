@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,14 +15,6 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
 )
-
-// progress counts events, for people.
-type progress struct{ done, total atomic.Int64 }
-
-func (p *progress) events() (done, total int64) {
-	done = p.done.Load()
-	return done, max(done, p.total.Load())
-}
 
 // attempt is one run through all phases. It may be repeated after an error, and by another process after a crash.
 type attempt struct {
@@ -32,44 +25,95 @@ type attempt struct {
 	fold   *projection.Fold
 	limits projection.Limits // of all batches together
 
+	log projection.Log // the store's, at the pace that the rebuild may have
+
 	mu        sync.Mutex
-	positions map[domain.TenantID]int64               // up to where each tenant's log is folded
-	touched   map[domain.TenantID]map[string]struct{} // documents saved since they were validated; nil: not yet
+	positions map[domain.TenantID]int64 // up to where each tenant's log is folded
+	swapped   map[domain.TenantID]bool  // tenants of a rebuild for some, whose live build the new one is already
+	touched   touched                   // documents saved since they were validated
 }
 
 // nearEnough is when catching up ends: what is left takes no longer to fold, give or take, and then holds the live
-// build still for as long.
-const nearEnough = 500 * time.Millisecond
+// build still for as long. So it ends where a pass has folded fewEvents, however long it waited for its turn.
+const (
+	nearEnough = 500 * time.Millisecond
+	fewEvents  = 500
+)
+
+// everSince asks for the heads of all logs.
+var everSince time.Time
 
 // attempt goes through all phases. After a try that did not come to its end batches are smaller: they may have been more
 // than the database can take in the time that it is given.
 func (w *work) attempt(ctx context.Context, tries int) error {
 	w.mu.Lock()
 	a := &attempt{
-		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64),
-		limits: share(w.r.config.Limits, 1<<min(tries-1, 8)),
+		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
+		limits: slice(share(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),
 	}
 	w.mu.Unlock()
 	if a.driver = w.r.config.Drivers[a.build.Database]; a.driver == nil {
 		return failed("there is no database %q in this process's configuration", a.build.Database)
 	}
+	definition := a.row.Definition
+	definition.Assert = slices.Concat(definition.Assert, a.row.Assert)
 	var err error
-	if a.fold, err = projection.CompileWith(a.row.Definition, w.r.config.Handlers); err != nil {
+	if a.fold, err = projection.CompileWith(definition, w.r.config.Handlers); err != nil {
 		return failed("the definition does not compile: %s", err)
 	}
-	if err := a.buildUp(ctx); err != nil {
+	a.log = pacedLog{w.r.config.Store, a.pace, newThrottle(a.row.MaxEventsPerSecond)}
+	if err := a.findSwapped(ctx); err != nil {
 		return err
 	}
-	if err := a.catchUp(ctx); err != nil {
-		return err
+	if a.stored() {
+		if err := a.buildUp(ctx); err != nil {
+			return err
+		}
+		if err := a.catchUp(ctx); err != nil {
+			return err
+		}
 	}
 	if err := w.enter(ctx, domain.RebuildValidating); err != nil {
 		return err
 	}
-	if err := a.validate(ctx); err != nil {
+	if a.stored() {
+		if err := a.validate(ctx); err != nil {
+			return err
+		}
+	}
+	if a.row.DryRun {
+		return nil
+	}
+	if err := a.await(ctx); err != nil {
 		return err
 	}
 	return a.swap(ctx)
+}
+
+// stored reports whether the new definition has documents at all.
+func (a *attempt) stored() bool { return a.row.Definition.Mode != domain.ModeLive }
+
+// pace lets live work go first.
+func (a *attempt) pace(ctx context.Context) error {
+	if a.r.config.Yield == nil {
+		return nil
+	}
+	return a.r.config.Yield(ctx, a.build.Database)
+}
+
+// findSwapped finds the tenants to whom a rebuild for some tenants was swapped by an earlier attempt: the live runner
+// follows the new build for them.
+func (a *attempt) findSwapped(ctx context.Context) error {
+	for _, tenant := range a.row.Tenants {
+		live, err := a.r.config.Store.LiveProjection(ctx, tenant, a.row.ProjectionID)
+		if err != nil {
+			return fmt.Errorf("look the live build of tenant %s up: %w", tenant, err)
+		}
+		if live.Build == a.row.Build {
+			a.swapped[tenant] = true
+		}
+	}
+	return nil
 }
 
 // buildUp makes the new build's table and folds every tenant's log into it, from its own checkpoints on.
@@ -86,7 +130,9 @@ func (a *attempt) buildUp(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read the temporary table's checkpoints: %w", err)
 		}
-		a.positions[checkpoint.Tenant] = checkpoint.Position
+		if len(a.row.Tenants) == 0 || slices.Contains(a.row.Tenants, checkpoint.Tenant) && !a.swapped[checkpoint.Tenant] {
+			a.positions[checkpoint.Tenant] = checkpoint.Position
+		}
 	}
 	heads, err := a.heads(ctx)
 	if err != nil {
@@ -100,7 +146,7 @@ func (a *attempt) buildUp(ctx context.Context) error {
 		a.progress.done.Add(n)
 		a.progress.total.Add(n)
 	}
-	if err := a.pass(ctx, heads); err != nil {
+	if err := a.pass(ctx, a.log, heads); err != nil {
 		return err
 	}
 	if err := a.driver.IndexTable(ctx, a.build); err != nil {
@@ -109,95 +155,79 @@ func (a *attempt) buildUp(ctx context.Context) error {
 	return nil
 }
 
-// catchUp folds what was appended meanwhile, of all tenants that are there now, until a pass takes so little time that
-// the rest can be folded while the live build is held still.
+// catchUp folds what was appended meanwhile, of all tenants that are there now, until a pass takes so little time, or folds
+// so little, that the rest can be folded while the live build is held still.
 func (a *attempt) catchUp(ctx context.Context) error {
 	if err := a.enter(ctx, domain.RebuildCatchingUp); err != nil {
 		return err
 	}
 	for {
-		began := time.Now()
-		heads, err := a.heads(ctx)
-		if err != nil {
+		began, before := time.Now(), a.progress.folded.Load()
+		if err := a.follow(ctx); err != nil {
 			return err
 		}
-		if err := a.pass(ctx, heads); err != nil {
-			return err
-		}
-		if time.Since(began) < nearEnough {
+		if time.Since(began) < nearEnough || a.progress.folded.Load()-before < fewEvents {
 			return nil
 		}
 	}
 }
 
-// swap holds the live build still, passes every head that it can still have saved, and swaps.
-//
-// A live worker saves only what it has read in a reading that showed no hold; such a reading took the log's head before
-// it looked at the projection's row, so it came before the hold, and the heads that are read here, after the hold was
-// placed, are at or above everything in it. So the new build is never behind what readers have seen of the old one.
-// docs/decisions/0002-swap-by-hold.md has the whole argument.
-func (a *attempt) swap(ctx context.Context) (err error) {
-	if err := a.r.config.Store.HoldProjection(ctx, a.row); err != nil {
-		return fmt.Errorf("hold the live build still: %w", err)
-	}
-	defer func() {
-		if err == nil {
-			return
-		}
-		// The live build goes on, whatever comes of the rebuild; a failed or cancelled one lets go of it by itself.
-		leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
-		defer done()
-		if releaseErr := a.r.config.Store.ReleaseProjection(leaving, a.row); releaseErr != nil && !isCode(releaseErr, domain.CodeConflict) && !isCode(releaseErr, domain.CodeNotFound) {
-			err = errors.Join(err, fmt.Errorf("let go of the live build: %w", releaseErr))
-		}
-	}()
+// follow folds what was appended since.
+func (a *attempt) follow(ctx context.Context) error {
 	heads, err := a.heads(ctx)
 	if err != nil {
 		return err
 	}
-	a.touched = make(map[domain.TenantID]map[string]struct{})
-	if err := a.pass(ctx, heads); err != nil {
+	return a.pass(ctx, a.log, heads)
+}
+
+// await waits for approval where the rebuild needs one. It keeps no place from others meanwhile, and looks for new events
+// now and then, so that the swap is quick when it comes.
+func (a *attempt) await(ctx context.Context) error {
+	if a.approved() {
+		return nil
+	}
+	if err := a.enter(ctx, domain.RebuildAwaitingApproval); err != nil {
 		return err
 	}
-	if err := a.validateTouched(ctx); err != nil {
+	a.leave()
+	a.r.Wake()
+	for !a.approved() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-a.orders:
+		case <-time.After(a.r.config.Poll):
+			if a.stored() {
+				if err := a.follow(ctx); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := a.enterPlace(ctx); err != nil {
 		return err
 	}
-	// No beat may come behind the swap: the rebuild has ended then.
-	a.work.mu.Lock()
-	defer a.work.mu.Unlock()
-	a.work.row.EventsDone, a.work.row.EventsTotal = a.progress.events()
-	if err := a.r.config.Store.SwapProjection(ctx, a.work.row, time.Now().Add(a.r.config.Keep)); err != nil {
-		return a.settleSwap(ctx, err)
+	if a.touched.overflowed() {
+		return a.validate(ctx)
 	}
 	return nil
 }
 
-// settleSwap finds out whether a swap whose answer was lost has happened.
-func (a *attempt) settleSwap(ctx context.Context, swapErr error) error {
-	if ctx.Err() != nil {
-		return swapErr
-	}
-	now, err := a.r.config.Store.Rebuild(ctx, a.row.ProjectionID, a.row.ID)
-	if err == nil && now.State == domain.RebuildSwapped {
-		return nil
-	}
-	return fmt.Errorf("swap: %w", swapErr)
-}
-
-// heads returns the heads of all logs that the projection sees: those of all tenants, or its owner's.
+// heads returns the heads of all logs that are to be folded into the new build.
 func (a *attempt) heads(ctx context.Context) ([]domain.Head, error) {
-	if a.build.Shared() {
-		heads, err := a.r.config.Store.Heads(ctx, time.Time{})
-		if err != nil {
-			return nil, fmt.Errorf("read the heads of all logs: %w", err)
+	row := a.row
+	if len(row.Tenants) > 0 {
+		row.Tenants = slices.DeleteFunc(slices.Clone(row.Tenants), func(tenant domain.TenantID) bool { return a.swapped[tenant] })
+		if len(row.Tenants) == 0 {
+			return nil, nil
 		}
-		return heads, nil
 	}
-	head, err := a.r.config.Store.Head(ctx, a.build.Owner)
+	heads, err := a.r.headsOf(ctx, row)
 	if err != nil {
-		return nil, fmt.Errorf("read the log's head: %w", err)
+		return nil, fmt.Errorf("read the heads of the logs: %w", err)
 	}
-	return []domain.Head{{Tenant: a.build.Owner, Position: head.Position}}, nil
+	return heads, nil
 }
 
 func (a *attempt) count(ctx context.Context, tenant domain.TenantID, after, upTo int64) (int64, error) {
@@ -209,14 +239,14 @@ func (a *attempt) count(ctx context.Context, tenant domain.TenantID, after, upTo
 }
 
 // pass folds every log that is ahead of the new build up to its head, several tenants at a time.
-func (a *attempt) pass(ctx context.Context, heads []domain.Head) error {
+func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.Head) error {
 	type todo struct {
 		tenant   domain.TenantID
 		from, to int64
 	}
 	var ahead []todo
 	for _, head := range heads {
-		if from := a.positions[head.Tenant]; from < head.Position {
+		if from := a.position(head.Tenant); from < head.Position {
 			ahead = append(ahead, todo{head.Tenant, from, head.Position})
 		}
 	}
@@ -250,7 +280,7 @@ func (a *attempt) pass(ctx context.Context, heads []domain.Head) error {
 	for range min(a.r.config.Tenants, len(ahead)) {
 		group.Go(func() error {
 			for t := range next {
-				if err := a.replay(ctx, t.tenant, t.to, limits); err != nil {
+				if err := a.replay(ctx, log, t.tenant, t.to, limits); err != nil {
 					return err
 				}
 			}
@@ -271,15 +301,18 @@ func share(limits projection.Limits, among int) projection.Limits {
 }
 
 // replay folds one tenant's log up to a position.
-func (a *attempt) replay(ctx context.Context, tenant domain.TenantID, to int64, limits projection.Limits) error {
+func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits) error {
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits,
-		Folded: func(events, _ int) { a.progress.done.Add(int64(events)) },
+		Folded: func(events, _ int) {
+			a.progress.done.Add(int64(events))
+			a.progress.folded.Add(int64(events))
+		},
 	}
-	if a.touched != nil && a.fold.Asserts() {
-		replay.Saved = func(documents []domain.Document) { a.touch(tenant, documents) }
+	if a.fold.Asserts() {
+		replay.Saved = func(documents []domain.Document) { a.touched.add(tenant, documents) }
 	}
-	err := replay.Run(ctx, a.r.config.Store, to)
+	err := replay.Run(ctx, log, to)
 	if fault, ok := errors.AsType[*projection.EventError](err); ok {
 		if a.build.Shared() {
 			return failed("tenant %s: %s", tenant, fault)
@@ -295,15 +328,16 @@ func (a *attempt) replay(ctx context.Context, tenant domain.TenantID, to int64, 
 	return nil
 }
 
-func (a *attempt) touch(tenant domain.TenantID, documents []domain.Document) {
+// position is up to where a tenant's log is folded.
+func (a *attempt) position(tenant domain.TenantID) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ids := a.touched[tenant]
-	if ids == nil {
-		ids = make(map[string]struct{})
-		a.touched[tenant] = ids
-	}
-	for _, document := range documents {
-		ids[document.ID] = struct{}{}
-	}
+	return a.positions[tenant]
+}
+
+// tenants are those whose logs are folded into the new build.
+func (a *attempt) tenants() []domain.TenantID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.positions))
 }

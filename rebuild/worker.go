@@ -15,11 +15,13 @@ import (
 // Why a worker stops working on a rebuild.
 var (
 	errCancelled = errors.New("the rebuild is to be cancelled")
+	errPaused    = errors.New("the rebuild is to rest")
 	errTaken     = errors.New("the rebuild has ended, or another worker has it")
 	errOutage    = errors.New("the database that the rebuild writes to does not answer")
 )
 
-// beatInterval is how often a worker saves its progress, which is its sign of life too, and looks for a cancellation.
+// beatInterval is how often a worker saves its progress, which is its sign of life too, and looks for what people have
+// asked for.
 const beatInterval = time.Second
 
 // goodbye bounds what is still done when the process ends.
@@ -50,8 +52,8 @@ func (r *Rebuilds) Run(ctx context.Context) error {
 	return nil
 }
 
-// claim starts to work on every rebuild that nobody works on, as many as there is room for, and has those under way look
-// for a cancellation.
+// claim starts to work on every rebuild that nobody works on and that does not rest, as many as there is room for, and has
+// those under way look for what people have asked for.
 func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 	running, err := r.config.Store.RunningRebuilds(ctx)
 	if err != nil {
@@ -66,7 +68,7 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 			continue
 		}
 		_, out := r.outage(rebuild.Definition.Database)
-		if out && !rebuild.Cancel {
+		if (out || rebuild.Paused) && !rebuild.Cancel {
 			continue
 		}
 		select {
@@ -84,7 +86,7 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 		if !ok {
 			continue
 		}
-		w := newWork(r, claimed)
+		w := newWork(r, claimed, rebuild.State == domain.RebuildQueued)
 		r.mu.Lock()
 		r.active[claimed.ID] = w
 		r.mu.Unlock()
@@ -105,7 +107,9 @@ func (r *Rebuilds) claim(ctx context.Context, all *sync.WaitGroup) error {
 // work is a rebuild that this process works on.
 type work struct {
 	r      *Rebuilds
-	kick   chan struct{} // look for a cancellation
+	kick   chan struct{} // look for what people have asked for
+	orders chan struct{} // the rebuild was approved
+	first  bool          // nobody has worked on it before
 	placed bool          // it has one of the places; read and written by run alone
 
 	mu  sync.Mutex // held while the row is saved, so that saves come in order
@@ -114,8 +118,8 @@ type work struct {
 	progress progress
 }
 
-func newWork(r *Rebuilds, claimed domain.Rebuild) *work {
-	return &work{r: r, kick: make(chan struct{}, 1), placed: true, row: claimed}
+func newWork(r *Rebuilds, claimed domain.Rebuild, first bool) *work {
+	return &work{r: r, kick: make(chan struct{}, 1), orders: make(chan struct{}, 1), first: first, placed: true, row: claimed}
 }
 
 // leave gives the work's place to another rebuild.
@@ -136,6 +140,11 @@ func (w *work) rest(ctx context.Context, wait time.Duration) error {
 		return context.Cause(ctx)
 	case <-time.After(wait):
 	}
+	return w.enterPlace(ctx)
+}
+
+// enterPlace waits for a place.
+func (w *work) enterPlace(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -166,6 +175,8 @@ func (w *work) run(ctx context.Context) {
 
 	final, bad := domain.RebuildState(""), (*failure)(nil)
 	switch {
+	case err == nil && w.row.DryRun:
+		final = domain.RebuildReported
 	case err == nil:
 		final = domain.RebuildSwapped
 	case errors.As(err, &bad):
@@ -174,6 +185,10 @@ func (w *work) run(ctx context.Context) {
 		final, w.row.Error = domain.RebuildCancelled, ""
 	case errors.Is(cause, errTaken):
 		log.Info("another worker has the rebuild, or it has ended")
+		return
+	case errors.Is(cause, errPaused):
+		w.release(ctx, log)
+		log.Info("a rebuild rests")
 		return
 	case errors.Is(err, errOutage):
 		// Its place is for others meanwhile. Whoever claims it when the database is back goes on from its checkpoints.
@@ -193,8 +208,14 @@ func (w *work) run(ctx context.Context) {
 	if w.r.config.Observer.Ended != nil {
 		w.r.config.Observer.Ended(w.row)
 	}
-	if final == domain.RebuildSwapped {
+	w.r.settle(ctx, w.row)
+	switch final {
+	case domain.RebuildSwapped:
 		w.r.swapTable(ctx, w.row.ProjectionID)
+	case domain.RebuildReported:
+		if err := w.r.DropRetired(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("what a dry run has made could not be dropped at once; trying again", "error", err)
+		}
 	}
 }
 
@@ -243,7 +264,7 @@ func (r *Rebuilds) outage(database string) (projection.Outage, bool) {
 	return r.config.Outages(database)
 }
 
-// beat saves progress, and looks whether the rebuild is to be cancelled or is somebody else's, until ctx ends.
+// beat saves progress, and looks whether the rebuild is to be cancelled, is to rest or is somebody else's, until ctx ends.
 func (w *work) beat(ctx context.Context, stop context.CancelCauseFunc) {
 	ticker := time.NewTicker(min(beatInterval, w.r.config.StaleAfter/4))
 	defer ticker.Stop()
@@ -258,23 +279,37 @@ func (w *work) beat(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// save stores state and progress, and stops the work where the rebuild is to be cancelled or is no longer this worker's.
-// Another error is left to the next save.
+// save stores state and progress, and stops the work where the rebuild is to be cancelled, is to rest, or is no longer this
+// worker's. Another error is left to the next save.
 func (w *work) save(ctx context.Context, stop context.CancelCauseFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
-	cancel, err := w.r.config.Store.SaveRebuild(ctx, w.row)
+	w.row.EventsPerSecond = w.progress.rate(time.Now())
+	saved, err := w.r.config.Store.SaveRebuild(ctx, w.row)
 	switch {
 	case isCode(err, domain.CodeConflict):
 		stop(errTaken)
+		return
 	case err != nil:
 		if ctx.Err() == nil {
 			w.r.config.Log.Warn("a rebuild's progress could not be saved", "projection", w.row.Name, "rebuild", w.row.ID.String(), "error", err)
 		}
-	case cancel:
+		return
+	case saved.Cancel:
 		stop(errCancelled)
-	case w.r.config.Observer.Progress != nil:
+		return
+	case saved.Paused:
+		stop(errPaused)
+		return
+	}
+	if w.row.Approved = saved.Approved; saved.Approved {
+		select {
+		case w.orders <- struct{}{}:
+		default:
+		}
+	}
+	if w.r.config.Observer.Progress != nil {
 		w.r.config.Observer.Progress(w.row)
 	}
 }
@@ -288,8 +323,18 @@ func (w *work) enter(ctx context.Context, state domain.RebuildState) error {
 	}
 	w.row.Error = ""
 	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
-	_, err := w.r.config.Store.SaveRebuild(ctx, w.row)
+	saved, err := w.r.config.Store.SaveRebuild(ctx, w.row)
+	if err == nil {
+		w.row.Approved = saved.Approved
+	}
 	return err
+}
+
+// approved reports whether the rebuild may swap.
+func (w *work) approved() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.row.Manual || w.row.Approved
 }
 
 func phase(state domain.RebuildState) int {
@@ -300,18 +345,22 @@ func phase(state domain.RebuildState) int {
 		return 1
 	case domain.RebuildCatchingUp:
 		return 2
-	default:
+	case domain.RebuildValidating:
 		return 3
+	default:
+		return 4
 	}
 }
 
-// end ends the rebuild as cancelled or failed; false: it could not be, and whoever claims it next will.
+// end ends the rebuild without a swap; false: it could not be, and whoever claims it next will.
 func (w *work) end(ctx context.Context, state domain.RebuildState) bool {
 	w.row.State = state
 	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
 	for tries := 1; ; tries++ {
-		// The new build stays a little: a worker that lost the rebuild may not have noticed yet.
-		err := w.r.config.Store.EndRebuild(ctx, w.row, time.Now().Add(4*w.r.config.StaleAfter))
+		err := w.letTenantsGo(ctx)
+		if err == nil {
+			err = w.r.config.Store.EndRebuild(ctx, w.row, w.dropAt(state))
+		}
 		if err == nil {
 			return true
 		}
@@ -323,6 +372,43 @@ func (w *work) end(ctx context.Context, state domain.RebuildState) bool {
 			return false
 		case <-time.After(backoff(tries)):
 		}
+	}
+}
+
+// dropAt is when the new build of a rebuild that was not swapped may be dropped.
+func (w *work) dropAt(state domain.RebuildState) time.Time {
+	switch {
+	case w.row.RollbackOf != (domain.RebuildID{}):
+		return time.Now().Add(w.r.keep(w.row)) // it was there before, and is kept for another try
+	case state == domain.RebuildReported && w.first:
+		return time.Now()
+	}
+	// It stays a little: a worker that lost the rebuild may not have noticed yet.
+	return time.Now().Add(4 * w.r.config.StaleAfter)
+}
+
+// letTenantsGo lets go of the tenants that the rebuild may hold still.
+func (w *work) letTenantsGo(ctx context.Context) error {
+	for _, tenant := range w.row.Tenants {
+		if err := w.r.config.Store.ReleaseTenant(ctx, tenant, w.row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep is how long the build stays that the rebuild replaces.
+func (r *Rebuilds) keep(row domain.Rebuild) time.Duration {
+	if row.Keep > 0 {
+		return row.Keep
+	}
+	return r.config.Keep
+}
+
+// settle clears up behind what a rebuild has ended or replaced.
+func (r *Rebuilds) settle(ctx context.Context, row domain.Rebuild) {
+	if err := r.config.Store.SettleTenantBuilds(ctx, time.Now().Add(r.keep(row))); err != nil && ctx.Err() == nil {
+		r.config.Log.Warn("the tenants' builds that have ended could not all be cleared up; trying again", "error", err)
 	}
 }
 

@@ -23,7 +23,7 @@ func retire(ctx context.Context, tx pgx.Tx, build domain.Build, dropAt time.Time
 }
 
 // RetiredBuilds returns the builds of all owners that may be dropped at before, the longest overdue first, without their
-// indexes.
+// indexes. Those that have no date, since they are live for some tenants, are not among them.
 func (s *Store) RetiredBuilds(ctx context.Context, before time.Time) ([]domain.RetiredBuild, error) {
 	rows, _ := s.system.Query(ctx, `
 		select b.tenant_id, b.name, b.build, b.database, b.drop_at from retired_builds b
@@ -36,6 +36,70 @@ func (s *Store) RetiredBuilds(ctx context.Context, before time.Time) ([]domain.R
 		return nil, unavailable(fmt.Errorf("list the retired builds: %w", err))
 	}
 	return builds, nil
+}
+
+// keepUndated keeps a build that is live for some tenants alone on the list of those to drop, with no date.
+func keepUndated(ctx context.Context, tx pgx.Tx, build domain.Build) error {
+	_, err := tx.Exec(ctx, `
+		insert into retired_builds as d (tenant_id, name, build, database, drop_at) values ($1, $2, $3, $4, 'infinity')
+		on conflict (tenant_id, name, build) do update set drop_at = 'infinity' where not d.dropping`,
+		build.Owner, build.Name, build.Number, build.Database)
+	if err != nil {
+		return fmt.Errorf("keep build %d: %w", build.Number, err)
+	}
+	return nil
+}
+
+// dateBuild gives a build without a date one, unless a rebuild under way goes on with it.
+func (s *Store) dateBuild(ctx context.Context, build domain.Build, dropAt time.Time) error {
+	return under(ctx, s.app, build.Owner, func(tx pgx.Tx) error {
+		if _, err := lockProjection(ctx, tx, build.ProjectionID); err != nil && !isCode(err, domain.CodeNotFound) {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			update retired_builds d set drop_at = $4
+			where d.tenant_id = $1 and d.name = $2 and d.build = $3 and d.drop_at = 'infinity'
+			  and not exists (select from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.build = $3 and `+running+")",
+			build.Owner, build.Name, build.Number, dropAt)
+		if err != nil {
+			return fmt.Errorf("retire build %d: %w", build.Number, err)
+		}
+		return nil
+	})
+}
+
+// TakeRetired marks a retired build as being dropped, from when on no rollback goes back to it, and reports whether it may
+// be dropped: not where it has been taken off the list, has got a later date, or is still live for a tenant. It may be
+// repeated, and be said to several processes.
+func (s *Store) TakeRetired(ctx context.Context, build domain.Build) (bool, error) {
+	mark := func(set string) (marked bool, err error) {
+		err = under(ctx, s.app, build.Owner, func(tx pgx.Tx) error {
+			done, err := tx.Exec(ctx, "update retired_builds d set "+set+`
+				where d.tenant_id = $1 and d.name = $2 and d.build = $3 and d.drop_at <= now()`, build.Owner, build.Name, build.Number)
+			if err != nil {
+				return fmt.Errorf("mark build %d: %w", build.Number, err)
+			}
+			marked = done.RowsAffected() > 0
+			return nil
+		})
+		return marked, err
+	}
+	marked, err := mark("dropping = true")
+	if err != nil || !marked {
+		return false, err
+	}
+	// Only now: a tenant can come to a build that is being dropped no more, so that this does not change behind the look.
+	var named bool
+	err = s.system.QueryRow(ctx, "select exists (select from tenant_builds b where b.owner = $1 and b.name = $2 and b.build = $3)",
+		build.Owner, build.Name, build.Number).Scan(&named)
+	if err != nil {
+		return false, unavailable(fmt.Errorf("look for tenants that have build %d: %w", build.Number, err))
+	}
+	if named {
+		_, err = mark("dropping = false, drop_at = 'infinity'")
+		return false, err
+	}
+	return true, nil
 }
 
 // ForgetBuild takes a build off the list of retired ones, after its documents were dropped, and removes what is left of

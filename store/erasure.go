@@ -51,6 +51,9 @@ func (s *Store) EraseTenant(ctx context.Context, tenant domain.TenantID) error {
 			return err
 		}
 	}
+	if err := s.forgetExamples(ctx, tenant); err != nil {
+		return err
+	}
 	_, err := s.system.Exec(ctx,
 		"update tenants t set state = 'deleted', deleted_at = now() where t.tenant_id = $1 and t.state = 'deleting'", tenant)
 	if err != nil {

@@ -356,9 +356,9 @@ func TestCancelledRebuildDoesNotSwap(t *testing.T) {
 	must(t, s.HoldProjection(t.Context(), mine))
 	must(t, s.CancelRebuild(t.Context(), id, rebuild.ID))
 	wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeConflict)
-	cancel, err := s.SaveRebuild(t.Context(), mine)
+	saved, err := s.SaveRebuild(t.Context(), mine)
 	must(t, err)
-	if !cancel {
+	if !saved.Cancel {
 		t.Fatal("the worker was not told")
 	}
 	mine.State = domain.RebuildCancelled
@@ -542,10 +542,10 @@ func TestChangesOfAProjectionMeet(t *testing.T) {
 						continue
 					}
 					mine.State = domain.RebuildValidating
-					cancel, err := s.SaveRebuild(t.Context(), mine)
+					saved, err := s.SaveRebuild(t.Context(), mine)
 					check("save", err)
 					check("hold", s.HoldProjection(t.Context(), mine))
-					if !cancel && random.IntN(3) > 0 && check("swap", s.SwapProjection(t.Context(), mine, time.Now())) {
+					if !saved.Cancel && random.IntN(3) > 0 && check("swap", s.SwapProjection(t.Context(), mine, time.Now())) {
 						swapped.Add(1)
 						continue
 					}

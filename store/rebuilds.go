@@ -13,46 +13,92 @@ import (
 )
 
 // running holds for a rebuild that has not ended: the condition of the index that lets a projection have one of them.
-const running = "r.state in ('queued', 'building', 'catching-up', 'validating')"
+const running = "r.state in ('queued', 'building', 'catching-up', 'validating', 'awaiting-approval')"
 
-const rebuildColumns = `r.tenant_id, r.name, r.rebuild_id, r.build, r.definition, r.state, r.cancel, r.worker::text,
-	r.events_done, r.events_total, r.documents, r.live_before, r.error, r.created_at, r.started_at, r.updated_at, r.ended_at`
+const rebuildColumns = `r.tenant_id, r.name, r.rebuild_id, r.build, r.definition, r.options,
+	coalesce(r.rollback_of, '00000000-0000-0000-0000-000000000000'), r.by, r.state, r.cancel, r.paused, r.approved, r.worker::text,
+	r.events_done, r.events_total, r.events_per_second, r.documents, r.live_before, r.difference, r.error, r.previous,
+	r.created_at, r.started_at, r.updated_at, r.ended_at`
 
 func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 	var r domain.Rebuild
-	var definition []byte
-	err := row.Scan(&r.Owner, &r.Name, &r.ID, &r.Build, &definition, &r.State, &r.Cancel, (*nullText)(&r.Worker),
-		&r.EventsDone, &r.EventsTotal, &r.Documents, &r.LiveBefore, (*nullText)(&r.Error),
+	var definition, options, difference, previous []byte
+	err := row.Scan(&r.Owner, &r.Name, &r.ID, &r.Build, &definition, &options,
+		&r.RollbackOf, &r.By, &r.State, &r.Cancel, &r.Paused, &r.Approved, (*nullText)(&r.Worker),
+		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, (*nullText)(&r.Error), &previous,
 		(*moment)(&r.CreatedAt), (*moment)(&r.StartedAt), (*moment)(&r.UpdatedAt), (*moment)(&r.EndedAt))
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
-	return r, decodeStrictly(definition, &r.Definition)
+	if err := decodeStrictly(definition, &r.Definition); err != nil {
+		return domain.Rebuild{}, err
+	}
+	if err := decodeStrictly(options, &r.RebuildOptions); err != nil {
+		return domain.Rebuild{}, err
+	}
+	if difference != nil {
+		r.Difference = new(domain.Difference)
+		if err := decodeStrictly(difference, r.Difference); err != nil {
+			return domain.Rebuild{}, err
+		}
+	}
+	if previous != nil {
+		r.Previous = new(domain.Previous)
+		if err := decodeStrictly(previous, r.Previous); err != nil {
+			return domain.Rebuild{}, err
+		}
+	}
+	return r, nil
+}
+
+// encodeDifference writes a rebuild's difference; nil where there is none.
+func encodeDifference(rebuild domain.Rebuild) ([]byte, error) {
+	if rebuild.Difference == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(rebuild.Difference)
+	if err != nil {
+		return nil, fmt.Errorf("write a rebuild's difference: %w", err)
+	}
+	return text, nil
 }
 
 // CreateRebuild queues a rebuild; its build number is one that NextBuild has given. Where the projection has one that
 // has not ended it is domain.CodeRebuildRunning, and without a projection domain.CodeNotFound.
 func (s *Store) CreateRebuild(ctx context.Context, rebuild domain.Rebuild) error {
-	definition, err := json.Marshal(rebuild.Definition)
-	if err != nil {
-		return fmt.Errorf("write the rebuild's definition: %w", err)
-	}
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `
-			insert into rebuilds (tenant_id, name, rebuild_id, build, definition, state, events_total)
-			values ($1, $2, $3, $4, $5, 'queued', $6)`,
-			rebuild.Owner, rebuild.Name, rebuild.ID, rebuild.Build, definition, rebuild.EventsTotal)
-		switch {
-		case sqlState(err) == uniqueViolation:
-			return rebuildRunning(rebuild.ProjectionID)
-		case err != nil:
-			return fmt.Errorf("create a rebuild: %w", err)
-		}
-		return nil
+		return insertRebuild(ctx, tx, rebuild)
 	})
+}
+
+// insertRebuild queues a rebuild in a transaction that has the projection's row locked.
+func insertRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error {
+	definition, err := json.Marshal(rebuild.Definition)
+	if err != nil {
+		return fmt.Errorf("write the rebuild's definition: %w", err)
+	}
+	options, err := json.Marshal(rebuild.RebuildOptions)
+	if err != nil {
+		return fmt.Errorf("write the rebuild's options: %w", err)
+	}
+	var rollbackOf any
+	if rebuild.RollbackOf != (domain.RebuildID{}) {
+		rollbackOf = rebuild.RollbackOf
+	}
+	_, err = tx.Exec(ctx, `
+		insert into rebuilds (tenant_id, name, rebuild_id, build, definition, options, rollback_of, by, state, events_total)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9)`,
+		rebuild.Owner, rebuild.Name, rebuild.ID, rebuild.Build, definition, options, rollbackOf, rebuild.By, rebuild.EventsTotal)
+	switch {
+	case sqlState(err) == uniqueViolation:
+		return rebuildRunning(rebuild.ProjectionID)
+	case err != nil:
+		return fmt.Errorf("create a rebuild: %w", err)
+	}
+	return nil
 }
 
 // Rebuild returns a rebuild; domain.CodeNotFound where there is none.
@@ -105,15 +151,15 @@ func (s *Store) RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error) {
 
 // ClaimRebuild makes worker (a UUID) the one that works on a rebuild, if nobody does, or if who did has not saved for
 // staleAfter by the database's clock; a queued one is then building. It returns the rebuild as it is afterwards, or
-// false where it has ended, somebody else is at it, or worker itself has claimed it already: of any number of claims at
-// one time one wins.
+// false where it has ended, is paused and not to be cancelled, somebody else is at it, or worker itself has claimed it
+// already: of any number of claims at one time one wins.
 func (s *Store) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (claimed domain.Rebuild, ok bool, err error) {
 	err = under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			update rebuilds r set worker = $4, alive_at = now(), started_at = coalesce(r.started_at, now()), updated_at = now(),
 			  state = case r.state when 'queued' then 'building' else r.state end
 			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and `+running+`
-			  and (r.worker is null or r.alive_at < now() - $5::interval)
+			  and (r.worker is null or r.alive_at < now() - $5::interval) and (r.cancel or not r.paused)
 			returning `+rebuildColumns, id.Owner, id.Name, rebuild, worker, staleAfter)
 		var err error
 		claimed, err = pgx.CollectExactlyOneRow(rows, scanRebuild)
@@ -129,21 +175,27 @@ func (s *Store) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuil
 	return claimed, ok && err == nil, err
 }
 
-// SaveRebuild stores state, progress and the sign of life of the rebuild's worker. It reports whether somebody asked for
-// the rebuild to be cancelled. Where the rebuild has ended or another worker has it, it is domain.CodeConflict, and the
-// caller must stop. A final state is not for it: see EndRebuild and SwapProjection.
-func (s *Store) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (cancel bool, err error) {
+// SaveRebuild stores state, progress and the sign of life of the rebuild's worker. It returns the rebuild as it is then,
+// with what people have asked for meanwhile: Cancel, Paused, Approved. Where the rebuild has ended or another worker has
+// it, it is domain.CodeConflict, and the caller must stop. A final state is not for it: see EndRebuild and SwapProjection.
+func (s *Store) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
 	if rebuild.State.Ended() {
-		return false, fmt.Errorf("save a rebuild: %s is a final state", rebuild.State)
+		return domain.Rebuild{}, fmt.Errorf("save a rebuild: %s is a final state", rebuild.State)
+	}
+	difference, err := encodeDifference(rebuild)
+	if err != nil {
+		return domain.Rebuild{}, err
 	}
 	err = under(ctx, s.app, rebuild.Owner, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `
-			update rebuilds r set state = $5, events_done = $6, events_total = $7, documents = $8, live_before = $9, error = $10,
-			  alive_at = now(), updated_at = now()
+		rows, _ := tx.Query(ctx, `
+			update rebuilds r set state = $5, events_done = $6, events_total = $7, events_per_second = $8, documents = $9, live_before = $10,
+			  difference = $11, error = $12, alive_at = now(), updated_at = now()
 			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker = $4 and `+running+`
-			returning r.cancel`,
+			returning `+rebuildColumns,
 			rebuild.Owner, rebuild.Name, rebuild.ID, text(rebuild.Worker), rebuild.State,
-			rebuild.EventsDone, rebuild.EventsTotal, rebuild.Documents, rebuild.LiveBefore, text(rebuild.Error)).Scan(&cancel)
+			rebuild.EventsDone, rebuild.EventsTotal, rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, difference, text(rebuild.Error))
+		var err error
+		saved, err = pgx.CollectExactlyOneRow(rows, scanRebuild)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return notMine(rebuild)
@@ -152,7 +204,7 @@ func (s *Store) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (cancel
 		}
 		return nil
 	})
-	return cancel, err
+	return saved, err
 }
 
 // ReleaseRebuild gives a rebuild back before its end, so that another worker need not wait until this one counts as
@@ -170,42 +222,26 @@ func (s *Store) ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) erro
 	})
 }
 
-// CancelRebuild asks for a rebuild to be cancelled; its worker does it. One that has ended is domain.CodeConflict, one
-// that is not there domain.CodeNotFound.
-func (s *Store) CancelRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error {
-	return s.changeProjection(ctx, id, func(tx pgx.Tx) error {
-		var state domain.RebuildState
-		err := tx.QueryRow(ctx, `
-			select r.state from rebuilds r
-			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 for update`, id.Owner, id.Name, rebuild).Scan(&state)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return noRebuild(id, rebuild)
-		case err != nil:
-			return fmt.Errorf("lock a rebuild: %w", err)
-		case state.Ended():
-			return domain.Errorf(domain.CodeConflict, "", "rebuild %s has ended already: it is %s", rebuild, state)
-		}
-		_, err = tx.Exec(ctx, `
-			update rebuilds r set cancel = true, updated_at = now()
-			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3`, id.Owner, id.Name, rebuild)
-		if err != nil {
-			return fmt.Errorf("cancel a rebuild: %w", err)
-		}
-		return nil
-	})
-}
-
-// EndRebuild ends a rebuild as cancelled or failed, with its last progress: it lets go of the live build if the rebuild
-// held it, and retires the new build, which may be dropped at dropAt. Only the rebuild's worker may (or, for one that
-// nobody has claimed, whoever passes an empty Worker); else it is domain.CodeConflict.
+// EndRebuild ends a rebuild without a swap, as cancelled, failed or reported, with its last progress: it lets go of the
+// live build if the rebuild held it, and retires the new build, which may be dropped at dropAt, unless it is live for
+// somebody. Only the rebuild's worker may (or, for one that nobody has claimed, whoever passes an empty Worker); else it is
+// domain.CodeConflict. Tenants that it holds still are let go of by ReleaseTenant.
 func (s *Store) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
-	if rebuild.State != domain.RebuildCancelled && rebuild.State != domain.RebuildFailed {
+	switch rebuild.State {
+	case domain.RebuildCancelled, domain.RebuildFailed, domain.RebuildReported:
+	default:
 		return fmt.Errorf("end a rebuild: %s is not how one ends without a swap", rebuild.State)
 	}
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		// The projection's row first, as everywhere. The row is there: deleting it ends the rebuild.
-		_, err := tx.Exec(ctx, `
+		live, err := lockProjection(ctx, tx, rebuild.ProjectionID)
+		if isCode(err, domain.CodeNotFound) {
+			return notMine(rebuild)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
 			update projections p set held_by = null, revision = p.revision + 1, updated_at = now()
 			where p.tenant_id = $1 and p.name = $2 and p.held_by = $3`, rebuild.Owner, rebuild.Name, rebuild.ID)
 		if err != nil {
@@ -214,18 +250,25 @@ func (s *Store) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt t
 		if err := s.finishRebuild(ctx, tx, rebuild, running); err != nil {
 			return err
 		}
+		if live.Number == rebuild.Build {
+			return nil // one that brings tenants back to the build of all the others
+		}
 		return retire(ctx, tx, rebuild.NewBuild(), dropAt)
 	})
 }
 
 // finishRebuild stores a rebuild's final state if its worker is still the one in it and the condition holds.
 func (s *Store) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition string) error {
+	difference, err := encodeDifference(rebuild)
+	if err != nil {
+		return err
+	}
 	done, err := tx.Exec(ctx, `
-		update rebuilds r set state = $5, events_done = $6, events_total = $7, documents = $8, live_before = $9, error = $10,
-		  worker = null, ended_at = now(), updated_at = now()
+		update rebuilds r set state = $5, events_done = $6, events_total = $7, events_per_second = $8, documents = $9, live_before = $10,
+		  difference = $11, error = $12, worker = null, ended_at = now(), updated_at = now()
 		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker is not distinct from $4 and `+condition,
 		rebuild.Owner, rebuild.Name, rebuild.ID, text(rebuild.Worker), rebuild.State,
-		rebuild.EventsDone, rebuild.EventsTotal, rebuild.Documents, rebuild.LiveBefore, text(rebuild.Error))
+		rebuild.EventsDone, rebuild.EventsTotal, rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, difference, text(rebuild.Error))
 	switch {
 	case err != nil:
 		return fmt.Errorf("end a rebuild: %w", err)
@@ -233,6 +276,22 @@ func (s *Store) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Reb
 		return notMine(rebuild)
 	}
 	return nil
+}
+
+// forgetExamples removes a tenant's documents from what rebuilds of shared projections have shown of differences.
+func (s *Store) forgetExamples(ctx context.Context, tenant domain.TenantID) error {
+	return under(ctx, s.app, domain.Everyone, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			update rebuilds r set difference = jsonb_set(r.difference, '{examples}', coalesce((
+			  select jsonb_agg(e.example) from jsonb_array_elements(r.difference->'examples') as e (example)
+			  where e.example->>'tenant' <> $2), '[]'))
+			where r.tenant_id = $1 and r.difference->'examples' @> jsonb_build_array(jsonb_build_object('tenant', $2::text))`,
+			domain.Everyone, tenant.String())
+		if err != nil {
+			return fmt.Errorf("remove a tenant's documents from rebuilds' examples: %w", err)
+		}
+		return nil
+	})
 }
 
 func rebuildRunning(id domain.ProjectionID) error {

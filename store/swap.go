@@ -12,18 +12,19 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// validating is what a rebuild must be to touch the live build: not ended, not asked to be cancelled, and somebody's.
-const validating = "r.state = 'validating' and not r.cancel and r.worker is not null"
+// swappable is what a rebuild must be to touch the live build: validated or about to be, not asked to be cancelled, and
+// somebody's.
+const swappable = "r.state in ('validating', 'awaiting-approval') and not r.cancel and r.worker is not null"
 
 // HoldProjection makes the live build stand still: readings of the projection's log (domain.Reading) say so from now on.
-// The rebuild must be validating, not be asked to be cancelled, and its Worker be the one that has it, else it is
-// domain.CodeConflict. It may be repeated.
+// The rebuild must be validating or awaiting approval, not be asked to be cancelled, and its Worker be the one that has it,
+// else it is domain.CodeConflict. It may be repeated.
 func (s *Store) HoldProjection(ctx context.Context, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
 			return err
 		}
-		if err := lockMine(ctx, tx, rebuild, validating); err != nil {
+		if err := lockMine(ctx, tx, rebuild, swappable); err != nil {
 			return err
 		}
 		held, err := tx.Exec(ctx, `
@@ -60,39 +61,173 @@ func (s *Store) ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) e
 	})
 }
 
-// SwapProjection is the commit point of a rebuild: in one transaction the projection gets the new build and definition,
-// the rebuild is swapped with its last progress, and the old build is retired and may be dropped at dropAt. It happens
-// only if the rebuild is validating, is not asked to be cancelled, has its Worker, and holds the projection; else
-// nothing changes and it is domain.CodeConflict, or domain.CodeNotFound where the projection was deleted.
+// SwapProjection is the commit point of a rebuild for all: in one transaction the projection gets the new build and
+// definition, which is kept as a version where it is another one; the rebuild is swapped with its last progress and
+// remembers what was live; and the old build is retired and may be dropped at dropAt. One that undoes another makes that
+// one rolled back. All tenants' own builds end by it, since their base is live no more.
+//
+// It happens only if the rebuild is validating or awaiting approval, is not asked to be cancelled, has its Worker, and
+// holds the projection; else nothing changes and it is domain.CodeConflict, or domain.CodeNotFound where the projection
+// was deleted.
 func (s *Store) SwapProjection(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
 	definition, err := json.Marshal(rebuild.Definition)
 	if err != nil {
 		return fmt.Errorf("write the rebuild's definition: %w", err)
 	}
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
-		old, err := lockProjection(ctx, tx, rebuild.ProjectionID)
+		old, err := lockWhole(ctx, tx, rebuild.ProjectionID)
 		if err != nil {
 			return err
 		}
-		rebuild.State = domain.RebuildSwapped
-		if err := s.finishRebuild(ctx, tx, rebuild, validating); err != nil {
-			return err
-		}
-		swapped, err := tx.Exec(ctx, `
-			update projections p set build = $4, definition = $5, held_by = null, revision = p.revision + 1, updated_at = now()
-			where p.tenant_id = $1 and p.name = $2 and p.held_by = $3`,
-			rebuild.Owner, rebuild.Name, rebuild.ID, rebuild.Build, definition)
-		switch {
-		case err != nil:
-			return fmt.Errorf("swap a projection: %w", err)
-		case swapped.RowsAffected() == 0:
+		if old.HeldBy != rebuild.ID.String() {
 			return notHeld(rebuild)
 		}
-		if err := retire(ctx, tx, old, dropAt); err != nil {
+		if err := s.finishSwapped(ctx, tx, rebuild, &domain.Previous{Build: old.Build, Definition: old.Definition}); err != nil {
 			return err
 		}
-		return deleteOwnFaults(ctx, tx, old)
+		version, err := nextVersion(ctx, tx, old, rebuild)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			update projections p set build = $3, definition = $4, version = $5, held_by = null, revision = p.revision + 1, updated_at = now()
+			where p.tenant_id = $1 and p.name = $2`, rebuild.Owner, rebuild.Name, rebuild.Build, definition, version)
+		if err != nil {
+			return fmt.Errorf("swap a projection: %w", err)
+		}
+		live := old.LiveBuild()
+		if err := retire(ctx, tx, live, dropAt); err != nil {
+			return err
+		}
+		return deleteOwnFaults(ctx, tx, live)
 	})
+}
+
+// finishSwapped ends a rebuild as swapped, if it is where a swap may happen, and the one that it undoes as rolled back.
+// previous is nil where it is in the row already.
+func (s *Store) finishSwapped(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, previous *domain.Previous) error {
+	rebuild.State = domain.RebuildSwapped
+	if err := s.finishRebuild(ctx, tx, rebuild, swappable); err != nil {
+		return err
+	}
+	if previous != nil {
+		text, err := json.Marshal(previous)
+		if err != nil {
+			return fmt.Errorf("write what was live before: %w", err)
+		}
+		_, err = tx.Exec(ctx, "update rebuilds r set previous = $4 where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3",
+			rebuild.Owner, rebuild.Name, rebuild.ID, text)
+		if err != nil {
+			return fmt.Errorf("keep what was live before a swap: %w", err)
+		}
+	}
+	if rebuild.RollbackOf == (domain.RebuildID{}) {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		update rebuilds r set state = 'rolled-back', updated_at = now()
+		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.state = 'swapped'`,
+		rebuild.Owner, rebuild.Name, rebuild.RollbackOf)
+	if err != nil {
+		return fmt.Errorf("mark a rebuild rolled back: %w", err)
+	}
+	return nil
+}
+
+// nextVersion keeps a rebuild's definition as the projection's next version, where it is another one than the projection
+// has, and returns the version that the projection has then.
+func nextVersion(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild domain.Rebuild) (int64, error) {
+	same, err := sameJSON(old.Definition, rebuild.Definition)
+	if err != nil || same {
+		return old.Version, err
+	}
+	cause := domain.VersionChanged
+	if rebuild.RollbackOf != (domain.RebuildID{}) {
+		cause = domain.VersionRolledBack
+	}
+	return insertVersion(ctx, tx, domain.ProjectionVersion{
+		ProjectionID: rebuild.ProjectionID, Definition: rebuild.Definition, Cause: cause, By: rebuild.By, Rebuild: rebuild.ID,
+	})
+}
+
+// sameJSON reports whether two definitions that were read from the database are kept there alike.
+func sameJSON(a, b domain.Definition) (bool, error) {
+	left, err := json.Marshal(a)
+	if err != nil {
+		return false, fmt.Errorf("write a definition: %w", err)
+	}
+	right, err := json.Marshal(b)
+	if err != nil {
+		return false, fmt.Errorf("write a definition: %w", err)
+	}
+	return string(left) == string(right), nil
+}
+
+// ChangeDefinition puts a definition in at once, with no rebuild, and keeps it as a version made by by: it is for what
+// changes nothing that documents depend on. It returns the projection as it is then. domain.CodeNotFound where there is no
+// projection, domain.CodeRebuildRunning while a rebuild of it is under way, domain.CodeConflict where its definition is not
+// before any more.
+func (s *Store) ChangeDefinition(ctx context.Context, id domain.ProjectionID, before, definition domain.Definition, by string) (domain.Projection, error) {
+	text, err := json.Marshal(definition)
+	if err != nil {
+		return domain.Projection{}, fmt.Errorf("write the definition: %w", err)
+	}
+	err = s.changeProjection(ctx, id, func(tx pgx.Tx) error {
+		old, err := lockWhole(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if same, err := sameJSON(old.Definition, before); err != nil || !same {
+			if err == nil {
+				err = domain.Errorf(domain.CodeConflict, "", "the definition of projection %q was changed by somebody else just now; look at it, and try again", id.Name)
+			}
+			return err
+		}
+		if err := mustRest(ctx, tx, id); err != nil {
+			return err
+		}
+		version, err := insertVersion(ctx, tx, domain.ProjectionVersion{ProjectionID: id, Definition: definition, Cause: domain.VersionChanged, By: by})
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			update projections p set definition = $3, version = $4, revision = p.revision + 1, updated_at = now()
+			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, text, version)
+		if err != nil {
+			return fmt.Errorf("change the definition of a projection: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return domain.Projection{}, err
+	}
+	return s.Projection(ctx, id)
+}
+
+// mustRest refuses with domain.CodeRebuildRunning while a rebuild of the projection is under way.
+func mustRest(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) error {
+	var busy bool
+	err := tx.QueryRow(ctx, "select exists (select from rebuilds r where r.tenant_id = $1 and r.name = $2 and "+running+")", id.Owner, id.Name).Scan(&busy)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for a rebuild of the projection: %w", err)
+	case busy:
+		return rebuildRunning(id)
+	}
+	return nil
+}
+
+// lockWhole locks a projection's row and returns it; domain.CodeNotFound where there is none.
+func lockWhole(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) (domain.Projection, error) {
+	rows, _ := tx.Query(ctx, "select "+projectionColumns+" from projections p where p.tenant_id = $1 and p.name = $2 for update", id.Owner, id.Name)
+	p, err := pgx.CollectExactlyOneRow(rows, scanProjection)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return domain.Projection{}, noProjection(id)
+	case err != nil:
+		return domain.Projection{}, fmt.Errorf("lock a projection: %w", err)
+	}
+	return p, nil
 }
 
 // lockMine locks a rebuild's row if the rebuild's worker is the one in it and the condition holds.

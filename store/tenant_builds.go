@@ -60,23 +60,26 @@ func scanLive(row pgx.CollectableRow) (domain.Projection, error) {
 // all where it is zero. Those that are not in force any more are among them as long as their rows are there; removed ones
 // are in no answer. What was changed shortly before since comes again, as with AllProjections.
 func (s *Store) TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error) {
-	rows, _ := s.system.Query(ctx, `
-		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, b.held_by::text, b.updated_at
+	rows, _ := s.system.Query(ctx, "select "+tenantBuildColumns+`
 		from tenant_builds b
 		where b.updated_at > $1
 		  or b.updated_at > $1 - interval '10 seconds' and b.updated_at > now() - interval '30 seconds'`, since)
-	builds, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.TenantBuild, error) {
-		var b domain.TenantBuild
-		var definition []byte
-		err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition, (*nullText)(&b.HeldBy), (*moment)(&b.UpdatedAt))
-		if err == nil && definition != nil {
-			b.Definition = new(domain.Definition)
-			err = decodeStrictly(definition, b.Definition)
-		}
-		return b, err
-	})
+	builds, err := pgx.CollectRows(rows, scanTenantBuild)
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("list the tenants' builds: %w", err))
 	}
 	return builds, nil
+}
+
+const tenantBuildColumns = "b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, b.held_by::text, b.updated_at"
+
+func scanTenantBuild(row pgx.CollectableRow) (domain.TenantBuild, error) {
+	var b domain.TenantBuild
+	var definition []byte
+	err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition, (*nullText)(&b.HeldBy), (*moment)(&b.UpdatedAt))
+	if err == nil && definition != nil {
+		b.Definition = new(domain.Definition)
+		err = decodeStrictly(definition, b.Definition)
+	}
+	return b, err
 }

@@ -725,7 +725,7 @@ type Rebuild struct {
 	EventsDone  int64       `json:"eventsDone"`
 	EventsTotal int64       `json:"eventsTotal"`
 
-	// EventsPerSecond Since it was started.
+	// EventsPerSecond While it is under way, over the last half minute; missing while it folds none. Of one that has ended, on average.
 	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
 
 	// SecondsLeft At that rate.
@@ -743,7 +743,7 @@ type Rebuild struct {
 	// RollbackUntil With swapped: until when the old documents are kept.
 	RollbackUntil *time.Time `json:"rollbackUntil,omitempty"`
 
-	// Error Why it failed, or what it waits for.
+	// Error Why it failed, or what it waits for. Tenants are not told why a rebuild of a shared projection failed, nor of its differences.
 	Error     string     `json:"error,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	StartedAt *time.Time `json:"startedAt,omitempty"`
@@ -1417,9 +1417,6 @@ type ServerInterface interface {
 	// PauseRebuild Let a rebuild rest
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/pause)
 	PauseRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
-	// WatchRebuild Follow a rebuild
-	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/progress)
-	WatchRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
 	// ResumeRebuild Let a paused rebuild go on
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/resume)
 	ResumeRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
@@ -2163,30 +2160,6 @@ func (w *ServerInterfaceWrapper) PauseRebuild(ctx echo.Context) error {
 	return err
 }
 
-// WatchRebuild converts echo context to params.
-func (w *ServerInterfaceWrapper) WatchRebuild(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name Name
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// ------------- Path parameter "rebuildId" -------------
-	var rebuildId RebuildId
-
-	err = runtime.BindStyledParameterWithOptions("simple", "rebuildId", ctx.Param("rebuildId"), &rebuildId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.WatchRebuild(ctx, name, rebuildId)
-	return err
-}
-
 // ResumeRebuild converts echo context to params.
 func (w *ServerInterfaceWrapper) ResumeRebuild(ctx echo.Context) error {
 	var err error
@@ -2848,7 +2821,6 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/resume", wrapper.ResumeRebuild, options.OperationMiddlewares["resumeRebuild"]...)
 	router.POST(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/rollback", wrapper.RollbackRebuild, options.OperationMiddlewares["rollbackRebuild"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/tenants", wrapper.ListRebuildTenants, options.OperationMiddlewares["listRebuildTenants"]...)
-	router.GET(options.BaseURL+"/v1/projections/:name/rebuilds/:rebuildId/progress", wrapper.WatchRebuild, options.OperationMiddlewares["watchRebuild"]...)
 	router.GET(options.BaseURL+"/v1/upcasters", wrapper.ListUpcasters, options.OperationMiddlewares["listUpcasters"]...)
 	router.POST(options.BaseURL+"/v1/upcasters/preview", wrapper.PreviewUpcaster, options.OperationMiddlewares["previewUpcaster"]...)
 	router.DELETE(options.BaseURL+"/v1/upcasters/:type/:version", wrapper.DeleteUpcaster, options.OperationMiddlewares["deleteUpcaster"]...)
@@ -4725,91 +4697,6 @@ func (response PauseRebuilddefaultApplicationProblemPlusJSONResponse) VisitPause
 	return err
 }
 
-type WatchRebuildRequestObject struct {
-	Name      Name      `json:"name"`
-	RebuildId RebuildId `json:"rebuildId"`
-}
-
-type WatchRebuildResponseObject interface {
-	VisitWatchRebuildResponse(w http.ResponseWriter) error
-}
-
-type WatchRebuild200TexteventStreamResponse struct {
-	Body          io.Reader
-	ContentLength int64
-}
-
-func (response WatchRebuild200TexteventStreamResponse) VisitWatchRebuildResponse(w http.ResponseWriter) error {
-
-	w.Header().Set("Content-Type", "text/event-stream")
-	if response.ContentLength != 0 {
-		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
-	}
-	w.WriteHeader(200)
-
-	if closer, ok := response.Body.(io.ReadCloser); ok {
-		defer closer.Close()
-	}
-	flusher, ok := w.(http.Flusher)
-	if !ok {
-		// If w doesn't support flushing, fall back to io.Copy.
-		_, err := io.Copy(w, response.Body)
-		return err
-	}
-	// text/event-stream messages are typically small; use a
-	// modest buffer and flush after each chunk so clients see
-	// events immediately instead of waiting on OS buffering.
-	buf := make([]byte, 4096)
-	for {
-		n, err := response.Body.Read(buf)
-		if n > 0 {
-			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
-				return writeErr
-			}
-			flusher.Flush()
-		}
-		if err != nil {
-			if err == io.EOF {
-				return nil
-			}
-			return err
-		}
-	}
-}
-
-type WatchRebuild404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response WatchRebuild404ApplicationProblemPlusJSONResponse) VisitWatchRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type WatchRebuilddefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response WatchRebuilddefaultApplicationProblemPlusJSONResponse) VisitWatchRebuildResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type ResumeRebuildRequestObject struct {
 	Name      Name      `json:"name"`
 	RebuildId RebuildId `json:"rebuildId"`
@@ -6528,9 +6415,6 @@ type StrictServerInterface interface {
 	// PauseRebuild Let a rebuild rest
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/pause)
 	PauseRebuild(ctx context.Context, request PauseRebuildRequestObject) (PauseRebuildResponseObject, error)
-	// WatchRebuild Follow a rebuild
-	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/progress)
-	WatchRebuild(ctx context.Context, request WatchRebuildRequestObject) (WatchRebuildResponseObject, error)
 	// ResumeRebuild Let a paused rebuild go on
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/resume)
 	ResumeRebuild(ctx context.Context, request ResumeRebuildRequestObject) (ResumeRebuildResponseObject, error)
@@ -7508,32 +7392,6 @@ func (sh *strictHandler) PauseRebuild(ctx echo.Context, name Name, rebuildId Reb
 		return err
 	} else if validResponse, ok := response.(PauseRebuildResponseObject); ok {
 		return validResponse.VisitPauseRebuildResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// WatchRebuild operation middleware
-func (sh *strictHandler) WatchRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
-	var request WatchRebuildRequestObject
-
-	request.Name = name
-	request.RebuildId = rebuildId
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.WatchRebuild(ctx.Request().Context(), request.(WatchRebuildRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "WatchRebuild")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(WatchRebuildResponseObject); ok {
-		return validResponse.VisitWatchRebuildResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

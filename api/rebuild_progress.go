@@ -1,0 +1,119 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+const (
+	eventStream = "text/event-stream"
+
+	// progressEvery is how often a rebuild is looked at that somebody follows. It is read from the database, since another
+	// process may work on it, which saves its progress about as often.
+	progressEvery = time.Second
+	// commentEvery is how often something is sent while nothing happens, so that nobody in between takes the connection for
+	// dead.
+	commentEvery = 15 * time.Second
+)
+
+// watchRebuild sends a rebuild whenever it has changed, until it has ended, the client goes, its key is revoked, or the
+// process stops.
+func (s *Server) watchRebuild(c echo.Context, caller caller) error {
+	name, err := pathParam(c, "name")
+	if err != nil {
+		return err
+	}
+	id, err := pathParam(c, "rebuildId")
+	if err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	seen, err := s.lookAtRebuild(ctx, caller, name, id)
+	if err != nil {
+		return err
+	}
+	response := c.Response()
+	header := response.Header()
+	header.Set("Content-Type", eventStream)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no") // some proxies gather answers otherwise
+	response.WriteHeader(http.StatusOK)
+
+	w := progressWriter{response: response, control: http.NewResponseController(response.Writer), timeout: s.stallTimeout}
+	if err := w.send(seen); err != nil || seen.EndedAt != nil {
+		return nil // the client has gone: there is nobody to tell
+	}
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for s.config.Stopping == nil || !s.config.Stopping() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now, err := s.lookAtRebuild(ctx, caller, name, id)
+		if e, ok := errors.AsType[*domain.Error](err); ok && e.Code == domain.CodeNotFound {
+			return nil // the projection was removed
+		}
+		switch {
+		case err != nil: // the database does not answer now
+			err = w.idle()
+		case now.EndedAt != nil || !now.UpdatedAt.Equal(seen.UpdatedAt):
+			seen = now
+			err = w.send(now)
+		default:
+			err = w.idle()
+		}
+		if err != nil || seen.EndedAt != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// progressWriter writes server-sent events.
+type progressWriter struct {
+	response *echo.Response
+	control  *http.ResponseController
+	timeout  time.Duration
+	wrote    time.Time
+}
+
+// send writes a rebuild as an event.
+func (w *progressWriter) send(rebuild openapi.Rebuild) error {
+	event := "progress"
+	if rebuild.EndedAt != nil {
+		event = "ended"
+	}
+	rebuild.Definition = nil
+	data, err := json.Marshal(rebuild)
+	if err != nil {
+		return err
+	}
+	return w.write("event: %s\ndata: %s\n\n", event, data)
+}
+
+// idle writes a comment where nothing was written for long.
+func (w *progressWriter) idle() error {
+	if time.Since(w.wrote) < commentEvery {
+		return nil
+	}
+	return w.write(": nothing new\n\n")
+}
+
+func (w *progressWriter) write(format string, args ...any) error {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout)) // a test's writer may know no deadlines
+	if _, err := fmt.Fprintf(w.response, format, args...); err != nil {
+		return err
+	}
+	w.wrote = time.Now()
+	return w.control.Flush()
+}

@@ -1,0 +1,349 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// The documents of two builds are compared while events come in, and both stand at different positions. What differs by
+// that alone must not be reported. A document's version is the position of the last event that changed it, so a page says
+// of each document since when it is as it is:
+//
+//   - A document that is in both builds was the same to both if neither version is above the position that the other build
+//     is known to have had before its page was read: at the lower of the two positions each of them was as it is now. Only
+//     then is its content compared.
+//   - One that is in the new build alone may have been removed from the live one by an event that the new one has not
+//     seen. So the new build follows on to the head that the log had after the live page was read, and the document counts
+//     as new if it is still there with the same version: no event that the live build can have seen changes it.
+//   - One that is in the live build alone likewise, the other way round: it counts as gone if it is still there with the
+//     same version when the live build has come to where the new one was. The live build follows by itself; it is waited
+//     for, but not for long, since it may stand before an event that it cannot fold.
+//
+// What this leaves open was changed by events while it was compared, and is in no count.
+
+// livePatience is how long a validation waits in all for the live build to follow.
+const livePatience = 10 * time.Second
+
+// against is what the new build is compared with: what is live for each tenant.
+type against struct {
+	projection domain.Projection
+	source     domain.Source
+	types      []string // that the live definition folds; nil: all
+
+	mu     sync.Mutex
+	waited time.Duration
+}
+
+// liveError is one of reading the live build.
+type liveError struct {
+	database string
+	err      error
+}
+
+func (e *liveError) Error() string { return "read the live build: " + e.err.Error() }
+func (e *liveError) Unwrap() error { return e.err }
+
+// comparison walks through one tenant's documents in both builds, in the order of their ids.
+type comparison struct {
+	*attempt
+	tenant domain.TenantID
+	*against
+	liveBuild  domain.Build
+	liveDriver drivers.Driver
+	found      tally
+	added      []unsure // in the new build alone
+	removed    []unsure // in the live build alone
+}
+
+// unsure is a document that is to be looked at once more.
+type unsure struct {
+	document domain.Document
+	at       int64 // the new build's position when it was not there
+}
+
+// compare validates a tenant's documents, and compares them with what is live for the tenant, unless against is nil.
+func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *against) (tally, error) {
+	c := &comparison{attempt: a, tenant: tenant, against: against}
+	built := &pages{tenant: tenant, read: a.readBuilt}
+	if against == nil {
+		for {
+			document, err := built.peek(ctx)
+			if err != nil || document == nil {
+				return c.found, err
+			}
+			if err := c.look(document); err != nil {
+				return c.found, err
+			}
+			built.next()
+		}
+	}
+	live := &pages{tenant: tenant, read: c.readLive}
+	if err := c.findLive(ctx); err != nil {
+		return c.found, err
+	}
+	for {
+		// The live page first: whatever it shows, the new build is then at least where it was.
+		here, err := live.peek(ctx)
+		if err != nil {
+			return c.found, err
+		}
+		there, err := built.peek(ctx)
+		if err != nil {
+			return c.found, err
+		}
+		if here == nil && there == nil {
+			return c.found, c.lookAgain(ctx)
+		}
+		order := 0
+		switch {
+		case here == nil:
+			order = 1
+		case there == nil:
+			order = -1
+		default:
+			order = strings.Compare(here.ID, there.ID)
+		}
+		if order >= 0 {
+			if err := c.look(there); err != nil {
+				return c.found, err
+			}
+			built.next()
+		}
+		if order <= 0 {
+			c.found.live++
+			live.next()
+		}
+		switch {
+		case order == 0 && here.Version <= built.at && there.Version <= live.at:
+			c.found.both(c.tenant, here, there)
+		case order > 0 && there.Version <= live.at && live.head <= built.at:
+			c.found.isNew(c.tenant, there)
+		case order > 0 && there.Version <= live.at:
+			c.added = append(c.added, unsure{*there, built.at})
+		case order < 0 && here.Version <= built.at && live.at >= built.at:
+			c.found.isGone(c.tenant, here)
+		case order < 0 && here.Version <= built.at:
+			c.removed = append(c.removed, unsure{*here, built.at})
+		}
+		if len(c.added)+len(c.removed) >= validatePage {
+			if err := c.lookAgain(ctx); err != nil {
+				return c.found, err
+			}
+		}
+	}
+}
+
+// look counts a document of the new build and holds it against the assertions.
+func (c *comparison) look(document *domain.Document) error {
+	c.found.documents++
+	return c.assert(c.tenant, *document)
+}
+
+// findLive looks up what is live for the tenant.
+func (c *comparison) findLive(ctx context.Context) error {
+	live := c.projection
+	if c.build.Shared() {
+		var err error
+		if live, err = c.r.config.Store.LiveProjection(ctx, c.tenant, c.row.ProjectionID); err != nil {
+			return fmt.Errorf("look the live build up: %w", err)
+		}
+	}
+	c.liveBuild = live.LiveBuild()
+	if c.liveDriver = c.r.config.Drivers[c.liveBuild.Database]; c.liveDriver == nil {
+		return &liveError{c.liveBuild.Database, fmt.Errorf("there is no database %q in this process's configuration", c.liveBuild.Database)}
+	}
+	return nil
+}
+
+// readBuilt reads a page of the new build. Nobody but this attempt moves it, so its position is known.
+func (a *attempt) readBuilt(ctx context.Context, p *pages) error {
+	if err := a.pace(ctx); err != nil {
+		return err
+	}
+	p.at = a.position(p.tenant)
+	var err error
+	if p.page, err = a.driver.Query(ctx, a.build, p.tenant, p.query()); err != nil {
+		return fmt.Errorf("read the documents of the new build: %w", err)
+	}
+	return nil
+}
+
+// readLive reads a page of the live build, with a position that it had before, and the log's head behind it.
+func (c *comparison) readLive(ctx context.Context, p *pages) error {
+	if err := c.pace(ctx); err != nil {
+		return err
+	}
+	var err error
+	if p.at, err = c.liveAt(ctx); err != nil {
+		return err
+	}
+	if p.page, err = c.liveDriver.Query(ctx, c.liveBuild, p.tenant, p.query()); err != nil {
+		return &liveError{c.liveBuild.Database, err}
+	}
+	head, err := c.r.config.Store.Head(ctx, p.tenant)
+	if err != nil {
+		return fmt.Errorf("read the log's head: %w", err)
+	}
+	p.head = head.Position
+	return nil
+}
+
+// liveAt is a position that the live build has reached: its checkpoint, or where the new build is, if no event that the live
+// build folds lies in between. A checkpoint is not saved for events that change nothing.
+func (c *comparison) liveAt(ctx context.Context) (int64, error) {
+	stored, err := c.liveDriver.Checkpoint(ctx, c.liveBuild, c.tenant)
+	if err != nil {
+		return 0, &liveError{c.liveBuild.Database, err}
+	}
+	built := c.position(c.tenant)
+	if stored >= built {
+		return stored, nil
+	}
+	between, err := c.r.config.Store.AnyEvent(ctx, c.tenant, c.source, c.types, stored, built)
+	if err != nil {
+		return 0, fmt.Errorf("look for events behind the live build: %w", err)
+	}
+	if between {
+		return stored, nil
+	}
+	return built, nil
+}
+
+// lookAgain decides what could not be told from the pages alone.
+func (c *comparison) lookAgain(ctx context.Context) error {
+	added, removed := c.added, c.removed
+	c.added, c.removed = nil, nil
+	if len(removed) > 0 {
+		if err := c.lookAgainAtRemoved(ctx, removed); err != nil {
+			return err
+		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	head, err := c.r.config.Store.Head(ctx, c.tenant)
+	if err != nil {
+		return fmt.Errorf("read the log's head: %w", err)
+	}
+	if err := c.pass(ctx, c.log, []domain.Head{{Tenant: c.tenant, Position: head.Position}}); err != nil {
+		return err
+	}
+	still, err := same(ctx, c.driver, c.build, c.tenant, added)
+	if err != nil {
+		return fmt.Errorf("read the documents of the new build: %w", err)
+	}
+	for i := range still {
+		c.found.isNew(c.tenant, &still[i])
+	}
+	return nil
+}
+
+func (c *comparison) lookAgainAtRemoved(ctx context.Context, removed []unsure) error {
+	upTo := int64(0)
+	for _, one := range removed {
+		upTo = max(upTo, one.at)
+	}
+	reached, err := c.awaitLive(ctx, upTo)
+	if err != nil || !reached {
+		return err
+	}
+	still, err := same(ctx, c.liveDriver, c.liveBuild, c.tenant, removed)
+	if err != nil {
+		return &liveError{c.liveBuild.Database, err}
+	}
+	for i := range still {
+		c.found.isGone(c.tenant, &still[i])
+	}
+	return nil
+}
+
+// awaitLive waits until the live build has come to a position; false where it does not in time.
+func (c *comparison) awaitLive(ctx context.Context, position int64) (bool, error) {
+	const look = 50 * time.Millisecond
+	for {
+		at, err := c.liveAt(ctx)
+		if err != nil || at >= position {
+			return err == nil, err
+		}
+		c.against.mu.Lock()
+		enough := c.waited >= livePatience
+		c.waited += look
+		c.against.mu.Unlock()
+		if enough {
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-time.After(look):
+		}
+	}
+}
+
+// same returns those documents that are there in a build with the version that they had.
+func same(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, unsure []unsure) ([]domain.Document, error) {
+	ids := make([]string, len(unsure))
+	versions := make(map[string]int64, len(unsure))
+	for i, one := range unsure {
+		ids[i], versions[one.document.ID] = one.document.ID, one.document.Version
+	}
+	documents, err := driver.Load(ctx, build, tenant, ids)
+	if err != nil {
+		return nil, err
+	}
+	still := documents[:0:0]
+	for _, document := range documents {
+		if document.Data != nil && document.Version == versions[document.ID] {
+			still = append(still, document)
+		}
+	}
+	return still, nil
+}
+
+// pages reads all of a tenant's documents in a build, in the order of their ids, a page at a time.
+type pages struct {
+	tenant domain.TenantID
+	read   func(ctx context.Context, p *pages) error // reads the next page, and sets at and head
+
+	page  []domain.Document
+	i     int
+	begun bool
+	ended bool
+	last  string // the id of the last document of the pages before
+	at    int64  // a position that the build had before the page was read
+	head  int64  // of a live build: the log's head after that
+}
+
+func (p *pages) query() domain.DocumentQuery {
+	q := domain.DocumentQuery{Limit: validatePage, MaxBytes: validateBytes}
+	if p.begun {
+		q.After = &domain.SortKey{ID: p.last}
+	}
+	return q
+}
+
+// peek returns the next document; nil at the end.
+func (p *pages) peek(ctx context.Context) (*domain.Document, error) {
+	for p.i == len(p.page) && !p.ended {
+		q := p.query()
+		if err := p.read(ctx, p); err != nil {
+			return nil, err
+		}
+		p.i, p.begun, p.ended = 0, true, q.Ended(p.page)
+		if n := len(p.page); n > 0 {
+			p.last = p.page[n-1].ID
+		}
+	}
+	if p.i == len(p.page) {
+		return nil, nil
+	}
+	return &p.page[p.i], nil
+}
+
+func (p *pages) next() { p.i++ }

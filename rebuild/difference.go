@@ -1,0 +1,236 @@
+package rebuild
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Examples are bounded: a few of each kind, each no longer than one can read.
+const (
+	examplesOfAKind = 5
+	fieldsNamed     = 20
+	exampleBytes    = 8 << 10
+)
+
+// tally is what was found among one tenant's documents.
+type tally struct {
+	domain.Difference
+	documents, live int64
+}
+
+func (t *tally) isNew(tenant domain.TenantID, built *domain.Document) {
+	t.New++
+	t.example(domain.DifferenceExample{Tenant: tenant, ID: built.ID, Kind: domain.DifferenceNew, Built: shown(built.Data)})
+}
+
+func (t *tally) isGone(tenant domain.TenantID, live *domain.Document) {
+	t.Gone++
+	t.example(domain.DifferenceExample{Tenant: tenant, ID: live.ID, Kind: domain.DifferenceGone, Live: shown(live.Data)})
+}
+
+// both compares a document that is in both builds.
+func (t *tally) both(tenant domain.TenantID, live, built *domain.Document) {
+	if bytes.Equal(live.Data, built.Data) {
+		t.Same++
+		return
+	}
+	differing := differences(live.Data, built.Data)
+	if len(differing) == 0 {
+		t.Same++
+		return
+	}
+	t.Changed++
+	example := domain.DifferenceExample{Tenant: tenant, ID: live.ID, Kind: domain.DifferenceChanged}
+	before, after := make(map[string]json.RawMessage), make(map[string]json.RawMessage)
+	for _, d := range differing {
+		example.Fields = append(example.Fields, d.path)
+		if d.live != nil {
+			before[d.path] = d.live
+		}
+		if d.built != nil {
+			after[d.path] = d.built
+		}
+	}
+	example.Live, example.Built = shownFields(before), shownFields(after)
+	t.example(example)
+}
+
+func (t *tally) example(example domain.DifferenceExample) {
+	of := 0
+	for i := range t.Examples {
+		if t.Examples[i].Kind == example.Kind {
+			of++
+		}
+	}
+	if of < examplesOfAKind {
+		t.Examples = append(t.Examples, example)
+	}
+}
+
+// shown is a document as an example has it; nil where it is too long.
+func shown(data json.RawMessage) json.RawMessage {
+	if len(data) > exampleBytes {
+		return nil
+	}
+	return bytes.Clone(data)
+}
+
+func shownFields(fields map[string]json.RawMessage) json.RawMessage {
+	if len(fields) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return nil // a value that is no JSON is nothing that can be shown
+	}
+	return shown(text)
+}
+
+// report is what was found among all tenants' documents. It may be used by several goroutines.
+type report struct {
+	mu sync.Mutex
+	tally
+	abandoned bool // the live build cannot be read
+}
+
+func (r *report) add(t tally) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.documents += t.documents
+	r.live += t.live
+	r.New += t.New
+	r.Gone += t.Gone
+	r.Changed += t.Changed
+	r.Same += t.Same
+	for _, example := range t.Examples {
+		r.example(example)
+	}
+}
+
+// abandon gives the comparison up; true for the first who does.
+func (r *report) abandon() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := !r.abandoned
+	r.abandoned = true
+	return first
+}
+
+// fieldDifference is a place in which two documents differ.
+type fieldDifference struct {
+	path        string          // such as "lines[2].price"
+	live, built json.RawMessage // nil: it is not there
+}
+
+// differences returns the places in which two JSON values differ, in order, at most fieldsNamed of them: members in
+// whatever order, numbers by value.
+func differences(live, built json.RawMessage) []fieldDifference {
+	before, beforeErr := parse(live)
+	after, afterErr := parse(built)
+	if beforeErr != nil || afterErr != nil {
+		return []fieldDifference{{path: "", live: live, built: built}}
+	}
+	var found []fieldDifference
+	diff("", before, after, &found)
+	return found
+}
+
+func parse(data json.RawMessage) (value any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	return value, decoder.Decode(&value)
+}
+
+func diff(path string, live, built any, found *[]fieldDifference) {
+	if len(*found) == fieldsNamed {
+		return
+	}
+	switch before := live.(type) {
+	case map[string]any:
+		after, ok := built.(map[string]any)
+		if !ok {
+			break
+		}
+		names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			was, there := before[name]
+			is, here := after[name]
+			switch at := member(path, name); {
+			case there && here:
+				diff(at, was, is, found)
+			case there:
+				differ(at, encode(was), nil, found)
+			default:
+				differ(at, nil, encode(is), found)
+			}
+		}
+		return
+	case []any:
+		after, ok := built.([]any)
+		if !ok {
+			break
+		}
+		for i := range max(len(before), len(after)) {
+			switch at := fmt.Sprintf("%s[%d]", path, i); {
+			case i < len(before) && i < len(after):
+				diff(at, before[i], after[i], found)
+			case i < len(before):
+				differ(at, encode(before[i]), nil, found)
+			default:
+				differ(at, nil, encode(after[i]), found)
+			}
+		}
+		return
+	case json.Number:
+		if after, ok := built.(json.Number); ok && domain.ParseNumber(before.String()) == domain.ParseNumber(after.String()) {
+			return
+		}
+	default: // a text, true, false, or null
+		switch built.(type) {
+		case map[string]any, []any:
+		default:
+			if live == built {
+				return
+			}
+		}
+	}
+	differ(path, encode(live), encode(built), found)
+}
+
+func differ(path string, live, built json.RawMessage, found *[]fieldDifference) {
+	if len(*found) < fieldsNamed {
+		*found = append(*found, fieldDifference{path, live, built})
+	}
+}
+
+// member is the path of an object's member; a name that could be taken for something else is quoted.
+func member(path, name string) string {
+	for i, c := range name {
+		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
+			return path + "[" + strconv.Quote(name) + "]"
+		}
+	}
+	switch {
+	case name == "":
+		return path + `[""]`
+	case path == "":
+		return name
+	}
+	return path + "." + name
+}
+
+func encode(value any) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil // what was read from JSON can be written as it
+	}
+	return text
+}

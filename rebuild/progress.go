@@ -1,0 +1,60 @@
+package rebuild
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// progress counts events, for people.
+type progress struct {
+	done, total atomic.Int64
+	folded      atomic.Int64 // by this process alone, for the rate
+
+	samples []sample // the last ones, the oldest first; for the goroutine that saves
+}
+
+// sample is how many events were folded at a time.
+type sample struct {
+	at     time.Time
+	folded int64
+}
+
+// lately is what the rate of events is about: a rebuild's speed changes with what it does, and with what else is done.
+const lately = 30 * time.Second
+
+func (p *progress) events() (done, total int64) {
+	done = p.done.Load()
+	return done, max(done, p.total.Load())
+}
+
+// rate is how many events were folded in a second, lately. The caller sees to it that it is called by one at a time.
+func (p *progress) rate(now time.Time) float64 {
+	p.samples = append(p.samples, sample{now, p.folded.Load()})
+	for len(p.samples) > 2 && now.Sub(p.samples[1].at) >= lately {
+		p.samples = p.samples[1:]
+	}
+	first, last := p.samples[0], p.samples[len(p.samples)-1]
+	if took := last.at.Sub(first.at); took > 0 {
+		return float64(last.folded-first.folded) / took.Seconds()
+	}
+	return 0
+}
+
+// Speed returns how many events a rebuild folds in a second, and how long what is left will take at that speed; both 0
+// where that cannot be said. While it is under way it is the speed of the last half minute, of one that has ended the
+// average.
+func Speed(r domain.Rebuild) (eventsPerSecond float64, left time.Duration) {
+	if r.State.Ended() {
+		took := r.EndedAt.Sub(r.StartedAt)
+		if r.StartedAt.IsZero() || took <= 0 || r.EventsDone <= 0 {
+			return 0, 0
+		}
+		return float64(r.EventsDone) / took.Seconds(), 0
+	}
+	if r.EventsPerSecond <= 0 || r.Worker == "" {
+		return 0, 0
+	}
+	return r.EventsPerSecond, time.Duration(float64(max(0, r.EventsTotal-r.EventsDone)) / r.EventsPerSecond * float64(time.Second))
+}

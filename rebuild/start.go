@@ -1,0 +1,158 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// Request says what is to be rebuilt, and how.
+type Request struct {
+	Definition *domain.Definition // nil: the one that the projection has
+	Database   string             // the documents move there: short for a definition that names it; empty: where the definition says
+	domain.RebuildOptions
+	By string // who starts it, as domain.ProjectionVersion.By
+}
+
+// Bounds of a request.
+const (
+	maxKeep       = 90 * 24 * time.Hour
+	maxTenants    = 1000
+	maxAssertions = 50
+)
+
+// Start queues a rebuild of a projection. What keeps it from working is refused here, with its place in the request.
+// While another one is under way it is domain.CodeRebuildRunning.
+func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Request) (domain.Rebuild, error) {
+	p, err := r.config.Store.Projection(ctx, id)
+	if err != nil {
+		return domain.Rebuild{}, err
+	}
+	rebuild := domain.Rebuild{
+		ProjectionID: id, ID: domain.NewRebuildID(), RebuildOptions: request.RebuildOptions, By: request.By, State: domain.RebuildQueued,
+	}
+	if rebuild.Definition, err = definitionOf(p, request); err != nil {
+		return domain.Rebuild{}, err
+	}
+	if err := r.config.Catalog.Check(id, rebuild.Definition); err != nil {
+		if request.Definition == nil && request.Database != "" {
+			err = placed("database", err)
+		}
+		return domain.Rebuild{}, err
+	}
+	if err := r.checkOptions(ctx, rebuild); err != nil {
+		return domain.Rebuild{}, err
+	}
+	if rebuild.Keep == 0 {
+		rebuild.Keep = r.config.Keep
+	}
+	if rebuild.Build, err = r.config.Store.NextBuild(ctx, id.Owner); err != nil {
+		return domain.Rebuild{}, err
+	}
+	if err := r.config.Store.CreateRebuild(ctx, rebuild); err != nil {
+		return domain.Rebuild{}, err
+	}
+	r.Wake()
+	return r.config.Store.Rebuild(ctx, id, rebuild.ID)
+}
+
+// definitionOf is the definition that a rebuild is made by.
+func definitionOf(p domain.Projection, request Request) (domain.Definition, error) {
+	if len(request.Tenants) > 0 {
+		if request.Definition != nil {
+			return domain.Definition{}, refused("tenants", "a rebuild for some tenants is made by the definition that the projection has; leave definition out, or tenants")
+		}
+		if request.Database != "" {
+			return domain.Definition{}, refused("tenants", "documents move to another database for all tenants at once; leave database out, or tenants")
+		}
+	}
+	definition := p.Definition
+	if request.Definition != nil {
+		definition = projection.WithDefaults(*request.Definition)
+		if definition.Name != p.Name {
+			return domain.Definition{}, refused("definition.name", "it is %q; the projection is %q", definition.Name, p.Name)
+		}
+		if named := request.Definition.Database; request.Database != "" && named != "" && named != request.Database {
+			return domain.Definition{}, refused("database", "it is %q, and the definition names %q; name one of them", request.Database, named)
+		}
+	}
+	if request.Database != "" {
+		definition.Database = request.Database
+	}
+	return projection.WithDefaults(definition), nil
+}
+
+// checkOptions refuses options that cannot be had.
+func (r *Rebuilds) checkOptions(ctx context.Context, rebuild domain.Rebuild) error {
+	o := rebuild.RebuildOptions
+	switch {
+	case o.MaxEventsPerSecond < 0:
+		return refused("maxEventsPerSecond", "it is %d; it must be at least 1, or be left out", o.MaxEventsPerSecond)
+	case o.Keep < 0 || o.Keep > maxKeep:
+		return refused("keep", "it is %s; it must be between 1s and %s", o.Keep, maxKeep)
+	case o.DryRun && o.Manual:
+		return refused("approve", "a dry run swaps nothing, so there is nothing to approve; leave approve or dryRun out")
+	case len(o.Assert) > maxAssertions:
+		return refused("assertions", "there are %d; at most %d are allowed", len(o.Assert), maxAssertions)
+	case rebuild.Definition.Mode == domain.ModeLive && o.DryRun:
+		return refused("dryRun", "projection %q is folded when it is asked for, so a rebuild of it makes no documents to report on", rebuild.Name)
+	}
+	for i, assertion := range o.Assert {
+		probe := domain.Definition{Name: rebuild.Name, On: map[string]string{"*": "doc"}, Assert: []string{assertion}}
+		if _, err := projection.Compile(probe); err != nil {
+			return placed(fmt.Sprintf("assertions[%d]", i), err)
+		}
+	}
+	return r.checkTenants(ctx, rebuild)
+}
+
+func (r *Rebuilds) checkTenants(ctx context.Context, rebuild domain.Rebuild) error {
+	tenants := rebuild.Tenants
+	switch {
+	case len(tenants) == 0:
+		return nil
+	case !rebuild.Shared():
+		return refused("tenants", "projection %q is one tenant's own, and is rebuilt as a whole; leave tenants out", rebuild.Name)
+	case len(tenants) > maxTenants:
+		return refused("tenants", "there are %d; name at most %d, or rebuild for all", len(tenants), maxTenants)
+	case rebuild.Definition.Mode == domain.ModeLive:
+		return refused("tenants", "projection %q is folded when it is asked for; no tenant has documents of it", rebuild.Name)
+	}
+	for i, tenant := range tenants {
+		where := fmt.Sprintf("tenants[%d]", i)
+		if slices.Contains(tenants[:i], tenant) {
+			return refused(where, "tenant %s is named twice", tenant)
+		}
+		found, err := r.config.Store.Tenant(ctx, tenant)
+		if isCode(err, domain.CodeNotFound) {
+			return refused(where, "there is no tenant %s", tenant)
+		}
+		if err != nil {
+			return err
+		}
+		if found.State == domain.TenantDeleting || found.State == domain.TenantDeleted {
+			return refused(where, "tenant %s is %s", tenant, found.State)
+		}
+	}
+	return nil
+}
+
+func refused(where, format string, args ...any) error {
+	return domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
+}
+
+// placed is an error for clients at another place: where the request has what was checked as something else.
+func placed(where string, err error) error {
+	for code := range map[domain.Code]bool{domain.CodeInvalidDefinition: true, domain.CodeUnsupported: true} {
+		if isCode(err, code) {
+			message := domain.ClientMessage(err)
+			return domain.Errorf(code, where, "%s", strings.TrimPrefix(message, "assert[0]: "))
+		}
+	}
+	return err
+}
