@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,11 +63,8 @@ func (f *fold) next(state *expr.Object, event domain.Event) (*expr.Object, error
 	if state == nil {
 		state = f.initial
 	}
-	if err := f.upcasters.Upcast(&event); err != nil {
-		if fault, ok := errors.AsType[*upcasting.Fault](err); ok {
-			return nil, faulted(fault.Upcaster.Name(), event, fault.Err)
-		}
-		return nil, err
+	if fault := f.upcasters.Upcast(&event); fault != nil {
+		return nil, faulted(fault.Upcaster.Name(), event, fault.Err)
 	}
 	after, err := step.Eval(state, expr.NewEvent(event))
 	if err != nil {

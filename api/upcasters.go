@@ -154,8 +154,8 @@ func (s generated) PreviewUpcaster(ctx context.Context, request openapi.PreviewU
 			Event: step.Event.ID.String(), Type: step.Event.Type, VersionBefore: step.VersionBefore, VersionAfter: step.VersionAfter,
 			Before: step.Event.Data, After: step.After,
 		}
-		if step.Err != nil {
-			answer.Steps[i].Error = step.Err.Error()
+		if step.Fault != nil {
+			answer.Steps[i].Error = step.Fault.Error()
 		}
 	}
 	return answer, nil

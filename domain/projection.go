@@ -151,4 +151,6 @@ type Reading struct {
 	Build  int64 // the build that is live for the tenant
 	Held   bool  // a rebuild holds the live build still
 	Inline bool  // the tenant's appends fold into that build (TenantBuild without a Base): nobody follows it
+
+	Upcasters UpcasterRevision // which are in force for the tenant, no older than the events
 }

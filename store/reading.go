@@ -2,14 +2,17 @@ package store
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/manifold-es/manifold/domain"
 )
 
 // projectionRow looks up the build that is live for a tenant, and whether a rebuild, of all tenants or of that one, holds it
-// still. Row-level security lets a tenant see its own projections and the shared ones, and its own builds.
+// still; and which upcasters are in force. Row-level security lets a tenant see its own projections and the shared ones, and
+// its own builds.
 var projectionRow = statement{"manifold_projection_row", `
-	select coalesce(b.build, p.build), p.held_by is not null or b.held_by is not null, b.build is not null and b.base is null
+	select coalesce(b.build, p.build), p.held_by is not null or b.held_by is not null, b.build is not null and b.base is null,
+	` + fmt.Sprintf(upcasterRevision, "$3::uuid") + `
 	from projections as p
 	left join tenant_builds as b on ` + inForce("$3::uuid") + `
 	where p.tenant_id = $1::uuid and p.name = $2::text`}
@@ -34,6 +37,7 @@ func (s *Store) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.P
 		query{&projectionRow, [][]byte{tenantParam(id.Owner), []byte(id.Name), tenantParam(tenant)}, func(values [][]byte) error {
 			reading.Found, reading.Build = true, int8Value(values[0])
 			reading.Held, reading.Inline = boolValue(values[1]), boolValue(values[2])
+			reading.Upcasters = domain.UpcasterRevision{Own: int8Value(values[3]), Shared: int8Value(values[4])}
 			return nil
 		}},
 	)

@@ -15,7 +15,8 @@ import (
 
 const upcasterColumns = "u.event_type, u.version, u.expression, u.revision, u.by, u.updated_at"
 
-// upcasterRevision and its parameter, the tenant, are also a part of what readings of the log for a projection ask.
+// upcasterRevision is the tenant's own revision and the shared one, with a place for the tenant; readings of the log for a
+// projection have it, too.
 const upcasterRevision = `
 	coalesce((select r.revision from upcaster_sets as r where r.tenant_id = %[1]s), 0),
 	coalesce((select r.revision from upcaster_sets as r where r.tenant_id = '00000000-0000-0000-0000-000000000000'), 0)`

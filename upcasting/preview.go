@@ -28,7 +28,7 @@ type Step struct {
 	VersionBefore int64        // its schema version; 0 where its metadata has something else there, and it stays as it is
 	VersionAfter  int64        // the schema version that it reached
 	After         json.RawMessage
-	Err           error // a *Fault; After is nil then
+	Fault         *Fault // After is nil then
 }
 
 // Preview shows what the upcasters in force for a tenant make of events, and with them one more, in the place of the one
@@ -56,7 +56,7 @@ func (u *Upcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *
 	for _, event := range events {
 		step := Step{Event: event}
 		upcast := event
-		if step.VersionBefore, step.VersionAfter, step.Err = set.trace(&upcast); step.Err == nil {
+		if step.VersionBefore, step.VersionAfter, step.Fault = set.trace(&upcast); step.Fault == nil {
 			step.After = upcast.Data
 		}
 		if bytes += len(event.Data) + len(step.After); bytes > previewBytes && len(steps) > 0 {

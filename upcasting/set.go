@@ -104,18 +104,18 @@ func (f *Fault) Unwrap() error { return f.Err }
 
 // Upcast brings an event's data into the form of the highest schema version that a chain of the set leads to; its
 // metadata says so in schemaVersion. What is no step's stays byte for byte as it is. Data and Metadata are replaced,
-// never written into. The error is always a *Fault: the event is as it was then.
-func (s *Set) Upcast(event *domain.Event) error {
+// never written into. With a fault the event is as it was.
+func (s *Set) Upcast(event *domain.Event) *Fault {
 	if !s.Concerns(event.Type) {
 		return nil
 	}
-	_, _, err := s.trace(event)
-	return err
+	_, _, fault := s.trace(event)
+	return fault
 }
 
 // trace is Upcast, and says which schema version the event had, and which one it reached: with a fault the one before
 // it. Both are 0 where the event says something that is none.
-func (s *Set) trace(event *domain.Event) (before, after int64, err error) {
+func (s *Set) trace(event *domain.Event) (before, after int64, fault *Fault) {
 	before, others, ok := schemaVersion(event.Metadata)
 	if !ok || s == nil {
 		return before, before, nil

@@ -57,11 +57,19 @@ func (u *Upcasters) Now(ctx context.Context, tenant domain.TenantID) (*Set, erro
 	if u == nil {
 		return nil, nil
 	}
-	revision, err := u.store.UpcasterRevision(ctx, tenant)
+	revision, err := u.Revision(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
 	return u.At(ctx, tenant, revision)
+}
+
+// Revision tells which upcasters are in force for a tenant at this moment, by the database's word.
+func (u *Upcasters) Revision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
+	if u == nil {
+		return domain.UpcasterRevision{}, nil
+	}
+	return u.store.UpcasterRevision(ctx, tenant)
 }
 
 // At returns the upcasters that are in force for a tenant with a revision that the database has given, or newer ones. Most

@@ -148,11 +148,8 @@ func TestUpcastersOfManyTenantsAreRememberedWithinBounds(t *testing.T) {
 			for _, tenant := range tenants {
 				set, err := u.Now(t.Context(), tenant)
 				e := event("Placed", `"old"`, ``)
-				if err == nil {
-					err = set.Upcast(&e)
-				}
-				if err != nil || string(e.Data) != long {
-					t.Errorf("it becomes %.20s, %v", e.Data, err)
+				if fault := set.Upcast(&e); err != nil || fault != nil || string(e.Data) != long {
+					t.Errorf("it becomes %.20s, %v, %v", e.Data, err, fault)
 				}
 			}
 		})
