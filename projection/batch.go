@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -35,6 +36,9 @@ type outcome struct {
 // gather folds a reading. What comes out may be saved later, together with what follows: finish, or apply, saves all. It
 // returns the reading's fault as its error, after everything before it was saved.
 func (r *Replay) gather(ctx context.Context, p *prepared) error {
+	if err := r.sift(ctx, p); err != nil {
+		return err
+	}
 	for start := 0; start < len(p.events); {
 		n := r.fit(p.keys[start:])
 		s := slice{events: p.events[start : start+n], keys: p.keys[start : start+n]}
@@ -89,21 +93,33 @@ func (r *Replay) fit(keys []string) int {
 }
 
 // gatherSlice folds one slice onto what is known of its documents. Where a document comes out that cannot be written, it
-// halves the slice until the event that made it so stands alone.
+// halves the slice until the event that made it so stands alone. An event that cannot be folded parks its document, or
+// stops the folding before it.
 func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
-	chains, next := chainsOf(s.keys)
+	chains, next := r.Fold.chainsOf(s.keys)
 	before, err := r.before(ctx, chains)
 	if err != nil {
 		return err
 	}
 	outcomes := r.Fold.foldChains(s.events, chains, next, before)
-	var fault, bad *EventError
+	var fault *EventError
+	bad := false
 	for i := range outcomes {
-		fault = earlier(fault, outcomes[i].fault)
-		bad = earlier(bad, outcomes[i].bad)
+		o := &outcomes[i]
+		if o.bad != nil && len(s.events) == 1 {
+			*o = outcome{fault: o.bad} // the event that made it so
+		}
+		if o.fault != nil {
+			o.cut(r.Fold, s.events, chains[i], next, &before[i])
+		}
+		fault = earlier(fault, o.fault)
+		bad = bad || o.bad != nil
+	}
+	if fault != nil && r.parks() && !bad {
+		fault = r.parkFaults(s, chains, next, outcomes)
 	}
 	switch {
-	case fault != nil:
+	case fault != nil && !(r.parks() && bad):
 		// Everything before the event is good: folding is deterministic, so it comes out the same once more without it.
 		n := 0
 		for s.events[n].Position < fault.Event.Position {
@@ -117,12 +133,7 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 			return err
 		}
 		return fault
-	case bad != nil && len(s.events) == 1:
-		if err := r.flush(ctx); err != nil {
-			return err
-		}
-		return bad
-	case bad != nil:
+	case bad:
 		half := len(s.events) / 2
 		if err := r.gatherSlice(ctx, slice{events: s.events[:half], keys: s.keys[:half], upTo: s.events[half-1].Position}); err != nil {
 			return err
@@ -149,8 +160,18 @@ func earlier(a, b *EventError) *EventError {
 }
 
 // chainsOf groups events by key. next[i] is the index of the event that follows event i in its document, or -1.
-func chainsOf(keys []string) (chains []chain, next []int32) {
+func (f *Fold) chainsOf(keys []string) (chains []chain, next []int32) {
 	next = make([]int32, len(keys))
+	if f.mapper != nil && f.mapper.distinct() {
+		chains = make([]chain, 0, len(keys))
+		for i, key := range keys {
+			next[i] = -1
+			if key != "" {
+				chains = append(chains, chain{id: key, first: int32(i), last: int32(i)})
+			}
+		}
+		return chains, next
+	}
 	index := make(map[string]int32, min(len(keys), 4096))
 	for i, key := range keys {
 		next[i] = -1
@@ -173,6 +194,13 @@ func chainsOf(keys []string) (chains []chain, next []int32) {
 // loaded, also while a save is under way: what that writes is known.
 func (r *Replay) before(ctx context.Context, chains []chain) ([]held, error) {
 	all := make([]held, len(chains))
+	if r.Fold.Maps() {
+		// A record does not depend on what is there. That of a later event, if there is one, the database keeps.
+		for i := range all {
+			all[i].there = !r.Fold.mapper.distinct()
+		}
+		return all, nil
+	}
 	var ids []string
 	var where []int
 	for i := range chains {
@@ -210,13 +238,14 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 		id := chains[i].id
 		h := held{version: o.version, value: o.value, data: o.data, there: before[i].there, changed: g.number()}
 		g.weight += h.weight(id)
-		if before[i].changed == g.number() {
-			g.weight -= before[i].weight(id)
+		if was, ok := r.known.unsaved(id, g.number()); ok {
+			g.weight -= was.weight(id)
 		} else {
 			if len(g.changed) == 0 {
 				g.since = time.Now()
 			}
 			g.changed = append(g.changed, id)
+			g.before = before[i]
 		}
 		r.known.put(id, h)
 		bytes, touched = bytes+h.size(), touched+1
@@ -261,12 +290,23 @@ func (f *Fold) foldChains(events []Event, chains []chain, next []int32, before [
 // foldChain folds a document's events into it. Those at or below the document's version took effect before: in a
 // database without transactions a batch may have been saved in part.
 func (f *Fold) foldChain(events []Event, c chain, next []int32, before *held) (o outcome) {
+	return f.foldUpTo(events, c, next, before, math.MaxInt64)
+}
+
+// foldUpTo is foldChain for those events alone that are before a position.
+func (f *Fold) foldUpTo(events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
+	if f.mapper != nil {
+		return f.mapChain(events, c, next, before, below)
+	}
 	var doc Value
 	last := int32(-1)
 	for i := c.first; i >= 0; i = next[i] {
 		event := &events[i]
 		if event.Position <= before.version {
 			continue
+		}
+		if event.Position >= below {
+			break
 		}
 		if doc == nil {
 			if !o.touched {
@@ -280,7 +320,7 @@ func (f *Fold) foldChain(events []Event, c chain, next []int32, before *held) (o
 				}
 				var err error
 				if doc, err = f.handler.Decode(data); err != nil {
-					o.fault = &EventError{Event: *event.Event, Where: f.where(event.Type), Err: err}
+					o.fault = f.blame(event, f.where(event.Type), err)
 					return o
 				}
 			}
@@ -304,4 +344,48 @@ func (f *Fold) foldChain(events []Event, c chain, next []int32, before *held) (o
 		o.data, o.bad = f.encode(doc, &events[last])
 	}
 	return o
+}
+
+// mapChain is foldUpTo of a map: the last record that its events make.
+func (f *Fold) mapChain(events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
+	var last *Event
+	for i := c.first; i >= 0; i = next[i] {
+		event := &events[i]
+		if event.Position <= before.version {
+			continue
+		}
+		if event.Position >= below {
+			break
+		}
+		var record Value
+		if record, o.fault = f.next(nil, event); o.fault != nil {
+			return o
+		}
+		event.bound = nil
+		if record != nil {
+			o.touched, o.value, last = true, record, event
+		}
+	}
+	if o.touched {
+		o.version = last.Position
+		if f.definition.Handler != "" {
+			o.data, o.bad = f.encode(o.value, last)
+			o.value = nil
+		}
+	}
+	return o
+}
+
+// cut makes of an outcome that ended with a fault that of the events before it, and tells the fault whose document it is of
+// and how that was.
+func (o *outcome) cut(f *Fold, events []Event, c chain, next []int32, before *held) {
+	fault := o.fault
+	*o = f.foldUpTo(events, c, next, before, fault.Event.Position)
+	o.fault = fault
+	fault.DocumentID = c.id
+	was := *before
+	if o.touched {
+		was = held{value: o.value, data: o.data}
+	}
+	fault.tellBefore(f, &was)
 }

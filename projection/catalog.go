@@ -32,6 +32,8 @@ type CatalogStore interface {
 	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
 	AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error)
 	CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error)
+
+	FaultStore
 }
 
 // CatalogConfig is what a Catalog is made of.
@@ -59,6 +61,7 @@ type Catalog struct {
 	rules   Rules
 	filters filterCache
 	queries queryShare
+	lives   chan struct{} // has an element for each request that folds a live projection
 }
 
 // NewCatalog returns a Catalog.
@@ -69,6 +72,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	return &Catalog{
 		config: config,
 		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
+		lives:  make(chan struct{}, livesAtOnce),
 	}
 }
 
@@ -99,6 +103,12 @@ func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition 
 		return domain.Projection{}, fmt.Errorf("create projection %q: %w", id.Name, err)
 	}
 	p := domain.Projection{ProjectionID: id, Definition: definition, Build: number}
+	if definition.Mode == domain.ModeLive { // nothing is stored
+		if err := c.config.Store.CreateProjection(ctx, p, by); err != nil {
+			return domain.Projection{}, err
+		}
+		return c.config.Store.Projection(ctx, id)
+	}
 	if err := c.makeTable(ctx, p.LiveBuild()); err != nil {
 		return domain.Projection{}, err
 	}
@@ -207,8 +217,8 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by str
 		return domain.Projection{}, err
 	}
 	p, err := c.config.Store.Projection(ctx, id)
-	if err != nil {
-		return domain.Projection{}, err
+	if err != nil || p.Definition.Mode == domain.ModeLive { // nothing is stored
+		return p, err
 	}
 	if p.Build, err = c.config.Store.NextBuild(ctx, owner); err != nil {
 		return domain.Projection{}, err

@@ -54,10 +54,10 @@ type Explanation struct {
 // where the wished freshness was not reached in time, domain.CodeFaulted where it cannot be.
 func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh Freshness) (domain.Document, error) {
 	var document domain.Document
-	err := c.readLive(ctx, tenant, name, fresh, func(driver drivers.Driver, build domain.Build) error {
+	err := c.readLive(ctx, tenant, name, fresh, func(reader documentReader, build domain.Build) error {
 		var ok bool
 		var err error
-		if document, ok, err = driver.Get(ctx, build, tenant, id); err == nil && !ok {
+		if document, ok, err = reader.Get(ctx, build, tenant, id); err == nil && !ok {
 			err = domain.Errorf(domain.CodeNotFound, "id", "projection %q has no document %q", name, clip(id))
 		}
 		return err
@@ -75,7 +75,7 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 		return DocumentsPage{}, err
 	}
 	var page DocumentsPage
-	err = c.readLive(ctx, tenant, name, q.Freshness, func(driver drivers.Driver, build domain.Build) error {
+	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, build domain.Build) error {
 		if err := asked.on(build); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 			return err
 		}
 		defer leave()
-		documents, err := driver.Query(ctx, build, tenant, asked.query)
+		documents, err := reader.Query(ctx, build, tenant, asked.query)
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 			page.Next = here.String()
 		}
 		if q.Count {
-			page.Count, err = driver.Count(ctx, build, tenant, asked.query.Where)
+			page.Count, err = reader.Count(ctx, build, tenant, asked.query.Where)
 		}
 		return err
 	})
@@ -112,13 +112,13 @@ func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name stri
 		return Explanation{}, err
 	}
 	var explained Explanation
-	err = c.readLive(ctx, tenant, name, q.Freshness, func(driver drivers.Driver, build domain.Build) error {
+	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, build domain.Build) error {
 		if err := asked.on(build); err != nil {
 			return err
 		}
 		explained.Database = build.Database
 		var err error
-		explained.Explanation, err = driver.Explain(ctx, build, tenant, asked.query)
+		explained.Explanation, err = reader.Explain(ctx, build, tenant, asked.query)
 		return err
 	})
 	return explained, err
@@ -202,7 +202,7 @@ func (c *Catalog) live(ctx context.Context, tenant domain.TenantID, name string)
 
 // readLive looks the live build up and reads from it. Where its table went away in between (a swap, and then the drop of
 // the old table), it looks once more: the reader sees all of the old or all of the new.
-func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(drivers.Driver, domain.Build) error) error {
+func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(documentReader, domain.Build) error) error {
 	var last int64
 	for again := false; ; again = true {
 		p, err := c.live(ctx, tenant, name)
@@ -216,6 +216,9 @@ func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name str
 			p, err = c.awaitPosition(ctx, tenant, p, fresh)
 		}
 		build := p.LiveBuild()
+		if err == nil && p.Definition.Mode == domain.ModeLive {
+			return read(&liveReader{catalog: c, projection: p}, build)
+		}
 		if err == nil {
 			var driver drivers.Driver
 			if driver, err = c.driver(build); err == nil {
@@ -278,6 +281,10 @@ func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p d
 }
 
 func (c *Catalog) reached(ctx context.Context, tenant domain.TenantID, p domain.Projection, position int64) (bool, error) {
+	if p.Definition.Mode == domain.ModeLive {
+		head, err := c.config.Store.Head(ctx, tenant)
+		return head.Position >= position, err
+	}
 	driver, err := c.driver(p.LiveBuild())
 	if err != nil {
 		return false, err

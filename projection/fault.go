@@ -32,6 +32,13 @@ func (f *Fold) blame(event *Event, where string, err error) *EventError {
 	return &EventError{Event: *event.Event, Where: where, Expression: f.expression(where), Err: err}
 }
 
+// tellBefore adds the document before the event, where it is not too large.
+func (e *EventError) tellBefore(f *Fold, was *held) {
+	if text, err := f.text(was); err == nil && len(text) <= maxBefore {
+		e.Before = text
+	}
+}
+
 // Error tells all of it in one line: the event by position, id, type and stream, the part of the definition that failed and
 // why, and, cut off where they are long, the expression and the document before.
 func (e *EventError) Error() string {

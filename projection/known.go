@@ -54,6 +54,14 @@ func (k *known) get(id string) (h held, ok bool) {
 	return held{}, k.whole && (k.dropped == nil || !k.dropped.mayHave(id))
 }
 
+// unsaved returns the document where it is part of the save of that number.
+func (k *known) unsaved(id string, number int64) (h held, ok bool) {
+	if h := k.documents[id]; h != nil && h.changed == number {
+		return *h, true
+	}
+	return held{}, false
+}
+
 func (k *known) put(id string, h held) {
 	if k.documents == nil {
 		k.documents = make(map[string]*held)

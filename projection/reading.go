@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/manifold-es/manifold/domain"
@@ -35,12 +36,13 @@ type read func(ctx context.Context, q domain.LogQuery) (domain.Reading, error)
 // prepared is a reading whose events have their keys.
 type prepared struct {
 	reading domain.Reading
-	events  []Event  // those before a fault of the key
-	keys    []string // of each event; "" where it is not for this projection
-	upTo    int64    // when all events are applied, the log is seen up to here
-	more    bool     // the reading was cut off: there is more behind it
-	bytes   int      // of the reading's data and metadata
-	fault   *EventError
+	events  []Event
+	keys    []string      // of each event; "" where it is not for this projection
+	upTo    int64         // when all events are applied, the log is seen up to here
+	more    bool          // the reading was cut off: there is more behind it
+	bytes   int           // of the reading's data and metadata
+	faults  []*EventError // of events whose keys cannot be worked out, in order
+	fault   *EventError   // before which it was cut off
 }
 
 // fetched is a reading that is under way beside what else its worker does.
@@ -110,23 +112,17 @@ func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery) *prepared {
 		p.events[i].Event = &reading.Events[i]
 	}
 	p.keys = make([]string, len(p.events))
-	faults := make([]*EventError, workersFor(len(p.events)))
+	faults := make([][]*EventError, workersFor(len(p.events)))
 	chunk := (len(p.events) + len(faults) - 1) / len(faults)
 	parallel(len(faults), func(worker int) {
 		for i := worker * chunk; i < min(len(p.events), (worker+1)*chunk); i++ {
 			var fault *EventError
 			if p.keys[i], _, fault = f.key(&p.events[i]); fault != nil {
-				faults[worker] = fault
-				return
+				faults[worker] = append(faults[worker], fault)
 			}
 		}
 	})
-	for _, fault := range faults {
-		if fault != nil {
-			p.stopBefore(fault)
-			break
-		}
-	}
+	p.faults = slices.Concat(faults...)
 	return p
 }
 

@@ -27,6 +27,9 @@ type Replay struct {
 	Folded func(events, documents int)       // called when that many events took effect, and changed so many documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, those removed left out; may be nil
 
+	Aside   AsideStore // where skipped events and parked documents are; nil: nothing is skipped, and any fault stops
+	Version int64      // of the definition that the fold was made of, whose skipped events are passed over; 0: it is no version yet
+
 	at            position
 	documentBytes int // of a document, as seen lately; 0 while unknown
 	eventBytes    int // of an event, likewise
@@ -34,17 +37,19 @@ type Replay struct {
 	known    known    // documents that are in memory, unsaved ones among them
 	gathered gathered // what was folded and is to be saved together
 	saving   *saving  // what is being saved; nil: nothing
+	aside    *aside   // what is set aside; nil: not known
 	numbered int64    // the last save that succeeded, by its number
 }
 
 // position is how far a build has come with a tenant's log.
 type position struct {
-	known   bool      // stored is what the database has, as far as this process knows
-	stored  int64     // the checkpoint in the database
-	seen    int64     // up to here every event has taken effect: at or above stored
-	passed  int64     // the last event that was read and is for no document
-	savedAt time.Time // when stored was saved, or found out
-	atOnce  int       // at most so many events go into a save, since more were too much for one; 0: as many as there are
+	known   bool        // stored is what the database has, as far as this process knows
+	stored  int64       // the checkpoint in the database
+	seen    int64       // up to here every event has taken effect: at or above stored
+	passed  int64       // the last event that was read and is for no document
+	savedAt time.Time   // when stored was saved, or found out
+	atOnce  int         // at most so many events go into a save, since more were too much for one; 0: as many as there are
+	refused *EventError // an event whose document the database would not keep, and that is to be parked; nil: none
 }
 
 func (p *position) saved(to int64) {
@@ -89,7 +94,7 @@ func (r *Replay) locate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the checkpoint of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 	}
-	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), atOnce: r.at.atOnce}
+	r.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), atOnce: r.at.atOnce, refused: r.at.refused}
 	r.forget()
 	r.known.whole = checkpoint == 0
 	return nil

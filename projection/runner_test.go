@@ -155,7 +155,7 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	elsewhere := b.append(t, fine, "x-1", "Add", `{"k": "b", "n": 1}`)
 
 	fault := <-faults
-	if fault.Tenant != broken || fault.Name != "sums" || fault.Position != bad || !strings.Contains(fault.Message, "on.Add: line 1, column") {
+	if fault.Tenant != broken || fault.Name != "sums" || fault.Position != bad || fault.Where != "on.Add" || !strings.HasPrefix(fault.Message, "line 1, column") || fault.DocumentID != "a" || canonical(t, fault.Before) != `{"events":1,"sum":1}` || fault.Expression == "" {
 		t.Errorf("the fault is %+v", fault)
 	}
 	documents(t, p.catalog, fine, "sums", elsewhere)

@@ -30,7 +30,11 @@ type gathered struct {
 	events  int           // that took effect, also those that changed nothing
 	upTo    int64         // the checkpoint that they lead to
 	only    *domain.Event // the event, where it is one alone
+	before  held          // what the document changed last was before
 	since   time.Time     // when the first change came
+
+	parked  []domain.ParkedDocument // set aside since then
+	waiting []domain.ParkedEvent    // events for these, and for those that were parked before
 }
 
 // number tells what was gathered from what is gathered at other times: 1, 2, 3 ...
@@ -42,7 +46,9 @@ type saving struct {
 	number    int64
 	from, to  int64
 	events    int
-	only      *domain.Event
+	only      *EventError // where one event alone is saved: what is wrong when its document is not kept
+	parked    []domain.ParkedDocument
+	waiting   []domain.ParkedEvent
 	documents []unsaved
 	batch     drivers.Batch
 	err       error
@@ -60,6 +66,8 @@ func (r *Replay) due() bool {
 	switch {
 	case r.at.atOnce > 0:
 		return g.events >= r.at.atOnce
+	case len(g.waiting) >= waitingASave:
+		return true
 	case len(g.changed) == 0:
 		return false
 	}
@@ -77,14 +85,19 @@ func (r *Replay) push(ctx context.Context) error {
 	if g.events == 0 && g.upTo == 0 {
 		return nil
 	}
-	if len(g.changed) == 0 {
+	if len(g.changed) == 0 && len(g.waiting) == 0 {
 		r.at.seen = max(r.at.seen, g.upTo)
 		r.folded(g.events, 0)
 		return nil
 	}
 	s := &saving{
-		done: make(chan struct{}), number: g.number(), from: r.at.stored, to: g.upTo, events: g.events, only: g.only,
-		documents: make([]unsaved, len(g.changed)),
+		done: make(chan struct{}), number: g.number(), from: r.at.stored, to: g.upTo, events: g.events,
+		parked: g.parked, waiting: g.waiting, documents: make([]unsaved, len(g.changed)),
+	}
+	if g.only != nil && len(g.changed) == 1 {
+		s.only = r.Fold.blame(&Event{Event: g.only}, r.Fold.where(g.only.Type), nil)
+		s.only.DocumentID = g.changed[0]
+		s.only.tellBefore(r.Fold, &g.before)
 	}
 	for i, id := range g.changed {
 		h := r.known.documents[id]
@@ -95,6 +108,9 @@ func (r *Replay) push(ctx context.Context) error {
 	go func() {
 		defer close(s.done)
 		if s.batch, s.err = r.Fold.batch(s); s.err == nil {
+			s.err = r.keepWaiting(ctx, s)
+		}
+		if s.err == nil {
 			s.err = r.Driver.Save(ctx, r.Build, r.Tenant, s.batch)
 		}
 	}()
@@ -118,23 +134,30 @@ func (r *Replay) await() error {
 	if errors.Is(err, drivers.ErrStale) {
 		r.at.known = false
 	}
+	if errors.Is(err, errAgain) {
+		return err
+	}
 	if _, unfit := errors.AsType[*unfitError](err); unfit || isCode(err, domain.CodeTooLarge) {
 		if s.only == nil {
 			r.at.atOnce = max(1, s.events/2)
 			return errAgain
 		}
-		return &EventError{Event: *s.only, Where: r.Fold.where(s.only.Type), Err: err}
+		s.only.Err = err
+		return r.refuse(s.only)
 	}
 	return fmt.Errorf("save build %d of projection %q at position %d: %w", r.Build.Number, r.Build.Name, s.to, err)
 }
 
-// forget drops whatever is held of documents.
+// forget drops whatever is held of documents, and of what is set aside.
 func (r *Replay) forget() {
-	r.known, r.gathered = known{}, gathered{earlier: r.gathered.number()}
+	r.known, r.gathered, r.aside = known{}, gathered{earlier: r.gathered.number()}, nil
 }
 
 func (r *Replay) wasSaved(s *saving) {
 	r.at.saved(s.to)
+	if r.at.refused != nil && r.at.refused.Event.Position <= s.to {
+		r.at.refused = nil
+	}
 	r.numbered = s.number
 	if r.at.atOnce > 0 {
 		// What was too much is behind it, or is met again.
@@ -142,7 +165,11 @@ func (r *Replay) wasSaved(s *saving) {
 			r.at.atOnce = 0
 		}
 	}
-	r.known.shrink(r.Limits.DocumentBytes, r.numbered)
+	most := r.Limits.DocumentBytes
+	if r.Fold.Maps() {
+		r.known.whole, most = false, 0 // nothing depends on a record
+	}
+	r.known.shrink(most, r.numbered)
 	bytes := 0
 	for i := range s.batch.Upserts {
 		bytes += len(s.batch.Upserts[i].Data)

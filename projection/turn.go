@@ -16,7 +16,6 @@ var (
 	errGone    = errors.New("the projection is gone")
 	errChanged = errors.New("another build is live")
 	errHeld    = errors.New("a rebuild holds the live build still")
-	errInline  = errors.New("appends fold into the live build")
 	errMore    = errors.New("there is more to fold")
 	errLost    = errors.New("the live build's table is not there")
 )
@@ -24,27 +23,20 @@ var (
 // turn gives a pair its turn: a batch, or several while nobody else waits for one.
 func (r *Runner) turn(ctx context.Context, p *pair) {
 	r.mu.Lock()
-	f, l := p.followed, p.lane
-	build, looks, head := r.live(p), r.looks, p.of.head
-	if p.gone || build.database != l.database {
-		p.state = pairIdle
-		r.enqueue(p) // where its documents are by now; or nowhere
-		r.done(l, p)
-		r.mu.Unlock()
+	f := p.followed
+	build, database, looks, head := f.build, f.database, r.looks, r.heads[p.tenant]
+	here := r.followed[f.id] == f
+	r.mu.Unlock()
+	if !here {
 		return
 	}
-	p.turned = time.Now().UnixNano()
-	r.mu.Unlock()
-	if p.build != build.number {
-		p.restart(build.number)
+	if p.build != build {
+		p.restart(build)
 		r.config.Progress.well(f.id, p.tenant) // what was in the way of another build says nothing of this one
 	}
-	seen, err := r.take(ctx, p, build, head)
-	switch {
-	case errors.Is(err, drivers.ErrNoTable):
+	seen, err := r.take(ctx, p, database, head)
+	if errors.Is(err, drivers.ErrNoTable) {
 		err = r.whyNoTable(ctx, p, err)
-	case errors.Is(err, errChanged):
-		err = r.lookAgain(ctx, p)
 	}
 	if ctx.Err() != nil {
 		return
@@ -54,18 +46,14 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 			err = putErr
 		}
 	}
-	if r.config.Observer.Turn != nil {
-		r.config.Observer.Turn(f.id)
-	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.done(l, p)
 	p.state = pairIdle
-	if p.gone {
-		return
+	again := p.again
+	if again {
+		p.again, p.aside = false, nil
 	}
-	other := p.build != r.live(p).number // another build has gone live meanwhile
 	_, faulted := errors.AsType[*EventError](err)
 	if err == nil || faulted || errors.Is(err, errMore) || errors.Is(err, errHeld) {
 		if p.failures > 0 {
@@ -74,12 +62,12 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		p.failures = 0
 	}
 	switch {
-	case err == nil && other:
-		r.enqueue(p) // behind its last reading
+	case err == nil && p.build != f.build:
+		r.enqueue(p) // another build went live behind its last reading
 	case err == nil:
 		// A head that a later reading does not show is that of a log which was removed.
-		if newer := p.of.head; newer > p.at.seen && (newer > head || seen >= head) {
-			r.rouse(f, p.of)
+		if newer := r.heads[p.tenant]; newer > p.at.seen && (newer > head || seen >= head) {
+			r.enqueue(p)
 		} else if p.saved {
 			p.saved = false
 			r.unproven[p] = struct{}{}
@@ -87,13 +75,11 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	case errors.Is(err, errMore), errors.Is(err, errChanged):
 		r.enqueue(p)
 	case errors.Is(err, errGone):
-		if other {
+		if p.build != f.build {
 			r.enqueue(p) // made again under the same name, after this turn had found it gone
 			break
 		}
 		r.drop(f)
-	case errors.Is(err, errInline):
-		p.state = pairInline
 	case errors.Is(err, errHeld):
 		if r.looks != looks {
 			r.enqueue(p) // what it waits for may have happened already
@@ -102,7 +88,12 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		p.state = pairHeld
 		r.waiting[p] = struct{}{}
 	case faulted:
-		if other {
+		if p.build != f.build {
+			r.enqueue(p)
+			break
+		}
+		if again {
+			p.at.known = false
 			r.enqueue(p)
 			break
 		}
@@ -113,7 +104,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		wait := min(25*time.Millisecond<<min(p.stale, 6), 1500*time.Millisecond)
 		p.stale++
 		r.delay(p, wait+rand.N(wait))
-	case r.closeLane(l):
+	case r.closeLane(r.lane(database)):
 		// Whoever watches over the database has told why, once; the pair waits in its lane, or goes on elsewhere if it has
 		// moved meanwhile.
 		p.failures++
@@ -131,16 +122,16 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 			r.config.Log.Warn("a projection cannot be followed at the moment; trying again", "projection", f.id.Name,
 				"tenant", p.tenant.String(), "build", p.build, "failures", p.failures, "error", err)
 		}
-		wait := backoff(int(p.failures))
+		wait := backoff(p.failures)
 		r.config.Progress.troubled(f.id, p.tenant, err, time.Now().Add(wait))
 		r.delay(p, wait)
 	}
 }
 
 // take does the work of a turn; nil: the pair has caught up with the head that it returns.
-func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (seen int64, err error) {
+func (r *Runner) take(ctx context.Context, p *pair, database string, head int64) (seen int64, err error) {
 	f := p.followed
-	fold, now, err := r.folds.get(ctx, p.tenant, f.id, build)
+	c, err := r.folds.get(ctx, f.id, p.build)
 	switch {
 	case isCode(err, domain.CodeNotFound):
 		return 0, errGone
@@ -149,26 +140,28 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		return 0, &EventError{Event: domain.Event{Position: p.at.seen + 1}, Where: "definition", Err: err}
 	case err != nil:
 		return 0, err
-	case now != nil:
+	case c.projection.Build != p.build:
+		r.follow(&c.projection)
 		return 0, errChanged
 	}
-	driver := r.config.Drivers[build.database]
+	driver := r.config.Drivers[database]
 	if driver == nil {
-		return 0, fmt.Errorf("there is no database %q in this process's configuration", build.database)
+		return 0, fmt.Errorf("there is no database %q in this process's configuration", database)
 	}
 	events, documents := 0, 0
 	replay := &Replay{
-		Driver: driver, Build: buildOf(f.id, build.number, fold), Tenant: p.tenant, Fold: fold, Limits: r.config.CatchUp,
+		Driver: driver, Build: c.projection.LiveBuild(), Tenant: p.tenant, Fold: c.fold, Limits: r.config.CatchUp,
 		Folded: func(e, d int) {
 			events, documents = events+e, documents+d
 			if d > 0 {
 				p.stale, p.saved = 0, true
 			}
 		},
-		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes),
+		Aside: r.config.Store, Version: c.projection.Version,
+		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes), aside: p.aside,
 	}
 	defer func() {
-		p.at, p.documentBytes, p.eventBytes = replay.at, int32(replay.documentBytes), int32(replay.eventBytes)
+		p.at, p.documentBytes, p.eventBytes, p.aside = replay.at, int32(replay.documentBytes), int32(replay.eventBytes), replay.aside
 	}()
 	if err := replay.locate(ctx); err != nil {
 		return 0, err
@@ -179,13 +172,17 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 	}
 	if p.failures > 0 {
 		// It may have been more than the database can take in the time that it is given.
-		limits = limits.after(int(p.failures))
+		limits = limits.after(p.failures)
 		ahead, replay.Limits = limits, limits
 	}
 	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
 		return r.config.Store.ReadFor(ctx, p.tenant, f.id, q)
 	}
-	defer func() { err = replay.finish(ctx, err) }()
+	defer func() {
+		if err = replay.finish(ctx, err); errors.Is(err, errAgain) {
+			err = errMore // from the checkpoint on
+		}
+	}()
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	for next := replay.fetch(reading, read, replay.at.seen+1, 0, limits); ; {
@@ -198,7 +195,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		}
 		began := time.Now()
 		replay.measure(batch)
-		if next = nil; batch.more && !r.othersWait(p) {
+		if next = nil; batch.more && !r.othersWait(database) {
 			// The next batch is read, and its keys worked out, while this one is folded and saved.
 			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
 		}
@@ -233,12 +230,6 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 	}
 }
 
-// buildOf is the build of that number, which the fold makes.
-func buildOf(id domain.ProjectionID, number int64, fold *Fold) domain.Build {
-	p := domain.Projection{ProjectionID: id, Definition: fold.definition, Build: number}
-	return p.LiveBuild()
-}
-
 // usable says whether what was read may be saved into the build.
 //
 // This is the worker's part of the swap (docs/decisions/0002-swap-by-hold.md). A reading takes the log's head first,
@@ -251,72 +242,32 @@ func usable(reading domain.Reading, build int64) error {
 		return errGone
 	case reading.Build != build:
 		return errChanged
-	case reading.Inline:
-		return errInline
 	case reading.Held:
 		return errHeld
 	}
 	return nil
 }
 
-// othersWait reports whether another pair would get a turn if this one's ended now.
-func (r *Runner) othersWait(p *pair) bool {
+// othersWait reports whether another pair waits for a turn at the same database.
+func (r *Runner) othersWait(database string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return p.gone || p.lane.ready.waitsFor(p.of)
-}
-
-// lookAgain takes over which build is live for a pair, where that is another one than it has followed.
-func (r *Runner) lookAgain(ctx context.Context, p *pair) error {
-	now, err := r.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
-	switch {
-	case isCode(err, domain.CodeNotFound):
-		return errGone
-	case err != nil:
-		return err
-	}
-	r.learn(p, &now)
-	return errChanged
+	return r.lane(database).ready.len() > 0
 }
 
 // whyNoTable tells a live build whose table has vanished from one that was live when the turn began, and was dropped.
 func (r *Runner) whyNoTable(ctx context.Context, p *pair, err error) error {
-	now, lookErr := r.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
+	now, lookErr := r.config.Store.Projection(ctx, p.followed.id)
 	switch {
 	case isCode(lookErr, domain.CodeNotFound):
 		return errGone
 	case lookErr != nil:
 		return lookErr
 	case now.Build != p.build:
-		r.learn(p, &now)
+		r.follow(&now)
 		return errChanged
 	}
 	return fmt.Errorf("%w: %w", errLost, err)
-}
-
-// Retry gives a pair another turn that stands before an event which cannot be folded: what was in its way may have been
-// mended. Zero values mean every such pair. It returns at once, and does nothing where the pair does not stand still.
-func (r *Runner) Retry(of domain.TenantID, id domain.ProjectionID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if id.Name == "" {
-		for p := range r.allPairs() {
-			r.retry(p)
-		}
-		return
-	}
-	if f, t := r.followed[id], r.tenants[of]; f != nil && t != nil {
-		if p := f.pair(t); p != nil {
-			r.retry(p)
-		}
-	}
-}
-
-func (r *Runner) retry(p *pair) {
-	if p.state == pairFaulted {
-		p.at.known, p.mended = false, false
-		r.enqueue(p)
-	}
 }
 
 // tell reports a batch to those who wait for it and to the observer, and takes the head over that it was read at.
@@ -332,20 +283,10 @@ func (r *Runner) tell(p *pair, batch *prepared, events, documents int, took time
 	})
 }
 
-// maxFaultBytes bounds the message of a fault, which may quote what a client sent.
-const maxFaultBytes = 2000
-
 func (r *Runner) putFault(ctx context.Context, p *pair, e *EventError) error {
-	message := fmt.Sprintf("%s: %s", e.Where, e.Err)
-	if e.Event.Type != "" {
-		message = fmt.Sprintf("%s of %s: %s", e.Event.Type, e.Event.Stream, message)
-	}
-	if len(message) > maxFaultBytes {
-		message = message[:maxFaultBytes] + "..."
-	}
 	fault := domain.Fault{
 		ProjectionID: p.followed.id, Tenant: p.tenant, Build: p.build,
-		Position: e.Event.Position, EventID: e.Event.ID, Failure: domain.Failure{Message: message},
+		Position: e.Event.Position, EventID: e.Event.ID, Failure: e.Failure(),
 	}
 	if err := r.config.Store.PutFault(ctx, fault); err != nil {
 		return fmt.Errorf("keep the fault of projection %q: %w", p.followed.id.Name, err)
@@ -356,7 +297,8 @@ func (r *Runner) putFault(ctx context.Context, p *pair, e *EventError) error {
 		r.config.Observer.Fault(fault)
 	}
 	r.config.Log.Warn("a projection stands still before an event that it cannot fold", "projection", fault.Name,
-		"tenant", fault.Tenant.String(), "build", fault.Build, "position", fault.Position, "error", message)
+		"tenant", fault.Tenant.String(), "build", fault.Build, "position", fault.Position,
+		"stream", fault.Stream, "type", fault.EventType, "part", fault.Where, "error", fault.Message)
 	return nil
 }
 

@@ -1,0 +1,21 @@
+package projection
+
+import (
+	"context"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// FaultStore is what the catalog asks of Manifold's own database about events that cannot be folded.
+type FaultStore interface {
+	AsideStore
+	RetryFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error
+	SkipEvent(ctx context.Context, skip domain.SkippedEvent, build int64) (domain.SkippedEvent, error)
+	PutSkipped(ctx context.Context, skip domain.SkippedEvent) (domain.SkippedEvent, error)
+	SkippedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, limit int) ([]domain.SkippedEvent, error)
+	ParkedDocuments(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, after string, limit int) ([]domain.ParkedDocument, error)
+	ParkedDocument(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (domain.ParkedDocument, bool, error)
+	ParkedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, after int64, limit int) ([]domain.Event, error)
+	Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error)
+	DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string) error
+}

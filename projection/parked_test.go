@@ -1,0 +1,221 @@
+package projection_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/store"
+)
+
+// parking is a definition over several streams that cannot fold some events: whose key is a number, and whose n is a text;
+// and that cannot write others, whose document becomes larger than the test's database takes.
+var parking = projection.WithDefaults(domain.Definition{
+	Name: "parking",
+	Key:  "event.data.k == null ? null : 'doc ' + event.data.k",
+	On: map[string]string{
+		"Add":    "merge(doc, {'sum': doc.?sum.orValue(0) * 3 % 1000003 + event.data.n, 'events': doc.?events.orValue(0) + 1})",
+		"Remove": "null",
+	},
+	OnError: domain.OnErrorPark,
+})
+
+// mapParking is the same as a map.
+var mapParking = projection.WithDefaults(domain.Definition{
+	Name: "parking",
+	Key:  parking.Key,
+	Map: map[string]string{
+		"Add":    "{'sum': 0 + event.data.n}",
+		"Remove": "null",
+	},
+	OnError: domain.OnErrorPark,
+})
+
+// someParkingEvents appends drawn events, some of which cannot be folded.
+func someParkingEvents(t *rapid.T, tb testing.TB, b bench, tenant domain.TenantID) {
+	for i := range rapid.IntRange(1, 25).Draw(t, "events") {
+		eventType := rapid.SampledFrom([]string{"Add", "Add", "Add", "Remove", "Other"}).Draw(t, fmt.Sprint("type ", i))
+		k := rapid.SampledFrom([]string{`"a"`, `"b"`, `"c"`, `"d"`, `"e"`, "null", "7"}).Draw(t, fmt.Sprint("k ", i))
+		n := rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6", "7", `"many"`}).Draw(t, fmt.Sprint("n ", i))
+		b.append(tb, tenant, rapid.SampledFrom([]string{"x-1", "x-2"}).Draw(t, fmt.Sprint("stream ", i)), eventType, fmt.Sprintf(`{"k": %s, "n": %s}`, k, n))
+	}
+}
+
+// setAside is what is set aside: by parked id, the positions that wait.
+type setAside map[string][]int64
+
+// parkedFromScratch folds events one by one, parks what cannot be folded, and passes over what is skipped. It shares
+// nothing with the package but expressions, by way of fromScratch for each document.
+func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain.Event, skipped map[int64]bool) (map[string]domain.Document, setAside) {
+	t.Helper()
+	parked := make(setAside)
+	chains := make(map[string][]domain.Event)
+	for _, event := range events {
+		if event.Type == "Other" || skipped[event.Position] {
+			continue
+		}
+		data := canonical(t, event.Data)
+		switch k := data[len(`{"k":`)]; k {
+		case 'n':
+			continue
+		case '7':
+			id := " " + event.ID.String()
+			parked[id] = append(parked[id], event.Position)
+		default:
+			id := "doc " + data[len(`{"k":"`):len(`{"k":"a`)]
+			switch {
+			case parked[id] != nil:
+				parked[id] = append(parked[id], event.Position)
+			case event.Type == "Add" && data[len(data)-2] == '"':
+				parked[id] = []int64{event.Position}
+			default:
+				chains[id] = append(chains[id], event)
+			}
+		}
+	}
+	documents := make(map[string]domain.Document)
+	for id, chain := range chains {
+		if definition.Map != nil {
+			for _, event := range chain {
+				if event.Type == "Add" {
+					data := canonical(t, event.Data)
+					documents[id] = domain.Document{ID: id, Version: event.Position, Data: fmt.Appendf(nil, `{"sum": %c}`, data[len(data)-2])}
+				}
+			}
+			continue
+		}
+		maps.Copy(documents, fromScratch(t, definition, chain))
+	}
+	return documents, parked
+}
+
+// faultyAside is a store that fails when a test says so.
+type faultyAside struct {
+	*store.Store
+	ask func(call string) verdict
+}
+
+func (f faultyAside) Aside(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Aside, error) {
+	if f.ask("aside") != works {
+		return domain.Aside{}, errInjected
+	}
+	return f.Store.Aside(ctx, tenant, id, build, version)
+}
+
+func (f faultyAside) Park(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument, events []domain.ParkedEvent) (bool, error) {
+	v := f.ask("park")
+	if v == failsBefore {
+		return false, errInjected
+	}
+	ok, err := f.Store.Park(ctx, tenant, id, build, documents, events)
+	if v == failsAfter {
+		err = errInjected
+	}
+	return ok, err
+}
+
+// parkedNow is what is set aside up to a position.
+func parkedNow(t rapid.TB, tb testing.TB, b bench, tenant domain.TenantID, build domain.Build, upTo int64) setAside {
+	t.Helper()
+	documents, err := b.store.ParkedDocuments(tb.Context(), tenant, build.ProjectionID, build.Number, "", 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parked := make(setAside)
+	for _, document := range documents {
+		events, err := b.store.ParkedEvents(tb.Context(), tenant, build.ProjectionID, build.Number, document.ID, 0, 10_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range events {
+			if event.Position <= upTo {
+				parked[document.ID] = append(parked[document.ID], event.Position)
+			}
+		}
+	}
+	return parked
+}
+
+// Workers that race and are cut off anywhere: at any moment the documents are what folding up to the checkpoint with a model
+// of parking gives, and every event at or below the checkpoint that did not take effect waits, each for its document.
+func TestParkedEventsAreNeverLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		tenant := b.tenant(t)
+		definition := rapid.SampledFrom([]domain.Definition{parking, mapParking}).Draw(rt, "definition")
+		fold, err := projection.Compile(definition)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: definition.Name}, Number: 1, Database: "default"}
+		driver := &faulty{Driver: b.driver}
+		fresh := func() *projection.Replay {
+			return &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Version: 1,
+				Aside: faultyAside{b.store, func(call string) verdict { return driver.ask(call) }},
+				Limits: projection.Limits{
+					Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: rapid.SampledFrom([]int{1, 1 << 20}).Draw(rt, "document bytes"),
+				}}
+		}
+		skipped := make(map[int64]bool)
+		check := func() {
+			checkpoint, err := b.driver.Checkpoint(t.Context(), build, tenant)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			documents, parked := parkedFromScratch(rt, definition, b.log(t, tenant)[:checkpoint], skipped)
+			mustEqual(rt, stored(rt, t, b, build, tenant), documents)
+			if got := parkedNow(rt, t, b, tenant, build, checkpoint); !maps.EqualFunc(got, parked, slices.Equal) {
+				rt.Fatalf("at %d there wait %v; want %v", checkpoint, got, parked)
+			}
+		}
+		replay := fresh()
+		for range rapid.IntRange(1, 5).Draw(rt, "steps") {
+			someParkingEvents(rt, t, b, tenant)
+			if rapid.IntRange(0, 4).Draw(rt, "skip") == 0 {
+				// Somebody told it beforehand to pass some event over that comes later.
+				position := int64(len(b.log(t, tenant))) + 1
+				someParkingEvents(rt, t, b, tenant)
+				_, err := b.store.PutSkipped(t.Context(), domain.SkippedEvent{ProjectionID: build.ProjectionID, Tenant: tenant, Version: 1, Position: position})
+				if err != nil {
+					rt.Fatal(err)
+				}
+				skipped[position] = true
+				replay = fresh()
+			}
+			if rapid.Bool().Draw(rt, "a new worker") {
+				replay = fresh()
+			}
+			if rapid.Bool().Draw(rt, "a rival was faster") {
+				driver.verdict = nil
+				if err := fresh().Run(t.Context(), b.store, rapid.Int64Range(0, int64(len(b.log(t, tenant)))).Draw(rt, "rival to")); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			calls, last := 0, rapid.IntRange(1, 20).Draw(rt, "calls that work")
+			how := rapid.SampledFrom([]verdict{failsBefore, failsAfter}).Draw(rt, "then")
+			driver.verdict = func(string) verdict {
+				if calls++; calls > last {
+					return how
+				}
+				return works
+			}
+			if err := replay.Run(t.Context(), b.store, int64(len(b.log(t, tenant)))); err != nil && !errors.Is(err, errInjected) {
+				rt.Fatal(err)
+			}
+			check()
+		}
+		driver.verdict = nil
+		if err := replay.Run(t.Context(), b.store, int64(len(b.log(t, tenant)))); err != nil {
+			rt.Fatal(err)
+		}
+		check()
+	})
+}

@@ -1,0 +1,101 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Retry gives a faulted pair a turn, in whatever way it learned that there may be a way on: somebody asked for it, or for the
+// event to be passed over. What is set aside is read anew. The zero values mean every pair, since something may have been
+// missed. It returns at once, and may be called by anyone, also while Run is not on.
+func (r *Runner) Retry(tenant domain.TenantID, id domain.ProjectionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if id == (domain.ProjectionID{}) {
+		for _, p := range r.pairs {
+			r.retry(p)
+		}
+		return
+	}
+	if f := r.followed[id]; f != nil {
+		if p := r.pairs[pairKey{f, tenant}]; p != nil {
+			r.retry(p)
+		}
+	}
+}
+
+// retry is Retry for one pair; whoever calls it holds the lock.
+func (r *Runner) retry(p *pair) {
+	switch p.state {
+	case pairRunning:
+		p.again = true
+	case pairFaulted:
+		p.at.known, p.aside = false, nil
+		r.enqueue(p)
+	default:
+		p.aside = nil
+	}
+}
+
+// standing returns the projection that the tenant means by name, for what is done about its faults: a tenant's own
+// projection, or its part of a shared one.
+func (c *Catalog) standing(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
+	if tenant == domain.Everyone {
+		return domain.Projection{}, domain.Errorf(domain.CodeInvalidRequest, "query tenant", "it is needed: the id of the tenant that is meant")
+	}
+	return c.live(ctx, tenant, name)
+}
+
+// Retry has the event tried again before which the projection stands for the tenant, in whichever process that is, and
+// returns how it is doing, which need not show yet what comes of it. Where it does not stand still, nothing happens.
+func (c *Catalog) Retry(ctx context.Context, tenant domain.TenantID, name string) (Status, error) {
+	p, err := c.standing(ctx, tenant, name)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := c.config.Store.RetryFault(ctx, tenant, p.ProjectionID, p.Build); err != nil {
+		return Status{}, err
+	}
+	return c.Status(ctx, tenant, name)
+}
+
+// Skip has the projection pass the event over before which it stands for the tenant, in every build that is made by the
+// version of the definition that it has. domain.CodeConflict where it does not stand before exactly that position. by is
+// who does it, and reason why, as ProjectionVersion.By.
+func (c *Catalog) Skip(ctx context.Context, tenant domain.TenantID, name string, position int64, reason, by string) (domain.SkippedEvent, error) {
+	p, err := c.standing(ctx, tenant, name)
+	if err != nil {
+		return domain.SkippedEvent{}, err
+	}
+	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Position: position, Reason: reason, By: by}
+	if p.Definition.Mode == domain.ModeLive {
+		return c.skipLive(ctx, p, skip)
+	}
+	driver, err := c.driver(p.LiveBuild())
+	if err != nil {
+		return domain.SkippedEvent{}, err
+	}
+	checkpoint, err := driver.Checkpoint(ctx, p.LiveBuild(), tenant)
+	if err != nil {
+		return domain.SkippedEvent{}, fmt.Errorf("skip an event of projection %q: %w", name, err)
+	}
+	if checkpoint >= position {
+		return domain.SkippedEvent{}, domain.Errorf(domain.CodeConflict, "position", "projection %q has passed the event at position %d already", name, position)
+	}
+	return c.config.Store.SkipEvent(ctx, skip, p.Build)
+}
+
+// maxSkippedListed is how many skipped events are listed.
+const maxSkippedListed = 1000
+
+// Skipped returns the first events that the projection passes over for the tenant, of all versions of its definition, by
+// position.
+func (c *Catalog) Skipped(ctx context.Context, tenant domain.TenantID, name string) ([]domain.SkippedEvent, error) {
+	p, err := c.standing(ctx, tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	return c.config.Store.SkippedEvents(ctx, tenant, p.ProjectionID, maxSkippedListed)
+}
