@@ -3,23 +3,22 @@ package projection
 import (
 	"context"
 	"runtime"
-	"slices"
 	"sync"
 
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Limits bound what one batch holds in memory. While a batch is folded and saved the next one is read, so that twice
-// as much is held.
+// Limits bound what a Replay holds in memory. While a reading is folded the next one is read, so that twice as many events
+// are held.
 type Limits struct {
-	Events        int // at most this many events
-	Bytes         int // about this many bytes of their data and metadata
-	DocumentBytes int // about this many bytes of documents loaded, as far as the size of earlier ones foretells it
+	Events        int // of a reading, at most
+	Bytes         int // of their data and metadata, about
+	DocumentBytes int // what documents take in memory, about; half of it may be unsaved, and is then saved at once
 }
 
-// CatchUpLimits are for a log that is far ahead: batches so large that a document which many events touch is written
+// CatchUpLimits are for a log that is far ahead: enough documents to be held that one which many events touch is written
 // once for many of them.
-var CatchUpLimits = Limits{Events: 50_000, Bytes: 24 << 20, DocumentBytes: 32 << 20}
+var CatchUpLimits = Limits{Events: 20_000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
 
 // followLimits are for a log that is followed closely.
 var followLimits = Limits{Events: 1000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
@@ -36,13 +35,12 @@ type read func(ctx context.Context, q domain.LogQuery) (domain.Reading, error)
 // prepared is a reading whose events have their keys.
 type prepared struct {
 	reading domain.Reading
-	events  []Event
-	keys    []string      // of each event; "" where it is not for this projection
-	upTo    int64         // when all events are applied, the log is seen up to here
-	more    bool          // the reading was cut off: there is more behind it
-	bytes   int           // of the reading's data and metadata
-	faults  []*EventError // of events whose keys cannot be worked out, in order
-	fault   *EventError   // before which it was cut off
+	events  []Event  // those before a fault of the key
+	keys    []string // of each event; "" where it is not for this projection
+	upTo    int64    // when all events are applied, the log is seen up to here
+	more    bool     // the reading was cut off: there is more behind it
+	bytes   int      // of the reading's data and metadata
+	fault   *EventError
 }
 
 // fetched is a reading that is under way beside what else its worker does.
@@ -112,17 +110,23 @@ func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery) *prepared {
 		p.events[i].Event = &reading.Events[i]
 	}
 	p.keys = make([]string, len(p.events))
-	faults := make([][]*EventError, workersFor(len(p.events)))
+	faults := make([]*EventError, workersFor(len(p.events)))
 	chunk := (len(p.events) + len(faults) - 1) / len(faults)
 	parallel(len(faults), func(worker int) {
 		for i := worker * chunk; i < min(len(p.events), (worker+1)*chunk); i++ {
 			var fault *EventError
 			if p.keys[i], _, fault = f.key(&p.events[i]); fault != nil {
-				faults[worker] = append(faults[worker], fault)
+				faults[worker] = fault
+				return
 			}
 		}
 	})
-	p.faults = slices.Concat(faults...)
+	for _, fault := range faults {
+		if fault != nil {
+			p.stopBefore(fault)
+			break
+		}
+	}
 	return p
 }
 
