@@ -89,6 +89,7 @@ func Run(t *testing.T, harness Harness) {
 		{"Query", s.queries},
 		{"Predicate", s.predicates},
 		{"Order", s.orders},
+		{"Partition", s.partitions},
 		{"Isolation", s.isolation},
 		{"Concurrency", s.concurrency},
 		{"Values", s.values},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,8 @@ const spreadParts = 1000
 
 // IndexTable makes two indexes for each of build.Indexes, paths such as "customer.name", and brings the table's statistics
 // up to date. The one has sort keys and ids: it finds values, ranges of them, and beginnings of texts, and has the order
-// that Query promises. The other finds what lists and objects contain; where there are none at the path, it is empty.
+// that Query promises. The other finds what lists and objects contain; where there are none at the path, it is empty. With
+// build.PartitionBy both begin with the sort key at that path, and there is one of that alone.
 //
 // The indexes have no checkpoints in them: by that condition a look-up by key can never be planned through them, only what
 // asks for documents alone.
@@ -27,7 +29,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	}
 	table := tableName(build)
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
-		for _, path := range build.Indexes {
+		for _, path := range indexedPaths(build) {
 			value := pathExpression(literals(path), false)
 			// What is known of an index's values serves the planner only if the index has all rows.
 			spread := schema + "." + identifier(buildName(build)+"/"+path+" values")
@@ -39,10 +41,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 			if _, err := tx.Exec(ctx, fmt.Sprintf("alter statistics %s set statistics %d", spread, spreadParts)); err != nil {
 				return err
 			}
-			for suffix, definition := range map[string]string{
-				" values": "(tenant_id, build, (" + keyExpression(value) + "), id) where id <> ''",
-				" parts":  "using gin ((" + membersExpression(value) + ") jsonb_path_ops) where id <> '' and " + membersCondition(value),
-			} {
+			for suffix, definition := range indexDefinitions(build, path, value) {
 				// In an older release, and so in what it has left, a blank stood where "/" does.
 				name := identifier(buildName(build) + "/" + path + suffix)
 				// "if not exists" would wait for every save under way before it looks.
@@ -63,6 +62,33 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, mend(err))
 	}
 	return nil
+}
+
+// indexedPaths are the declared paths, and the partition's if it is none of them.
+func indexedPaths(build domain.Build) []string {
+	paths := slices.Clone(build.Indexes)
+	if build.PartitionBy != "" && !slices.Contains(paths, build.PartitionBy) {
+		paths = append(paths, build.PartitionBy)
+	}
+	return paths
+}
+
+// indexDefinitions are the indexes for the value at one of indexedPaths, by the ends of their names. A row of the largest
+// sort keys of partition and value and the largest id is within what a B-tree takes.
+func indexDefinitions(build domain.Build, path, value string) map[string]string {
+	key, partition, before := "("+keyExpression(value)+")", "", ""
+	if build.PartitionBy != "" && build.PartitionBy != path {
+		partition = keyExpression(pathExpression(literals(build.PartitionBy), false))
+		before = "(" + partition + "), "
+	}
+	definitions := map[string]string{" values": "(tenant_id, build, " + before + key + ", id) where id <> ''"}
+	if slices.Contains(build.Indexes, path) {
+		if build.PartitionBy == path {
+			partition = keyExpression(value)
+		}
+		definitions[" parts"] = "using gin ((" + membersExpression(value, partition) + ") jsonb_path_ops) where id <> '' and " + membersCondition(value)
+	}
+	return definitions
 }
 
 // literals are a declared path's names as constants: an index takes no parameters.

@@ -69,6 +69,7 @@ func (q *question) byID(source string, where domain.Predicate, after, limit stri
 		if key := q.fixedKey(where); key != "" {
 			order = key + ", id"
 		}
+		order = q.before("") + order
 		return "select id, version, document " + q.fromCondition(source, matches) + behind + " order by " + order + " limit " + limit
 	}
 	q.general = true
@@ -79,11 +80,22 @@ func (q *question) byID(source string, where domain.Predicate, after, limit stri
 		") select id, version, document from (select * from walked where (select count(*) from walked) = " + limit + " union all select * from found) page order by id"
 }
 
-// fixedKey is the sort key of a declared path that is the same in all documents that match; empty where there is none.
+// before is what stands before all else in the order of what an index gives: the partition's sort key, which is the same in
+// all documents that match. The planner does not see that it is, since the condition that says so must not be evaluated
+// before the row-level policy's; as a part of the order it finds the index.
+func (q *question) before(direction string) string {
+	if q.build.PartitionBy == "" || !q.partitioned || !q.build.Shared() {
+		return ""
+	}
+	return q.keyAt(strings.Split(q.build.PartitionBy, ".")) + direction + ", "
+}
+
+// fixedKey is the sort key of a declared path that is the same in all documents that match; empty where there is none, or
+// only the partition's.
 func (q *question) fixedKey(where domain.Predicate) string {
 	switch p := where.(type) {
 	case domain.Compare:
-		if p.Comparison == domain.Equal && q.indexed(p.Path) {
+		if p.Comparison == domain.Equal && q.indexed(p.Path) && (q.build.PartitionBy == "" || !slices.Equal(strings.Split(q.build.PartitionBy, "."), p.Path)) {
 			return q.keyAt(p.Path)
 		}
 	case domain.And:
@@ -111,6 +123,7 @@ type slice struct {
 	statement string
 	part      string // a condition on the slice's rows: those are in the page, if there is room
 	last      string // what the page is ordered by before all else
+	direction string // " desc": it is read going back
 }
 
 // sorted is the whole page where no index has the order: all that match are read, and sorted.
@@ -186,7 +199,7 @@ func (p *page) backward(after *domain.SortKey) {
 		p.add(slice{name: "same", part: "true", last: "0"}, p.keys, key+" = "+before+" and id > "+p.text(after.ID), key+", id")
 	}
 	const end = "(select min(key1) from next)"
-	p.add(slice{name: "next", part: "key1 > " + end, last: "0"}, p.keys, key+" < "+before, key+" desc")
+	p.add(slice{name: "next", part: "key1 > " + end, last: "0", direction: " desc"}, p.keys, key+" < "+before, key+" desc")
 	p.add(slice{name: "ends", part: "true", last: "0"}, p.keys, key+" = "+end, key+", id")
 }
 
@@ -218,7 +231,7 @@ func (p *page) add(slice slice, keys []string, condition, order string) {
 		room.WriteString(" < " + p.limit)
 	}
 	slice.statement = "select id, version, document" + columns.String() + " " + p.from + " and (" + condition + ")" + room.String() +
-		" order by " + order + " limit " + p.limit
+		" order by " + p.before(slice.direction) + order + " limit " + p.limit
 	p.slices = append(p.slices, slice)
 }
 

@@ -28,12 +28,22 @@ type question struct {
 	// is set by one for which that could be done.
 	general, findable bool
 
+	// The predicate asks for one value of build.PartitionBy, whose sort key is partition, or there is no such path: indexes
+	// can be used.
+	partitioned bool
+	partition   string
+
 	err error // what cannot be asked
 }
 
-// newQuestion begins with tenant and build as $1 and $2.
-func newQuestion(build domain.Build, tenant domain.TenantID) *question {
-	q := &question{build: build, tenant: tenant, names: make(map[string]string), general: true}
+// newQuestion begins with tenant and build as $1 and $2. where is what is asked of the documents, at most.
+func newQuestion(build domain.Build, tenant domain.TenantID, where domain.Predicate) *question {
+	q := &question{build: build, tenant: tenant, names: make(map[string]string), general: true, partitioned: true}
+	if build.PartitionBy != "" {
+		var value domain.Scalar
+		value, q.partitioned = domain.Fixed(where, strings.Split(build.PartitionBy, "."))
+		q.partition = sortKey(value)
+	}
 	q.arg("uuid", encodeTenant(tenant), literal(tenant.String()))
 	q.int(build.Number)
 	return q
@@ -139,10 +149,11 @@ func keyExpression(value string) string {
 }
 
 // membersExpression is what `in` looks at: a list, or the names of an object's members as a list; below a name made of
-// tenant and build, so that an index on it leads to that tenant's documents only.
-func membersExpression(value string) string {
-	return belowTenant("case jsonb_typeof(" + value + ") when 'array' then " + value +
-		" when 'object' then jsonb_path_query_array(" + value + ", '$.keyvalue().key') end")
+// tenant, build and, where there is one, the sort key of the partition, so that an index on it leads to documents of these
+// only.
+func membersExpression(value, partition string) string {
+	return below("case jsonb_typeof("+value+") when 'array' then "+value+
+		" when 'object' then jsonb_path_query_array("+value+", '$.keyvalue().key') end", partition)
 }
 
 // membersCondition is true where membersExpression has something: only that is in the index.
@@ -150,25 +161,31 @@ func membersCondition(value string) string {
 	return "jsonb_typeof(" + value + ") in ('array', 'object')"
 }
 
-// belowTenant puts a value below a name made of tenant and build.
-func belowTenant(value string) string {
-	return "jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text], " + value + ")"
+// below puts a value below a name made of tenant, build and a partition's sort key; empty: none.
+func below(value, partition string) string {
+	if partition != "" {
+		partition = " || '/' || " + partition
+	}
+	return "jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text" + partition + "], " + value + ")"
 }
 
-// below is a constant to be looked for in what belowTenant gives.
-func (q *question) below(path domain.Path, value string) string {
+// below is a constant to be looked for in what below gives.
+func (q *question) below(path domain.Path, value, partition string) string {
 	for i := range path {
 		value = "{" + domain.Scalar{Kind: domain.ScalarText, Text: path[len(path)-1-i]}.JSON() + ": " + value + "}"
 	}
-	return q.json(`{"` + q.tenant.String() + "/" + strconv.FormatInt(q.build.Number, 10) + `": ` + value + "}")
+	if partition != "" {
+		partition = "/" + partition
+	}
+	name := q.tenant.String() + "/" + strconv.FormatInt(q.build.Number, 10) + partition
+	return q.json("{" + domain.Scalar{Kind: domain.ScalarText, Text: name}.JSON() + ": " + value + "}")
 }
 
-// indexed reports whether the definition declares an index on the path, and the build has a table of its own for it. An
-// index that is not there after all costs time only.
+// indexed reports whether the definition declares an index on the path, and the build has a table of its own for it. Where
+// it has a partition that is not asked for, no index helps. An index that is not there after all costs time only.
 func (q *question) indexed(path domain.Path) bool {
-	return q.build.Shared() && slices.ContainsFunc(q.build.Indexes, func(declared string) bool {
-		return slices.Equal(strings.Split(declared, "."), path)
-	})
+	is := func(declared string) bool { return slices.Equal(strings.Split(declared, "."), path) }
+	return q.build.Shared() && q.partitioned && (slices.ContainsFunc(q.build.Indexes, is) || q.build.PartitionBy != "" && is(q.build.PartitionBy))
 }
 
 // from is the part of a statement that says where the documents are which match.
@@ -413,7 +430,7 @@ func (q *question) oneOf(p domain.OneOf) string {
 		}
 		found := make([]string, len(constants))
 		for i, constant := range constants {
-			found[i] = belowTenant("document") + " @> " + q.below(p.Path, constant)
+			found[i] = below("document", "") + " @> " + q.below(p.Path, constant, "")
 		}
 		return plain() + " and (" + strings.Join(found, " or ") + ")"
 	}
@@ -449,7 +466,11 @@ func (q *question) keyOneOf(p domain.OneOf, plain func() string) string {
 func (q *question) contains(p domain.Contains) string {
 	here, element := q.at(p.Path), "["+p.Value.JSON()+"]"
 	if !p.Not && q.indexed(p.Path) {
-		return membersCondition(here) + " and " + membersExpression(here) + " @> " + q.below(nil, element)
+		expression, key := "", ""
+		if q.build.PartitionBy != "" {
+			expression, key = q.keyAt(strings.Split(q.build.PartitionBy, ".")), q.partition
+		}
+		return membersCondition(here) + " and " + membersExpression(here, expression) + " @> " + q.below(nil, element, key)
 	}
 	// A list "contains" another by @> if each element of that equals one of its own.
 	inObject := "false"

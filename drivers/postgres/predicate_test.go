@@ -134,6 +134,95 @@ func TestQueriesReadLittle(t *testing.T) {
 	}
 }
 
+// With a partition, what a query reads is bounded by what it answers, too, however large the partition is and whatever others
+// have: a small partition beside a large one, each index asked with a condition that alone fits very many.
+func TestQueriesOfAPartitionReadLittle(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 2)
+	tenant := domain.NewTenantID()
+	build := shared("orders", 1)
+	build.PartitionBy, build.Indexes = "customer.id", []string{"status", "total", "name", "tags"}
+	driver := open(t, db)
+	if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	const table = `manifold_documents."orders.1"`
+	for owner, documents := range map[domain.TenantID]int{tenant: 8000, domain.NewTenantID(): 2000} {
+		// Of a tenant's documents half are the large customer's; the other customers have some 13 each. All have all values.
+		_, err := super.Exec(t.Context(), `insert into `+table+` select $1::uuid, 1, 'd' || lpad((i * 7919 % $2)::text, 6, '0'), 1, jsonb_build_object(
+				'customer', jsonb_build_object('id', case when i % 2 = 0 then 'large' else 'c' || i % 299 end),
+				'status', case when i % 100 < 2 then 'open' else 'closed' end, 'total', i / 40, 'name', 'name ' || i,
+				'tags', jsonb_build_array('all', 'tag ' || i / 2 % 100))
+			from generate_series(0, $2::int - 1) i`, owner.String(), documents)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := super.Exec(t.Context(), "alter table "+table+" set (autovacuum_enabled = off)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.IndexTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := super.Exec(t.Context(), "vacuum analyze "+table); err != nil {
+		t.Fatal(err)
+	}
+	driver.Close()
+	const limit, times = 20, 5
+	by := func(name string, descending bool) []domain.Order {
+		return []domain.Order{{Path: domain.Path{name}, Descending: descending}}
+	}
+	for _, question := range []struct {
+		name  string
+		where domain.Predicate
+		order []domain.Order
+		after *domain.SortKey
+	}{
+		{"alone", nil, nil, nil},
+		{"alone, behind", nil, nil, &domain.SortKey{ID: "d001000"}},
+		{"equal, common", compared("status", domain.Equal, word("closed")), nil, nil},
+		{"equal, rare", compared("status", domain.Equal, word("open")), nil, nil},
+		{"equal, nowhere", compared("status", domain.Equal, word("lost")), nil, nil},
+		{"range", domain.And{compared("total", domain.GreaterOrEqual, number(30)), compared("total", domain.Less, number(33))}, nil, nil},
+		{"starts with", domain.Text{Path: domain.Path{"name"}, Test: domain.StartsWith, Text: "name 99"}, nil, nil},
+		{"in a list", domain.Contains{Path: domain.Path{"tags"}, Value: word("tag 33")}, nil, nil},
+		{"ascending", nil, by("total", false), nil},
+		{"ascending, behind", nil, by("total", false), &domain.SortKey{Values: []domain.Scalar{number(60)}, ID: "d000050"}},
+		{"descending", nil, by("total", true), nil},
+		{"descending, behind", nil, by("total", true), &domain.SortKey{Values: []domain.Scalar{number(60)}, ID: "d000050"}},
+	} {
+		before := rowsRead(t, super, table)
+		driver := open(t, db)
+		var explained strings.Builder
+		for _, customer := range []string{"large", "c7"} {
+			query := domain.DocumentQuery{Order: question.order, After: question.after, Limit: limit,
+				Where: domain.And{domain.Compare{Path: domain.Path{"customer", "id"}, Comparison: domain.Equal, Value: word(customer)}}}
+			if question.where != nil {
+				query.Where = append(query.Where.(domain.And), question.where)
+			}
+			for range times {
+				documents, err := driver.Query(t.Context(), build, tenant, query)
+				if err != nil {
+					t.Fatalf("%s: %v", question.name, err)
+				}
+				if len(documents) == 0 && question.name != "equal, nowhere" && customer == "large" {
+					t.Errorf("%s: nothing is found", question.name)
+				}
+			}
+			explanation, err := driver.Explain(t.Context(), build, tenant, query)
+			if err != nil {
+				t.Fatalf("%s: %v", question.name, err)
+			}
+			fmt.Fprintf(&explained, "\nof %s:\n%s\n%s", customer, explanation.Statement, explanation.Plan)
+		}
+		driver.Close()
+		if read := rowsRead(t, super, table) - before; read > 2*times*limit*6 {
+			t.Errorf("%s: %d rows are read for at most %d documents%s", question.name, read, 2*times*limit, explained.String())
+		}
+	}
+}
+
 // A query that takes long is ended, whatever it does, and its connection is good for the next.
 func TestCostlyQueriesEnd(t *testing.T) {
 	t.Parallel()

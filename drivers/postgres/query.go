@@ -73,7 +73,7 @@ func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.Do
 		return asked{}, err
 	}
 	if query.Where != nil || len(query.Order) > 0 {
-		q := newQuestion(build, tenant)
+		q := newQuestion(build, tenant, query.Where)
 		asked, err := q.asked(q.page(d.source(build), query))
 		asked.most = query.MaxBytes
 		return asked, err
@@ -116,7 +116,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 		args: func() [][]byte { return [][]byte{encodeTenant(tenant), encodeInt(build.Number)} },
 	}}
 	if where != nil {
-		q := newQuestion(build, tenant)
+		q := newQuestion(build, tenant, where)
 		if question, err = q.asked("select count(*) " + q.from(d.source(build), where)); err != nil {
 			return 0, err
 		}
