@@ -6,8 +6,8 @@
 //		manifold.Main(manifold.WithDriver("cosmos", cosmos.Open))
 //	}
 //
-// Such a binary has the commands of a service: serve, dev, migrate, doctor and version. The commands of `manifold` that are
-// clients of one (import, export, tenant, bench, ...) work with every service, and are in cmd/manifold.
+// Such a binary has the commands of a service: serve, dev, migrate, doctor, test and version. The commands of `manifold`
+// that are clients of one (import, export, tenant, bench, ...) work with every service, and are in cmd/manifold.
 //
 // This package is also the one place where everything is wired together: Start makes a running process of a
 // configuration.
@@ -60,7 +60,7 @@ func command(options []Option, hard context.Context) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(devCommand(options, hard), serveCommand(options, hard), migrateCommand(), doctorCommand(options), versionCommand())
+	root.AddCommand(devCommand(options, hard), serveCommand(options, hard), migrateCommand(), doctorCommand(options), testCommand(options), versionCommand())
 	root.AddCommand(newSettings(options).commands...)
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // CatalogStore is what the catalog asks of Manifold's own database.
@@ -38,11 +39,12 @@ type CatalogStore interface {
 
 // CatalogConfig is what a Catalog is made of.
 type CatalogConfig struct {
-	Store    CatalogStore
-	Drivers  map[string]drivers.Driver // by the database's name in the configuration
-	Handlers map[string]Handler        // written in Go, by name; may be nil
-	Progress *Progress                 // the Runner's of this process
-	Outages  Outages                   // as the Runner has them
+	Store     CatalogStore
+	Drivers   map[string]drivers.Driver // by the database's name in the configuration
+	Handlers  map[string]Handler        // written in Go, by name; may be nil
+	Progress  *Progress                 // the Runner's of this process
+	Upcasters *upcasting.Upcasters      // nil: there are none
+	Outages   Outages                   // as the Runner has them
 	// Lost is told that a live build's table is not there, again and again as it is read; may be nil.
 	Lost  func(id domain.ProjectionID, build int64)
 	LogIn string        // the name of the database that is the log's own; empty: none is

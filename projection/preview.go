@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // Bounds of a preview. An expression's evaluations are bounded one by one, and a preview by time, since documents may
@@ -77,7 +78,13 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, maxPreviewTime, errPreviewTime)
 	defer cancel()
-	return fold.Try(ctx, events)
+	var upcasters *upcasting.Set
+	if c.config.Upcasters != nil {
+		if upcasters, err = c.config.Upcasters.Now(ctx, tenant); err != nil {
+			return Preview{}, err
+		}
+	}
+	return fold.Try(ctx, events, upcasters)
 }
 
 var errPreviewTime = domain.Errorf(domain.CodeTooCostly, "source", "folding took longer than %s; try it on fewer events", maxPreviewTime)
@@ -167,15 +174,15 @@ func GivenEvents(where string, given []GivenEvent) ([]domain.Event, error) {
 	return events, nil
 }
 
-// Try folds events, in their order and from nothing, in memory. The error is ctx's cause, or domain.CodeTooLarge where
-// the steps come to more than 8 MiB.
-func (f *Fold) Try(ctx context.Context, events []domain.Event) (Preview, error) {
-	t := trial{fold: f, documents: make(map[string]*tried)}
+// Try folds events, in their order and from nothing, in memory, after they went through upcasters (nil: none). The error is
+// ctx's cause, or domain.CodeTooLarge where the steps come to more than 8 MiB.
+func (f *Fold) Try(ctx context.Context, events []domain.Event, upcasters *upcasting.Set) (Preview, error) {
+	t := trial{fold: f, upcasters: upcasters, documents: make(map[string]*tried)}
 	for i := range events {
 		if ctx.Err() != nil {
 			return Preview{}, context.Cause(ctx)
 		}
-		step := t.step(&events[i])
+		step := t.step(events[i])
 		t.steps = append(t.steps, step)
 		if t.bytes += len(step.Event.Data) + len(step.Document); t.bytes > maxPreviewBytes {
 			return Preview{}, domain.Errorf(domain.CodeTooLarge, "source",
@@ -198,6 +205,7 @@ func (f *Fold) Try(ctx context.Context, events []domain.Event) (Preview, error) 
 // trial is a fold on its way through made-up time.
 type trial struct {
 	fold      *Fold
+	upcasters *upcasting.Set
 	documents map[string]*tried
 	steps     []PreviewStep
 	bytes     int
@@ -210,12 +218,17 @@ type tried struct {
 	parked  bool
 }
 
-func (t *trial) step(event *domain.Event) PreviewStep {
-	step := PreviewStep{Event: *event}
-	if !t.fold.wants(event) {
+func (t *trial) step(event domain.Event) PreviewStep {
+	step := PreviewStep{Event: event}
+	if !t.fold.wants(&event) {
 		return step
 	}
-	e := Event{Event: event}
+	e := Event{Event: &event}
+	if fault := t.upcast(&event); fault != nil {
+		step.Fault = &EventError{Event: event, Where: fault.Upcaster.Name(), Expression: fault.Upcaster.Expression, Err: fault.Err}
+		return step
+	}
+	step.Event = event
 	id, ok, fault := t.fold.key(&e)
 	if step.Fault = fault; fault != nil || !ok {
 		return step
@@ -242,6 +255,13 @@ func (t *trial) step(event *domain.Event) PreviewStep {
 		document.data, document.version = after, event.Position
 	}
 	return step
+}
+
+func (t *trial) upcast(event *domain.Event) *upcasting.Fault {
+	if _, raw := t.fold.handler.(asRecorded); raw {
+		return nil
+	}
+	return t.upcasters.Upcast(event)
 }
 
 // wants reports whether the event is of the definition's source and of a type that the fold is for.

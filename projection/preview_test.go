@@ -150,7 +150,7 @@ func TestPreviewIsAFold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := fold.Try(t.Context(), events)
+		p, err := fold.Try(t.Context(), events, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,6 +37,11 @@ func UsageHandler() Handler {
 
 type usageHandler struct{ Handler }
 
+func (usageHandler) asRecorded() {}
+
+// asRecorded is a Handler for which events stay as the log has them: no upcaster touches them.
+type asRecorded interface{ asRecorded() }
+
 func dayOf(moment time.Time) string { return moment.UTC().Format(time.DateOnly) }
 
 // BuiltIn reports whether Manifold itself deploys the projection.

@@ -43,6 +43,21 @@ func newLayer(upcasters []domain.Upcaster, revision int64) *layer {
 	return l
 }
 
+// NewSet returns a set of upcasters that are not kept anywhere; what Put would refuse is refused.
+func NewSet(upcasters []domain.Upcaster) (*Set, error) {
+	for i, upcaster := range upcasters {
+		if err := check(upcaster); err != nil {
+			return nil, err
+		}
+		for _, other := range upcasters[:i] {
+			if other.Type == upcaster.Type && other.Version == upcaster.Version {
+				return nil, domain.Errorf(domain.CodeInvalidDefinition, "", "there are two upcasters %s", upcaster.Name())
+			}
+		}
+	}
+	return &Set{layers: []*layer{newLayer(upcasters, 0)}}, nil
+}
+
 // Concerns reports whether the set has an upcaster for an event type.
 func (s *Set) Concerns(eventType string) bool {
 	if s == nil {

@@ -1,0 +1,125 @@
+package manifold
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+func testCommand(options []Option) *cobra.Command {
+	return &cobra.Command{
+		Use:   "test DIR...",
+		Short: "Run the examples that stand beside projections' definitions",
+		Long: `Run the examples in the files of a folder that end in .test.yaml: given events, and the documents that the projection is to
+make of them. A file of examples is named like the projection's file: order-summary.test.yaml beside order-summary.yaml.
+
+    cases:
+      - name: an item adds to the total
+        given:
+          - {stream: order-1, type: OrderPlaced, data: {customer: c-17}}
+          - {stream: order-1, type: ItemAdded, data: {sku: A-1, price: 12.5, qty: 2}}
+        documents:
+          order-1: {customer: c-17, status: placed, total: 25, items: [A-1]}
+
+It needs no service and no database. It ends with 1 where an example fails.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(command *cobra.Command, folders []string) error {
+			s := newSettings(options)
+			e := exampleRun{out: command.OutOrStdout(), handlers: s.handlers, registered: s.definitions}
+			for _, folder := range folders {
+				if err := e.folder(command.Context(), folder); err != nil {
+					fmt.Fprintln(command.ErrOrStderr(), err) // a line for each thing that is wrong, with its file
+					e.failed++
+				}
+			}
+			return e.end()
+		},
+	}
+}
+
+// exampleTimeout bounds one example: expressions end by themselves, Go handlers may not.
+const exampleTimeout = time.Minute
+
+// exampleRun runs examples and says how they went.
+type exampleRun struct {
+	out        io.Writer
+	handlers   map[string]projection.Handler
+	registered []domain.Definition // by the program
+	ran        int
+	failed     int
+}
+
+// folder runs the examples of a folder. The error is what keeps them from being run.
+func (e *exampleRun) folder(ctx context.Context, folder string) error {
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", folder)
+	}
+	files, err := projection.ReadDefinitions(folder)
+	if err != nil {
+		return err
+	}
+	examples, err := projection.ReadExamples(folder)
+	if err != nil {
+		return err
+	}
+	for i := range examples {
+		if err := e.file(ctx, files, &examples[i]); err != nil {
+			fmt.Fprintf(e.out, "FAIL  %s\n      %s\n", examples[i].Projection, err)
+			e.failed++
+		}
+	}
+	return nil
+}
+
+func (e *exampleRun) file(ctx context.Context, files []projection.DefinitionFile, examples *projection.ExampleFile) error {
+	named := func(d domain.Definition) bool { return d.Name == examples.Projection }
+	var definition domain.Definition
+	place := examples.Path
+	if i := slices.IndexFunc(files, func(f projection.DefinitionFile) bool { return named(f.Definition) }); i >= 0 {
+		definition, place = files[i].Definition, files[i].Path
+	} else if i := slices.IndexFunc(e.registered, named); i >= 0 {
+		definition = e.registered[i]
+	} else {
+		return fmt.Errorf("%s: no file beside it defines projection %q, and the program has none of that name", examples.Path, examples.Projection)
+	}
+	fold, err := projection.CompileWith(definition, e.handlers)
+	if err != nil {
+		return fmt.Errorf("%s: %w", place, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, exampleTimeout)
+	defer cancel()
+	for i, failures := range examples.Run(ctx, fold) {
+		e.ran++
+		verdict := "ok  "
+		if len(failures) > 0 {
+			verdict = "FAIL"
+			e.failed++
+		}
+		fmt.Fprintf(e.out, "%s  %s: %s\n", verdict, examples.Projection, examples.Examples[i].Name)
+		for _, failure := range failures {
+			fmt.Fprintf(e.out, "      %s\n", failure)
+		}
+	}
+	return nil
+}
+
+// end says how many went well; an error says that not all did.
+func (e *exampleRun) end() error {
+	switch {
+	case e.failed > 0:
+		fmt.Fprintf(e.out, "%d of %d examples failed\n", e.failed, max(e.ran, e.failed))
+		return fmt.Errorf("examples failed: %w", ErrShown)
+	case e.ran == 0:
+		return fmt.Errorf("there are no examples: files that end in .test.yaml, beside the definitions")
+	}
+	fmt.Fprintf(e.out, "%d examples passed\n", e.ran)
+	return nil
+}

@@ -1,0 +1,101 @@
+package projection
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/manifold-es/manifold/expr"
+)
+
+// maxDifferences is how many differences of one document are told.
+const maxDifferences = 20
+
+// differences says in which fields a document is not what is wanted, a line each; none where they are the same JSON
+// value, whatever the form of numbers and the order of fields.
+func differences(got, want []byte) []string {
+	if bytes.Equal(canonical(got), canonical(want)) {
+		return nil
+	}
+	is, err := expr.ParseJSON(got)
+	if err != nil {
+		return []string{fmt.Sprintf("it is no JSON: %s", err)}
+	}
+	wanted, err := expr.ParseJSON(want)
+	if err != nil {
+		return []string{fmt.Sprintf("what is wanted is no JSON: %s", err)}
+	}
+	var all []string
+	compare(is, wanted, "", &all)
+	if len(all) > maxDifferences {
+		all = append(all[:maxDifferences], fmt.Sprintf("and %d more differences", len(all)-maxDifferences))
+	}
+	return all
+}
+
+func compare(is, want expr.Value, path string, all *[]string) {
+	if same(is, want) {
+		return
+	}
+	switch want := want.(type) {
+	case *expr.Object:
+		if is, ok := is.(*expr.Object); ok {
+			compareObjects(is, want, path, all)
+			return
+		}
+	case expr.List:
+		if is, ok := is.(expr.List); ok && is.Len() == want.Len() {
+			for i := range want.Len() {
+				compare(is.At(i), want.At(i), fmt.Sprintf("%s[%d]", path, i), all)
+			}
+			return
+		}
+	}
+	*all = append(*all, fmt.Sprintf("%sis %s, want %s", named(path), shown(is), shown(want)))
+}
+
+func compareObjects(is, want *expr.Object, path string, all *[]string) {
+	prefix := ""
+	if path != "" {
+		prefix = path + "."
+	}
+	for i := range want.Len() {
+		name, value := want.Entry(i)
+		if there, ok := is.Get(name); ok {
+			compare(there, value, prefix+name, all)
+		} else {
+			*all = append(*all, fmt.Sprintf("%sis missing, want %s", named(prefix+name), shown(value)))
+		}
+	}
+	for i := range is.Len() {
+		name, value := is.Entry(i)
+		if _, ok := want.Get(name); !ok {
+			*all = append(*all, fmt.Sprintf("%sis %s, want no such field", named(prefix+name), shown(value)))
+		}
+	}
+}
+
+func same(a, b expr.Value) bool {
+	one, err := expr.AppendJSON(nil, a)
+	if err != nil {
+		return false
+	}
+	other, err := expr.AppendJSON(nil, b)
+	return err == nil && bytes.Equal(one, other)
+}
+
+// named is a path with a blank behind it; the document itself is "it ".
+func named(path string) string {
+	if path == "" {
+		return "it "
+	}
+	return path + " "
+}
+
+// shown is a value as JSON, in one form.
+func shown(v expr.Value) string {
+	text, err := expr.AppendJSON(nil, v)
+	if err != nil {
+		return err.Error()
+	}
+	return cut(string(text), maxShown)
+}
