@@ -1,6 +1,11 @@
 package projection
 
-import "github.com/manifold-es/manifold/domain"
+import (
+	"slices"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/upcasting"
+)
 
 // Await, Moved and Waiting open Progress to its test.
 
@@ -16,4 +21,15 @@ func (p *Progress) Waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.waiting)
+}
+
+// Prepared opens what becomes of a reading of events that were asked for with so many bytes at most: how many of them are
+// to be folded now, how large they are, up to where the log is seen then, and whether there is more.
+func (f *Fold) Prepared(events []domain.Event, maxBytes int, set *upcasting.Set) (kept, bytes int, upTo int64, more bool) {
+	reading := domain.Reading{Events: slices.Clone(events), Head: events[len(events)-1].Position}
+	p := f.prepare(reading, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxBytes}, set)
+	for _, event := range p.events {
+		bytes += len(event.Data) + len(event.Metadata)
+	}
+	return len(p.events), bytes, p.upTo, p.more
 }

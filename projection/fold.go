@@ -11,6 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // Fold is a definition made ready to run: compiled once, used by any number of goroutines.
@@ -20,6 +21,7 @@ type Fold struct {
 	mapper     mapper // the handler where it is a map; else nil
 	types      []string
 	asserts    []*expr.Program
+	upcasters  *upcasting.Upcasters // see Through
 }
 
 // Compile makes a Fold of a definition's expressions. Everything that does not compile is named at once, in a

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // folds keeps the folds that were used last. A process may have to follow very many projections, few of them at a time:
@@ -13,6 +14,7 @@ import (
 type folds struct {
 	store    RunnerStore
 	handlers map[string]Handler
+	through  *upcasting.Upcasters
 	most     int
 
 	mu    sync.Mutex
@@ -25,8 +27,8 @@ type compiled struct {
 	fold       *Fold
 }
 
-func newFolds(store RunnerStore, handlers map[string]Handler, most int) *folds {
-	return &folds{store: store, handlers: handlers, most: most, byID: make(map[domain.ProjectionID]*list.Element)}
+func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting.Upcasters, most int) *folds {
+	return &folds{store: store, handlers: handlers, through: through, most: most, byID: make(map[domain.ProjectionID]*list.Element)}
 }
 
 // get returns the projection as it is with that build live, and its fold. Where the database has another build by now,
@@ -50,6 +52,7 @@ func (f *folds) get(ctx context.Context, id domain.ProjectionID, build int64) (c
 	if c.fold, err = CompileWith(p.Definition, f.handlers); err != nil {
 		return c, err
 	}
+	c.fold = c.fold.Through(f.through)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e := f.byID[id]; e != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // A live projection stores nothing: its documents are folded when somebody asks for them, from what the log has then. One
@@ -148,6 +149,11 @@ func (l *liveReader) begin(ctx context.Context, tenant domain.TenantID) (_ *live
 	if err != nil {
 		return nil, nil, err
 	}
+	fold = fold.Through(l.catalog.config.Upcasters)
+	set, err := fold.upcasters.Now(ctx, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
 	aside, err := l.catalog.config.Store.Aside(ctx, tenant, l.projection.ProjectionID, l.projection.Build, l.projection.Version)
 	if err != nil {
 		return nil, nil, err
@@ -157,7 +163,7 @@ func (l *liveReader) begin(ctx context.Context, tenant domain.TenantID) (_ *live
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
-	return &liveFold{reader: l, tenant: tenant, fold: fold, skipped: aside.Skipped}, func() { <-l.catalog.lives }, nil
+	return &liveFold{reader: l, tenant: tenant, fold: fold, upcasters: set, skipped: aside.Skipped}, func() { <-l.catalog.lives }, nil
 }
 
 func (l *liveReader) tooCostly(format string, args ...any) error {
@@ -170,6 +176,7 @@ type liveFold struct {
 	reader    *liveReader
 	tenant    domain.TenantID
 	fold      *Fold
+	upcasters *upcasting.Set
 	skipped   []int64
 	documents known
 	events    int
@@ -256,7 +263,10 @@ func (f *liveFold) add(ctx context.Context, events []domain.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	p := f.fold.prepare(domain.Reading{Events: events, Head: events[len(events)-1].Position}, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxLiveBytes})
+	p := f.fold.prepare(domain.Reading{Events: events, Head: events[len(events)-1].Position}, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxLiveBytes}, f.upcasters)
+	if len(p.events) < len(events) {
+		return f.reader.tooCostly("its events come to more than %d MB by their upcasters", upcastGrowth*maxLiveBytes>>20)
+	}
 	chains, next := f.fold.chainsOf(p.keys)
 	before := make([]held, len(chains))
 	var fault *EventError

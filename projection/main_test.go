@@ -20,6 +20,7 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -78,6 +79,8 @@ type options struct {
 	observer projection.Observer
 	catchUp  projection.Limits
 	folds    int
+
+	upcasters *upcasting.Upcasters
 }
 
 func (b bench) process(o options) process {
@@ -91,7 +94,7 @@ func (b bench) process(o options) process {
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: b.store, Drivers: byName, Handlers: o.handlers, Progress: p.progress, Observer: o.observer, CatchUp: o.catchUp, Folds: o.folds,
-		Poll: 100 * time.Millisecond, Log: quiet,
+		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters,
 	})
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // Limits bound what a Replay holds in memory. While a reading is folded the next one is read, so that twice as many events
@@ -35,12 +36,13 @@ type read func(ctx context.Context, q domain.LogQuery) (domain.Reading, error)
 // prepared is a reading whose events have their keys.
 type prepared struct {
 	reading domain.Reading
-	events  []Event  // those before a fault of the key
-	keys    []string // of each event; "" where it is not for this projection
-	upTo    int64    // when all events are applied, the log is seen up to here
-	more    bool     // the reading was cut off: there is more behind it
-	bytes   int      // of the reading's data and metadata
-	fault   *EventError
+	events  []Event
+	keys    []string      // of each event; "" where it is not for this projection
+	upTo    int64         // when all events are applied, the log is seen up to here
+	more    bool          // the reading was cut off: there is more behind it
+	bytes   int           // of the reading's data and metadata
+	faults  []*EventError // of events whose keys cannot be worked out, in order
+	fault   *EventError   // before which it was cut off
 }
 
 // fetched is a reading that is under way beside what else its worker does.
@@ -50,8 +52,8 @@ type fetched struct {
 	err      error
 }
 
-// fetch reads the events from position from on, up to position to (0: up to the head), and works out their keys. The
-// goroutine ends when ctx does.
+// fetch reads the events from position from on, up to position to (0: up to the head), puts them through the upcasters in
+// force, and works out their keys. The goroutine ends when ctx does.
 func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Limits) *fetched {
 	f := &fetched{done: make(chan struct{})}
 	q := domain.LogQuery{
@@ -65,7 +67,12 @@ func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Li
 			f.err = err
 			return
 		}
-		f.prepared = r.Fold.prepare(reading, q)
+		set, err := r.Fold.upcasters.At(ctx, r.Tenant, reading.Upcasters)
+		if err != nil {
+			f.err = err
+			return
+		}
+		f.prepared = r.Fold.prepare(reading, q, set)
 	}()
 	return f
 }
@@ -88,7 +95,9 @@ func (f *fetched) wait() (*prepared, error) {
 	return f.prepared, f.err
 }
 
-func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery) *prepared {
+// prepare puts a reading's events through upcasters, all of them through the same ones, and works out their keys. Where
+// events grow by that to more than should be held, it leaves the rest of them to the next reading.
+func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery, set *upcasting.Set) *prepared {
 	p := &prepared{reading: reading, upTo: reading.Head}
 	if q.To > 0 {
 		p.upTo = q.To
@@ -110,25 +119,39 @@ func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery) *prepared {
 		p.events[i].Event = &reading.Events[i]
 	}
 	p.keys = make([]string, len(p.events))
-	faults := make([]*EventError, workersFor(len(p.events)))
+	upcasts := upcasts{set: set, most: upcastGrowth * q.MaxBytes}
+	faults := make([][]*EventError, workersFor(len(p.events)))
 	chunk := (len(p.events) + len(faults) - 1) / len(faults)
+	stopped := make([]int, len(faults)) // how many of the reading's events each worker got to, where it stopped before its last
 	parallel(len(faults), func(worker int) {
-		for i := worker * chunk; i < min(len(p.events), (worker+1)*chunk); i++ {
-			var fault *EventError
-			if p.keys[i], _, fault = f.key(&p.events[i]); fault != nil {
-				faults[worker] = fault
+		end := min(len(p.events), (worker+1)*chunk)
+		for i := worker * chunk; i < end; i++ {
+			fault := upcasts.apply(&reading.Events[i])
+			if fault == nil {
+				p.keys[i], _, fault = f.key(&p.events[i])
+			}
+			if fault != nil {
+				faults[worker] = append(faults[worker], fault)
+			}
+			if i+1 < end && upcasts.full() {
+				stopped[worker] = i + 1
 				return
 			}
 		}
 	})
-	for _, fault := range faults {
-		if fault != nil {
-			p.stopBefore(fault)
+	for worker, n := range stopped {
+		p.faults = append(p.faults, faults[worker]...)
+		if n > 0 {
+			p.events, p.keys = p.events[:n], p.keys[:n]
+			p.upTo, p.more = p.events[n-1].Position, true
 			break
 		}
 	}
 	return p
 }
+
+// upcastGrowth is by how many times what it may read a reading may grow by upcasters.
+const upcastGrowth = 2
 
 // stopBefore drops the faulty event and those behind it.
 func (p *prepared) stopBefore(fault *EventError) {

@@ -106,9 +106,14 @@ func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
 	defer func() { err = r.finish(ctx, err) }()
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
+	// Those that are in force now, whatever is remembered: a change that asked for this run is among them.
+	upcasters, err := r.Fold.upcasters.Revision(ctx, r.Tenant)
+	if err != nil {
+		return err
+	}
 	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
 		events, err := log.ReadLog(ctx, r.Tenant, q)
-		return domain.Reading{Events: events}, err
+		return domain.Reading{Events: events, Upcasters: upcasters}, err
 	}
 	next := r.fetch(reading, read, r.at.seen+1, to, r.Limits)
 	for next != nil {

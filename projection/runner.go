@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // RunnerStore is what the runner asks of Manifold's own database.
@@ -38,6 +39,8 @@ type RunnerConfig struct {
 	CatchUp  Limits                    // zero: CatchUpLimits
 	Observer Observer
 	Log      *slog.Logger
+
+	Upcasters *upcasting.Upcasters // what events go through first; nil: they are folded as they are in the log
 }
 
 // Observer is told what a Runner does. Each function may be nil; they are called by several goroutines and must return
@@ -101,7 +104,7 @@ func NewRunner(config RunnerConfig) *Runner {
 	}
 	return &Runner{
 		config:   config,
-		folds:    newFolds(config.Store, config.Handlers, config.Folds),
+		folds:    newFolds(config.Store, config.Handlers, config.Upcasters, config.Folds),
 		refresh:  make(chan struct{}, 1),
 		lanes:    make(map[string]*lane),
 		heads:    make(map[domain.TenantID]int64),

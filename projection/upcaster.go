@@ -1,0 +1,53 @@
+package projection
+
+import (
+	"sync/atomic"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/upcasting"
+)
+
+// Through returns the fold with upcasters that events go through before anything of the definition sees them; nil: none.
+// What counts events as they are in the log stays as it is.
+func (f *Fold) Through(upcasters *upcasting.Upcasters) *Fold {
+	if _, raw := f.handler.(asRecorded); raw {
+		return f
+	}
+	through := *f
+	through.upcasters = upcasters
+	return &through
+}
+
+// upcast brings an event into the form that expressions are written for; with a fault it is as it was.
+func upcast(set *upcasting.Set, event *domain.Event) *EventError {
+	if fault := set.Upcast(event); fault != nil {
+		return &EventError{Event: *event, Where: fault.Upcaster.Name(), Expression: fault.Upcaster.Expression, Err: fault.Err}
+	}
+	return nil
+}
+
+// upcasts are the events of one reading on their way through the upcasters, by several goroutines. Events may come out
+// larger than they went in, however small what was read was: so what they grow by is counted.
+type upcasts struct {
+	set   *upcasting.Set
+	most  int // bytes that they may grow by
+	grown atomic.Int64
+}
+
+// full reports whether the reading has grown as far as it may: what is not upcast yet is for the next one.
+func (u *upcasts) full() bool { return u.grown.Load() > int64(u.most) }
+
+// apply upcasts an event.
+func (u *upcasts) apply(event *domain.Event) *EventError {
+	if !u.set.Concerns(event.Type) {
+		return nil
+	}
+	before := len(event.Data) + len(event.Metadata)
+	if fault := upcast(u.set, event); fault != nil {
+		return fault
+	}
+	if growth := len(event.Data) + len(event.Metadata) - before; growth > 0 {
+		u.grown.Add(int64(growth))
+	}
+	return nil
+}
