@@ -34,6 +34,9 @@ func (s *Store) CreateRollback(ctx context.Context, undone domain.RebuildID, reb
 		case old.State != domain.RebuildSwapped || old.Previous == nil:
 			return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: it is %s", undone, old.State)
 		}
+		if err := mustRest(ctx, tx, rebuild.ProjectionID); err != nil {
+			return err
+		}
 		rebuild.RollbackOf, rebuild.Build, rebuild.Definition = undone, old.Previous.Build, old.Previous.Definition
 		rebuild.Tenants = old.Tenants
 		if len(old.Tenants) > 0 {
