@@ -1,0 +1,205 @@
+package rebuild_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/rebuild"
+)
+
+// restless makes documents come, go and come again with the events: key k is there while the sum of its events is not
+// divisible by three.
+func restless(name string) domain.Definition {
+	return projection.WithDefaults(domain.Definition{
+		Name: name, Key: "event.data.k",
+		On: map[string]string{"Add": "(doc.?sum.orValue(0) + event.data.n) % 3 == 0 ? null : {'sum': doc.?sum.orValue(0) + event.data.n}"},
+	})
+}
+
+// While events come in as fast as it goes, with documents that come and go, builds of one meaning are compared: nothing is
+// ever reported but that they are the same, whichever of the builds is ahead.
+func TestTheSameIsReportedAsTheSame(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	v.follow(t)
+	v.work(t)
+	tenants := []domain.TenantID{v.tenant(t), v.tenant(t)}
+	for _, tenant := range tenants {
+		v.scatter(t, tenant, 0, 3000)
+	}
+	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, restless("restless"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := d.Projection.ProjectionID
+	quit := make(chan struct{})
+	var others sync.WaitGroup
+	for _, tenant := range tenants {
+		others.Go(func() {
+			for from := 3000; ; from += 7 {
+				select {
+				case <-quit:
+					return
+				default:
+					v.scatter(t, tenant, from, 7)
+				}
+			}
+		})
+	}
+	same := int64(0)
+	for round := range 8 {
+		request := rebuild.Request{RebuildOptions: domain.RebuildOptions{DryRun: round%2 == 0}}
+		r := v.ended(t, v.start(t, id, request))
+		if r.State != domain.RebuildReported && r.State != domain.RebuildSwapped || r.Difference == nil {
+			t.Fatalf("the rebuild is %+v", r)
+		}
+		if d := r.Difference; d.New != 0 || d.Gone != 0 || d.Changed != 0 {
+			t.Fatalf("round %d: documents of one meaning differ: %+v", round, d)
+		}
+		same += r.Difference.Same
+	}
+	close(quit)
+	others.Wait()
+	if same < 1000 {
+		t.Errorf("%d documents were found the same: that shows little", same)
+	}
+}
+
+// scatter appends n events to 600 keys, the first of them the from-th.
+func (v *service) scatter(t *testing.T, tenant domain.TenantID, from, n int) {
+	t.Helper()
+	some := domain.StreamAppend{Stream: "x-1", Expected: domain.Any}
+	for i := range n {
+		k := (from + i) * 7919 % 600
+		some.Events = append(some.Events, domain.NewEvent{Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"k": "key %03d", "n": %d}`, k, (from+i)%5))})
+		if len(some.Events) == 500 || i == n-1 {
+			if _, err := v.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{some}}); err != nil {
+				t.Error(err)
+				return
+			}
+			some.Events = nil
+		}
+	}
+}
+
+// What a changed definition makes otherwise is counted to the last document, with the places in examples.
+func TestDifferencesAreCounted(t *testing.T) {
+	t.Parallel()
+	for name, database := range map[string]string{"in the same database": "default", "in another one": "elsewhere"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := newService(t)
+			v.follow(t)
+			v.work(t)
+			tenant := v.tenant(t)
+			const keys = 1300 // some pages
+			some := domain.StreamAppend{Stream: "x-1", Expected: domain.Any}
+			for i := range keys {
+				some.Events = append(some.Events, domain.NewEvent{Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"i": %d}`, i))})
+			}
+			appended, err := v.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{some}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Of the live documents every third one is missing; of the new ones every fourth one; every fifth one is changed.
+			live := projection.WithDefaults(domain.Definition{Name: "counted", Key: "'d' + string(event.data.i)", On: map[string]string{
+				"Add": "event.data.i % 3 == 0 ? null : {'list': [{'a': 1}, {'a': event.data.i}], 'half': 0.5, 'text': 'x'}"}})
+			d, err := v.rebuilds.Deploy(t.Context(), tenant, live, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := v.catalog.Documents(t.Context(), tenant, "counted", projection.DocumentsQuery{PageSize: 1, Freshness: projection.Freshness{MinPosition: appended.Position, Wait: time.Minute}}); err != nil {
+				t.Fatal(err)
+			}
+			changed := live
+			changed.Database = database
+			changed.On = map[string]string{
+				"Add": "event.data.i % 4 == 0 ? null : event.data.i % 5 == 0 ? {'list': [{'a': 1}, {'a': event.data.i, 'b': 2}], 'text': 'y', 'half': 0.5} : " +
+					"{'text': 'x', 'half': 1.0 / 2, 'list': [{'a': 1}, {'a': event.data.i}]}"}
+			r := v.ended(t, v.start(t, d.Projection.ProjectionID, rebuild.Request{Definition: &changed, RebuildOptions: domain.RebuildOptions{DryRun: true}}))
+			var want domain.Difference
+			var documents, before int64
+			for i := range keys {
+				was, is := i%3 != 0, i%4 != 0
+				if was {
+					before++
+				}
+				if is {
+					documents++
+				}
+				switch {
+				case is && !was:
+					want.New++
+				case was && !is:
+					want.Gone++
+				case was && is && i%5 == 0:
+					want.Changed++
+				case was && is:
+					want.Same++
+				}
+			}
+			got := r.Difference
+			if r.State != domain.RebuildReported || got == nil {
+				t.Fatalf("the rebuild is %+v", r)
+			}
+			if got.New != want.New || got.Gone != want.Gone || got.Changed != want.Changed || got.Same != want.Same || r.Documents != documents || r.LiveBefore != before {
+				t.Errorf("found %+v, %d documents and %d before; want %+v, %d and %d", got, r.Documents, r.LiveBefore, want, documents, before)
+			}
+			kinds := map[domain.DifferenceKind]int{}
+			for _, e := range got.Examples {
+				kinds[e.Kind]++
+				switch {
+				case e.Tenant != tenant || !strings.HasPrefix(e.ID, "d"):
+					t.Errorf("an example is %+v", e)
+				case e.Kind == domain.DifferenceChanged:
+					if !slices.Equal(e.Fields, []string{"list[1].b", "text"}) || string(e.Live) != `{"text": "x"}` || string(e.Built) != `{"text": "y", "list[1].b": 2}` {
+						t.Errorf("an example is %s, live %s, built %s", e.Fields, e.Live, e.Built)
+					}
+				case (e.Kind == domain.DifferenceNew) != (e.Live == nil && e.Built != nil):
+					t.Errorf("an example is %+v", e)
+				}
+			}
+			for _, kind := range []domain.DifferenceKind{domain.DifferenceNew, domain.DifferenceGone, domain.DifferenceChanged} {
+				if kinds[kind] != 5 {
+					t.Errorf("there are %d examples of %s", kinds[kind], kind)
+				}
+			}
+		})
+	}
+}
+
+// A live build that stands before an event which it cannot fold is compared as far as it has come, and holds nothing up.
+func TestComparedWithWhatIsFaulted(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	v.follow(t)
+	v.work(t)
+	tenant := v.tenant(t)
+	v.append(t, tenant, 95)
+	faulty := sums(1)
+	faulty.On = map[string]string{"Add": "event.position == 90 ? {'a': 1 / 0} : " + sums(1).On["Add"]}
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, faulty, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for faulted := false; !faulted; <-tick.C {
+		if _, faulted, err = v.store.Fault(t.Context(), tenant, d.Projection.ProjectionID, d.Projection.Build); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mended := sums(1)
+	r := v.start(t, d.Projection.ProjectionID, rebuild.Request{Definition: &mended})
+	if r = v.ended(t, r); r.State != domain.RebuildSwapped || r.Difference == nil || r.Difference.Gone != 0 || r.Difference.Changed != 0 {
+		t.Fatalf("the rebuild is %+v", r)
+	}
+	v.mustBe(t, tenant, 1)
+}
