@@ -1,0 +1,242 @@
+package members_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/members"
+)
+
+// clock is a database of members on the test's clock.
+type clock struct {
+	mu   sync.Mutex
+	rows map[domain.MemberID]domain.Member
+}
+
+// link is a process's way to it.
+type link struct {
+	*clock
+	mu     sync.Mutex
+	broken bool
+	hangs  bool
+}
+
+var errGone = errors.New("the network is gone")
+
+func (l *link) set(broken, hangs bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken, l.hangs = broken, hangs
+}
+
+func (l *link) state() (broken, hangs bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken, l.hangs
+}
+
+func (l *link) Announce(ctx context.Context, m domain.Member, within time.Duration) ([]domain.Member, error) {
+	time.Sleep(20 * time.Millisecond) // the way there, by the test's clock
+	broken, hangs := l.state()
+	if hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if broken {
+		return nil, errGone
+	}
+	l.clock.mu.Lock()
+	defer l.clock.mu.Unlock()
+	now := time.Now()
+	if old, ok := l.rows[m.ID]; ok {
+		m.StartedAt = old.StartedAt
+	} else {
+		m.StartedAt = now
+	}
+	m.AliveAt = now
+	l.rows[m.ID] = m
+	var alive []domain.Member
+	for _, row := range l.rows {
+		if now.Sub(row.AliveAt) <= within {
+			alive = append(alive, row)
+		}
+	}
+	slices.SortFunc(alive, func(a, b domain.Member) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID.String(), b.ID.String()))
+	})
+	return alive, nil
+}
+
+func (l *link) Leave(_ context.Context, id domain.MemberID) error {
+	if broken, hangs := l.state(); broken || hangs {
+		return errGone
+	}
+	l.clock.mu.Lock()
+	defer l.clock.mu.Unlock()
+	delete(l.rows, id)
+	return nil
+}
+
+// process is a member that runs until it is stopped.
+type process struct {
+	*members.Members
+	link *link
+	stop func()
+}
+
+func start(t *testing.T, c *clock, name string) process {
+	t.Helper()
+	l := &link{clock: c}
+	m := members.New(members.Config{Store: l, Name: name, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	return process{m, l, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}}
+}
+
+// owners counts for each process how many tenants it owns, and fails where one has other than want owners.
+func owners(t *testing.T, tenants []domain.TenantID, want int, all ...process) []int {
+	t.Helper()
+	counts := make([]int, len(all))
+	for _, tenant := range tenants {
+		n := 0
+		for i := range all {
+			if all[i].Owns(tenant) {
+				counts[i]++
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("a tenant has %d owners, want %d", n, want)
+			break
+		}
+	}
+	return counts
+}
+
+func newTenants(n int) []domain.TenantID {
+	tenants := make([]domain.TenantID, n)
+	for i := range tenants {
+		tenants[i] = domain.NewTenantID()
+	}
+	return tenants
+}
+
+// pass lets time go by.
+func pass(d time.Duration) {
+	time.Sleep(d) // the test's clock, which does not wait
+	synctest.Wait()
+}
+
+func TestMembersComeAndGo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tenants := newTenants(300)
+		c := &clock{rows: make(map[domain.MemberID]domain.Member)}
+		a := start(t, c, "a")
+		pass(time.Second)
+		if got := owners(t, tenants, 1, a); got[0] != 300 || len(a.Alive()) != 1 || a.Alive()[0].Name != "a" {
+			t.Errorf("alone it owns %v; alive are %+v", got, a.Alive())
+		}
+		b := start(t, c, "b")
+		pass(members.Beat + time.Second)
+		if got := owners(t, tenants, 1, a, b); got[0] < 100 || got[1] < 100 {
+			t.Errorf("the two own %v", got)
+		}
+		// One that leaves is replaced at the next sign of life.
+		b.stop()
+		owners(t, tenants, 0, b)
+		pass(members.Beat + time.Second)
+		owners(t, tenants, 1, a)
+
+		// One that dies without a word is taken for dead soon behind.
+		b = start(t, c, "b")
+		pass(members.Beat + time.Second)
+		b.link.set(true, false)
+		b.stop() // cannot say so
+		pass(members.Dead + members.Beat + time.Second)
+		owners(t, tenants, 1, a)
+		a.stop()
+		owners(t, tenants, 0, a)
+		if len(c.rows) != 1 { // the dead one's
+			t.Errorf("%d rows are left", len(c.rows))
+		}
+	})
+}
+
+// Whoever cannot reach the database, be it that it answers with errors or not at all, steps down before anybody takes over.
+func TestStepsDownBeforeOthersTakeOver(t *testing.T) {
+	t.Parallel()
+	for name, hangs := range map[string]bool{"refused": false, "hanging": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				tenants := newTenants(100)
+				c := &clock{rows: make(map[domain.MemberID]domain.Member)}
+				a, b := start(t, c, "a"), start(t, c, "b")
+				pass(members.Beat + time.Second)
+				owners(t, tenants, 1, a, b)
+				b.link.set(!hangs, hangs)
+				for range 200 {
+					pass(50 * time.Millisecond)
+					for _, tenant := range tenants {
+						if a.Owns(tenant) && b.Owns(tenant) {
+							t.Fatal("both own a tenant")
+						}
+					}
+				}
+				if got := owners(t, tenants, 1, a, b); got[0] != 100 || len(b.Alive()) != 0 {
+					t.Errorf("the two own %v", got)
+				}
+				b.link.set(false, false)
+				pass(members.Dead + members.Beat + time.Second)
+				if got := owners(t, tenants, 1, a, b); got[1] == 0 {
+					t.Errorf("when it can be reached again: %v", got)
+				}
+				a.stop()
+				b.stop()
+			})
+		})
+	}
+}
+
+// A change is told once for each change, and never for a mere sign of life.
+func TestChangesAreTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &clock{rows: make(map[domain.MemberID]domain.Member)}
+		told := 0
+		m := members.New(members.Config{Store: &link{clock: c}, Changed: func() { told++ }, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		pass(time.Minute)
+		if told != 1 {
+			t.Errorf("%d changes were told, want its own announcement alone", told)
+		}
+		other := start(t, c, "other")
+		pass(time.Minute)
+		other.stop()
+		pass(time.Minute)
+		if told != 3 {
+			t.Errorf("%d changes were told, want 3", told)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// membersKept is how long a member's row stays behind its last sign of life: much longer than anybody takes it for alive.
+const membersKept = time.Hour
+
+// Announce gives a sign of life of a member, whose StartedAt and AliveAt are the database's, and returns those that have
+// given one within the time, by the database's clock, in the order in which they started; the member is one of them.
+// Members that have been silent for an hour are forgotten.
+func (s *Store) Announce(ctx context.Context, member domain.Member, within time.Duration) ([]domain.Member, error) {
+	var batch pgx.Batch
+	batch.Queue("begin")
+	batch.Queue(`
+		insert into members as m (member_id, name, version) values ($1, $2, $3)
+		on conflict (member_id) do update set name = excluded.name, version = excluded.version, alive_at = now()`,
+		member.ID, member.Name, member.Version)
+	batch.Queue("delete from members m where m.alive_at < now() - make_interval(secs => $1)", membersKept.Seconds())
+	var alive []domain.Member
+	batch.Queue(aliveMembers, within.Seconds()).Query(func(rows pgx.Rows) (err error) {
+		alive, err = pgx.CollectRows(rows, scanMember)
+		return err
+	})
+	batch.Queue("commit")
+	if err := s.system.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, unavailable(fmt.Errorf("announce a member: %w", err))
+	}
+	return alive, nil
+}
+
+const aliveMembers = `
+	select m.member_id, m.name, m.version, m.started_at, m.alive_at from members m
+	where m.alive_at >= now() - make_interval(secs => $1) order by m.started_at, m.member_id`
+
+func scanMember(row pgx.CollectableRow) (domain.Member, error) {
+	var m domain.Member
+	err := row.Scan((*[16]byte)(&m.ID), &m.Name, &m.Version, (*moment)(&m.StartedAt), (*moment)(&m.AliveAt))
+	return m, err
+}
+
+// Members returns the members that have given a sign of life within the time, by the database's clock, in the order in
+// which they started.
+func (s *Store) Members(ctx context.Context, within time.Duration) ([]domain.Member, error) {
+	rows, _ := s.system.Query(ctx, aliveMembers, within.Seconds())
+	alive, err := pgx.CollectRows(rows, scanMember)
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the members: %w", err))
+	}
+	return alive, nil
+}
+
+// Leave forgets a member. One that is not there is no error.
+func (s *Store) Leave(ctx context.Context, id domain.MemberID) error {
+	if _, err := s.system.Exec(ctx, "delete from members m where m.member_id = $1", id); err != nil {
+		return unavailable(fmt.Errorf("forget a member: %w", err))
+	}
+	return nil
+}
