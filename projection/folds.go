@@ -3,76 +3,136 @@ package projection
 import (
 	"container/list"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// folds keeps the folds that were used last. A process may have to follow very many projections, few of them at a time:
-// a compiled fold takes tens of kilobytes, its definition in Manifold's own database none here.
+// folds keeps the folds that were used last, by the definitions that they are compiled from: many tenants may have the
+// same one. A process may have to follow very many projections, few of them at a time: a compiled fold takes tens of
+// kilobytes, its definition in Manifold's own database none here.
 type folds struct {
 	store    RunnerStore
 	handlers map[string]Handler
 	through  *upcasting.Upcasters
 	most     int
 
-	mu    sync.Mutex
-	order list.List // of *compiled, the one used last in front
-	byID  map[domain.ProjectionID]*list.Element
+	mu        sync.Mutex
+	order     list.List // of *compiled, the one used last in front
+	bySum     map[definitionSum]*list.Element
+	interests map[string]*interest
+	databases map[string]string
+}
+
+// definitionSum tells definitions apart. The zero value is no definition's.
+type definitionSum [16]byte
+
+func sumOf(definition *domain.Definition) definitionSum {
+	text, err := json.Marshal(definition)
+	if err != nil {
+		return definitionSum{} // it was read as JSON, so it can be written
+	}
+	sum := sha256.Sum256(text)
+	return definitionSum(sum[:16])
+}
+
+// interest is what a projection sees of a log.
+type interest struct {
+	categories, types []string // none: all
 }
 
 type compiled struct {
-	projection domain.Projection
-	fold       *Fold
+	sum  definitionSum
+	fold *Fold
 }
 
 func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting.Upcasters, most int) *folds {
-	return &folds{store: store, handlers: handlers, through: through, most: most, byID: make(map[domain.ProjectionID]*list.Element)}
+	return &folds{
+		store: store, handlers: handlers, through: through, most: most, bySum: make(map[definitionSum]*list.Element),
+		interests: make(map[string]*interest), databases: make(map[string]string),
+	}
 }
 
-// get returns the projection as it is with that build live, and its fold. Where the database has another build by now,
-// it returns that: the caller compares. Compiling happens outside the lock, so two may do it for the same projection.
-func (f *folds) get(ctx context.Context, id domain.ProjectionID, build int64) (compiled, error) {
+// get returns the fold of a build that is live for a tenant. Where its definition has to be looked up, and another build is
+// live by now, it returns the projection as it is: the caller takes that over. Compiling happens outside the lock, so two
+// may do it for the same definition.
+func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build lived) (*Fold, *domain.Projection, error) {
 	f.mu.Lock()
-	if e := f.byID[id]; e != nil {
-		if c := e.Value.(*compiled); c.projection.Build == build {
-			f.order.MoveToFront(e)
-			f.mu.Unlock()
-			return *c, nil
-		}
+	if e := f.bySum[build.sum]; e != nil {
+		f.order.MoveToFront(e)
+		f.mu.Unlock()
+		return e.Value.(*compiled).fold, nil, nil
 	}
 	f.mu.Unlock()
 
-	p, err := f.store.Projection(ctx, id)
+	p, err := f.store.LiveProjection(ctx, tenant, id)
 	if err != nil {
-		return compiled{}, err
+		return nil, nil, err
 	}
-	c := compiled{projection: p}
-	if c.fold, err = CompileWith(p.Definition, f.handlers); err != nil {
-		return c, err
+	sum := sumOf(&p.Definition)
+	if p.Build != build.number || sum != build.sum || p.Version != build.version {
+		return nil, &p, nil
 	}
-	c.fold = c.fold.Through(f.through)
+	fold, err := CompileWith(p.Definition, f.handlers)
+	if err != nil {
+		return nil, nil, err
+	}
+	fold = fold.Through(f.through)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e := f.byID[id]; e != nil {
+	if e := f.bySum[sum]; e != nil {
 		f.order.Remove(e)
 	}
-	f.byID[id] = f.order.PushFront(&c)
+	f.bySum[sum] = f.order.PushFront(&compiled{sum, fold})
 	for f.order.Len() > f.most {
 		oldest := f.order.Back()
 		f.order.Remove(oldest)
-		delete(f.byID, oldest.Value.(*compiled).projection.ProjectionID)
+		delete(f.bySum, oldest.Value.(*compiled).sum)
 	}
-	return c, nil
+	return fold, nil, nil
 }
 
-// forget drops a projection's fold.
-func (f *folds) forget(id domain.ProjectionID) {
+// interest returns what the definition sees, the same for all that see the same; nil where that is not known here.
+func (f *folds) interest(definition *domain.Definition) *interest {
+	sees := interest{categories: sorted(definition.Source.Categories), types: definition.Types()}
+	if definition.Handler != "" {
+		handler := f.handlers[definition.Handler]
+		if handler == nil {
+			return nil
+		}
+		sees.types = handler.Types()
+	}
+	sees.types = sorted(sees.types)
+	key := strings.Join(sees.categories, "\x00") + "\x00\x00" + strings.Join(sees.types, "\x00")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e := f.byID[id]; e != nil {
-		f.order.Remove(e)
-		delete(f.byID, id)
+	if known := f.interests[key]; known != nil {
+		return known
 	}
+	f.interests[key] = &sees
+	return &sees
+}
+
+// database returns a database's name, the same string for all.
+func (f *folds) database(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known, ok := f.databases[name]; ok {
+		return known
+	}
+	f.databases[strings.Clone(name)] = name
+	return name
+}
+
+// relaxed is how long a projection's documents may be behind.
+func (f *folds) relaxed(definition *domain.Definition) time.Duration {
+	if handler, ok := f.handlers[definition.Handler].(Relaxed); ok && definition.Handler != "" {
+		return handler.Interval()
+	}
+	return 0
 }

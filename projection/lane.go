@@ -1,6 +1,9 @@
 package projection
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // lane is the pairs of one database that wait for a turn. Each database has workers of its own: one that hangs holds up
 // its own projections and no others. Its fields are the runner's, under its lock.
@@ -8,13 +11,15 @@ type lane struct {
 	database string
 	ready    queue
 	workers  int
-	closed   bool // the database does not answer: nobody gets a turn until it does
+	closed   bool          // the database does not answer: nobody gets a turn until it does
+	idle     chan struct{} // closed when nobody waits for a turn any more; nil: nobody listens
+	surveys  []*survey     // to be made when it answers
 }
 
 func (r *Runner) lane(database string) *lane {
 	l := r.lanes[database]
 	if l == nil {
-		l = &lane{database: database}
+		l = &lane{database: database, ready: queue{ceiling: r.config.Ceiling}}
 		r.lanes[database] = l
 	}
 	return l
@@ -22,7 +27,7 @@ func (r *Runner) lane(database string) *lane {
 
 // dispatch sees to it that somebody works on what waits in a lane; whoever calls it holds the lock.
 func (r *Runner) dispatch(l *lane) {
-	if r.start == nil || r.ended || l.closed || l.workers == r.config.Workers || l.ready.len() == 0 {
+	if r.start == nil || r.ended || l.closed || l.workers == r.config.Workers || !l.ready.waits() {
 		return
 	}
 	l.workers++
@@ -37,21 +42,79 @@ func (r *Runner) dispatch(l *lane) {
 func (r *Runner) next(l *lane) *pair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for l.ready.len() > 0 && !l.closed && !r.ended {
+	if !l.closed && !r.ended {
 		// A pair that moved to another database meanwhile waits there.
-		if p := l.ready.pop(); p.state == pairReady && p.lane == l {
+		p := l.ready.pop(func(p *pair) bool { return p.state == pairReady && p.lane == l })
+		if p != nil {
 			p.state = pairRunning
+			if !l.ready.waits() {
+				l.nobodyWaits()
+			}
 			return p
 		}
+		l.nobodyWaits()
 	}
 	l.workers--
 	return nil
+}
+
+// done ends the turn that next gave a pair; whoever calls it holds the lock, and has put the pair where it goes on.
+func (r *Runner) done(l *lane, p *pair) {
+	l.ready.done(p.of)
+	r.dispatch(l)
+	if p.of.share.Ceiling > 0 {
+		// It may have been at its ceiling elsewhere.
+		r.reconsider(p.of)
+	}
+}
+
+// reconsider lets a tenant's pairs have turns that its ceiling has kept from one.
+func (r *Runner) reconsider(of *tenant) {
+	for _, l := range r.lanes {
+		l.ready.reconsider(of)
+		r.dispatch(l)
+	}
+}
+
+// maxYield bounds one Yield.
+const maxYield = 250 * time.Millisecond
+
+// Yield waits while pairs that this process follows wait for a turn at a database, a quarter of a second at the most: it is
+// for what works behind them at the same database, such as a rebuild between two batches, which goes on all the same, only
+// slower. It returns at once where nobody waits, and when ctx ends.
+func (r *Runner) Yield(ctx context.Context, database string) {
+	r.mu.Lock()
+	l := r.lanes[database]
+	if l == nil || l.closed || !l.ready.waits() {
+		r.mu.Unlock()
+		return
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	idle := l.idle
+	r.mu.Unlock()
+	most := time.NewTimer(maxYield)
+	defer most.Stop()
+	select {
+	case <-idle:
+	case <-most.C:
+	case <-ctx.Done():
+	}
+}
+
+func (l *lane) nobodyWaits() {
+	if l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
 }
 
 // closeLane stops the turns of a database's pairs where that is known not to answer, and reports whether it is.
 func (r *Runner) closeLane(l *lane) bool {
 	if _, out := r.config.Outages.of(l.database); out {
 		l.closed = true
+		l.nobodyWaits()
 	}
 	return l.closed
 }
@@ -65,13 +128,18 @@ func (r *Runner) Answers(database string) {
 
 func (r *Runner) openLane(l *lane) {
 	l.closed = false
+	unmade := l.surveys
+	l.surveys = nil
+	for _, s := range unmade {
+		r.conduct(surveys{l.database: s})
+	}
 	// Those that failed before it was known what is the matter need not wait on.
-	for _, p := range r.pairs {
-		if p.state == pairDelayed && p.followed.database == l.database {
+	for p := range r.allPairs() {
+		if p.state == pairDelayed && !p.eased && r.live(p).database == l.database {
 			r.enqueue(p)
 		}
 	}
-	for range min(l.ready.len(), r.config.Workers) {
+	for range r.config.Workers {
 		r.dispatch(l)
 	}
 }

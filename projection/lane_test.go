@@ -69,7 +69,7 @@ func TestOneDatabaseDoesNotHoldUpAnother(t *testing.T) {
 	p := process{progress: projection.NewProgress()}
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{Store: b.store, Drivers: byName, Progress: p.progress, Outages: outages, Log: quiet})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
-		Store: b.store, Drivers: byName, Progress: p.progress, Outages: outages, Workers: 2, Poll: time.Hour, Log: quiet,
+		Store: b.store, Drivers: byName, Progress: p.progress, Outages: outages, Workers: 2, Ceiling: 2, Poll: time.Hour, Log: quiet,
 	})
 	p.start(t, b)
 	const slowOnes = 5

@@ -11,6 +11,8 @@ import (
 // what keeps one from it. The Runner writes it and the Catalog reads it; it keeps something only while somebody waits, or
 // something is in the way. It is safe for concurrent use.
 type Progress struct {
+	hasten func(id domain.ProjectionID, tenant domain.TenantID) // called when somebody begins to wait; nil: nobody follows here
+
 	mu       sync.Mutex
 	waiting  map[progressKey]*broadcast
 	troubles map[progressKey]Outage
@@ -62,13 +64,16 @@ func (p *Progress) trouble(id domain.ProjectionID, tenant domain.TenantID) (Outa
 func (p *Progress) wait(id domain.ProjectionID, tenant domain.TenantID) (moved <-chan struct{}, done func()) {
 	key := progressKey{id, tenant}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	b := p.waiting[key]
 	if b == nil {
 		b = &broadcast{moved: make(chan struct{})}
 		p.waiting[key] = b
 	}
 	b.waiters++
+	p.mu.Unlock()
+	if p.hasten != nil {
+		p.hasten(id, tenant)
+	}
 	return b.moved, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -76,6 +81,13 @@ func (p *Progress) wait(id domain.ProjectionID, tenant domain.TenantID) (moved <
 			delete(p.waiting, key)
 		}
 	}
+}
+
+// awaited reports whether somebody waits for the pair.
+func (p *Progress) awaited(id domain.ProjectionID, tenant domain.TenantID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting[progressKey{id, tenant}] != nil
 }
 
 // moved wakes everybody who waits for the pair.

@@ -10,17 +10,17 @@ import (
 // Retry gives a faulted pair a turn, in whatever way it learned that there may be a way on: somebody asked for it, or for the
 // event to be passed over. What is set aside is read anew. The zero values mean every pair, since something may have been
 // missed. It returns at once, and may be called by anyone, also while Run is not on.
-func (r *Runner) Retry(tenant domain.TenantID, id domain.ProjectionID) {
+func (r *Runner) Retry(of domain.TenantID, id domain.ProjectionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if id == (domain.ProjectionID{}) {
-		for _, p := range r.pairs {
+		for p := range r.allPairs() {
 			r.retry(p)
 		}
 		return
 	}
-	if f := r.followed[id]; f != nil {
-		if p := r.pairs[pairKey{f, tenant}]; p != nil {
+	if f, t := r.followed[id], r.tenants[of]; f != nil && t != nil {
+		if p := f.pair(t); p != nil {
 			r.retry(p)
 		}
 	}

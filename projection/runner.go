@@ -16,8 +16,11 @@ import (
 // RunnerStore is what the runner asks of Manifold's own database.
 type RunnerStore interface {
 	AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error)
-	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
+	TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error)
+	LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error)
+	Shares(ctx context.Context) (map[domain.TenantID]domain.Share, error)
 	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
+	Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (head int64, came []bool, err error)
 	ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error)
 	PutFault(ctx context.Context, fault domain.Fault) error
 	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
@@ -29,14 +32,16 @@ type RunnerStore interface {
 // has a default.
 type RunnerConfig struct {
 	Store    RunnerStore
-	Drivers  map[string]drivers.Driver // by the database's name in the configuration
-	Handlers map[string]Handler        // written in Go, by name
-	Progress *Progress                 // shared with the Catalog of this process
-	Outages  Outages                   // nil: pairs find out for themselves, each
-	Workers  int                       // pairs worked on at a time, for each database; 0: twice the processors
-	Folds    int                       // compiled folds that are kept; 0: 500
-	Poll     time.Duration             // between two looks at all heads, which back Wake up; 0: 5 s
-	CatchUp  Limits                    // zero: CatchUpLimits
+	Drivers  map[string]drivers.Driver  // by the database's name in the configuration
+	Handlers map[string]Handler         // written in Go, by name
+	Progress *Progress                  // shared with the Catalog of this process
+	Outages  Outages                    // nil: pairs find out for themselves, each
+	Owns     func(domain.TenantID) bool // whether this process works on the tenant's projections, see Rebalance; must return at once; nil: on all
+	Workers  int                        // pairs worked on at a time, for each database; 0: twice the processors
+	Ceiling  int                        // of these, for one tenant at the most, unless its share says otherwise; 0: all but one, where there are at least two
+	Folds    int                        // compiled folds that are kept; 0: 500
+	Poll     time.Duration              // between two looks at all heads, which back Wake up; 0: 5 s
+	CatchUp  Limits                     // zero: CatchUpLimits
 	Observer Observer
 	Log      *slog.Logger
 
@@ -46,8 +51,9 @@ type RunnerConfig struct {
 // Observer is told what a Runner does. Each function may be nil; they are called by several goroutines and must return
 // at once.
 type Observer struct {
-	Batch func(BatchInfo)    // a batch was saved
-	Fault func(domain.Fault) // a projection stopped before an event, for one tenant
+	Turn  func(domain.ProjectionID) // a pair's turn has ended
+	Batch func(BatchInfo)           // a batch was saved
+	Fault func(domain.Fault)        // a projection stopped before an event, for one tenant
 	Retry func(id domain.ProjectionID, tenant domain.TenantID, err error)
 	Lost  func(id domain.ProjectionID, build int64) // a live build's table is not there; told again and again
 }
@@ -77,12 +83,11 @@ type Runner struct {
 	start    func(work func(ctx context.Context)) // runs work beside; nil before Run
 	ended    bool
 	lanes    map[string]*lane // by database
-	heads    map[domain.TenantID]int64
+	tenants  map[domain.TenantID]*tenant
+	shares   map[domain.TenantID]domain.Share
 	newest   time.Time // the newest LastAt of a head
 	followed map[domain.ProjectionID]*followed
 	shared   map[*followed]struct{}
-	own      map[domain.TenantID][]*followed
-	pairs    map[pairKey]*pair
 	waiting  map[*pair]struct{} // held still by a rebuild
 	unproven map[*pair]struct{} // saved documents lately, see prove
 	looks    int                // how often the projections were looked at
@@ -93,6 +98,9 @@ func NewRunner(config RunnerConfig) *Runner {
 	if config.Workers <= 0 {
 		config.Workers = 2 * runtime.GOMAXPROCS(0)
 	}
+	if config.Ceiling <= 0 {
+		config.Ceiling = max(1, config.Workers-1)
+	}
 	if config.Folds <= 0 {
 		config.Folds = 500
 	}
@@ -102,19 +110,19 @@ func NewRunner(config RunnerConfig) *Runner {
 	if config.CatchUp == (Limits{}) {
 		config.CatchUp = CatchUpLimits
 	}
-	return &Runner{
+	r := &Runner{
 		config:   config,
 		folds:    newFolds(config.Store, config.Handlers, config.Upcasters, config.Folds),
 		refresh:  make(chan struct{}, 1),
 		lanes:    make(map[string]*lane),
-		heads:    make(map[domain.TenantID]int64),
+		tenants:  make(map[domain.TenantID]*tenant),
 		followed: make(map[domain.ProjectionID]*followed),
 		shared:   make(map[*followed]struct{}),
-		own:      make(map[domain.TenantID][]*followed),
-		pairs:    make(map[pairKey]*pair),
 		waiting:  make(map[*pair]struct{}),
 		unproven: make(map[*pair]struct{}),
 	}
+	config.Progress.hasten = r.hasten
+	return r
 }
 
 // Wake says that a tenant's log has grown. It returns at once and may be called by anyone, also while Run is not on.
@@ -129,15 +137,16 @@ func (r *Runner) wake(head domain.Head) {
 	if head.LastAt.After(r.newest) {
 		r.newest = head.LastAt
 	}
-	if head.Position <= r.heads[head.Tenant] {
+	t := r.tenant(head.Tenant)
+	if head.Position <= t.head {
 		return
 	}
-	r.heads[head.Tenant] = head.Position
+	t.head = head.Position
 	for f := range r.shared {
-		r.rouse(f, head.Tenant)
+		r.rouse(f, t)
 	}
-	for _, f := range r.own[head.Tenant] {
-		r.rouse(f, head.Tenant)
+	for _, f := range t.own {
+		r.rouse(f, t)
 	}
 }
 
@@ -166,7 +175,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	all.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.pairs {
+	for p := range r.allPairs() {
 		if p.retry != nil {
 			p.retry.Stop()
 		}
@@ -179,7 +188,7 @@ const headsOverlap = time.Minute
 
 // look keeps what the runner knows of projections and heads up to date until ctx ends.
 func (r *Runner) look(ctx context.Context) {
-	var since time.Time // the newest change seen
+	var seen seen
 	var failures int
 	poll := time.NewTimer(0)
 	defer poll.Stop()
@@ -202,7 +211,7 @@ func (r *Runner) look(ctx context.Context) {
 		// A projection that is new here begins with the heads that are known.
 		err := r.lookAtHeads(ctx)
 		if err == nil && refresh {
-			since, err = r.lookAtProjections(ctx, since)
+			err = r.lookAtProjections(ctx, &seen)
 		}
 		wait := r.config.Poll
 		if failures++; err == nil {
@@ -215,26 +224,46 @@ func (r *Runner) look(ctx context.Context) {
 	}
 }
 
-func (r *Runner) lookAtProjections(ctx context.Context, since time.Time) (time.Time, error) {
-	changed, err := r.config.Store.AllProjections(ctx, since)
-	if err != nil {
-		return since, err
+// seen is the newest change of the projections, and of the tenants' builds, that was taken over.
+type seen struct{ projections, builds time.Time }
+
+func (r *Runner) lookAtProjections(ctx context.Context, seen *seen) error {
+	if err := r.lookAtShares(ctx); err != nil {
+		return err
 	}
-	for i := range changed {
-		p := &changed[i]
-		if p.UpdatedAt.After(since) {
-			since = p.UpdatedAt
-		}
-		r.follow(p)
+	projections, err := r.config.Store.AllProjections(ctx, seen.projections)
+	if err != nil {
+		return err
+	}
+	// A tenant's build is of a projection that was there before, so it is looked for behind it.
+	builds, err := r.config.Store.TenantBuilds(ctx, seen.builds)
+	if err != nil {
+		return err
+	}
+	begun := make(surveys)
+	for i := range projections {
+		r.follow(&projections[i], begun)
+		seen.projections = later(seen.projections, projections[i].UpdatedAt)
+	}
+	for i := range builds {
+		r.except(&builds[i], begun)
+		seen.builds = later(seen.builds, builds[i].UpdatedAt)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.conduct(begun)
 	r.looks++
 	for p := range r.waiting {
 		r.enqueue(p) // its next reading says whether it is held still
 	}
-	clear(r.waiting)
-	return since, nil
+	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 func (r *Runner) lookAtHeads(ctx context.Context) error {
@@ -256,7 +285,6 @@ func (r *Runner) lookAtHeads(ctx context.Context) error {
 	for p := range r.waiting {
 		r.enqueue(p)
 	}
-	clear(r.waiting)
 	for _, l := range r.lanes {
 		if l.closed {
 			if _, out := r.config.Outages.of(l.database); !out {
@@ -294,8 +322,8 @@ type Lag struct {
 	Faulted    int    // pairs that stand still
 }
 
-// Lags returns the lag of each shared projection and of all others together. It looks at every pair that this process
-// has met: for a metrics page, not for every request.
+// Lags returns the lag of each shared projection and of all others together, for the tenants that this process works on. It
+// looks at every pair that it has met: for a metrics page, not for every request.
 func (r *Runner) Lags() []Lag {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,16 +332,16 @@ func (r *Runner) Lags() []Lag {
 	for f := range r.shared {
 		lags[f.id.Name] = &Lag{Projection: f.id.Name}
 	}
-	for key, p := range r.pairs {
+	for p := range r.allPairs() {
 		name := ""
-		if key.followed.id.Shared() {
-			name = key.followed.id.Name
+		if p.followed.id.Shared() {
+			name = p.followed.id.Name
 		}
 		lag := lags[name]
-		if lag == nil {
-			continue // deleted a moment ago
+		if p.state == pairInline || p.state == pairSurveyed {
+			continue // nobody has to fold it, or how much there is to fold is not known yet
 		}
-		lag.Positions += max(0, r.heads[key.tenant]-p.at.seen)
+		lag.Positions += max(0, p.of.head-p.at.seen)
 		if p.state == pairFaulted {
 			lag.Faulted++
 		}

@@ -16,6 +16,7 @@ var (
 	errGone    = errors.New("the projection is gone")
 	errChanged = errors.New("another build is live")
 	errHeld    = errors.New("a rebuild holds the live build still")
+	errInline  = errors.New("appends fold into the live build")
 	errMore    = errors.New("there is more to fold")
 	errLost    = errors.New("the live build's table is not there")
 )
@@ -23,20 +24,27 @@ var (
 // turn gives a pair its turn: a batch, or several while nobody else waits for one.
 func (r *Runner) turn(ctx context.Context, p *pair) {
 	r.mu.Lock()
-	f := p.followed
-	build, database, looks, head := f.build, f.database, r.looks, r.heads[p.tenant]
-	here := r.followed[f.id] == f
-	r.mu.Unlock()
-	if !here {
+	f, l := p.followed, p.lane
+	build, looks, head := r.live(p), r.looks, p.of.head
+	if p.gone || build.database != l.database {
+		p.state = pairIdle
+		r.enqueue(p) // where its documents are by now; or nowhere
+		r.done(l, p)
+		r.mu.Unlock()
 		return
 	}
-	if p.build != build {
-		p.restart(build)
+	p.turned = time.Now().UnixNano()
+	r.mu.Unlock()
+	if p.build != build.number {
+		p.restart(build.number)
 		r.config.Progress.well(f.id, p.tenant) // what was in the way of another build says nothing of this one
 	}
-	seen, err := r.take(ctx, p, database, head)
-	if errors.Is(err, drivers.ErrNoTable) {
+	seen, err := r.take(ctx, p, build, head)
+	switch {
+	case errors.Is(err, drivers.ErrNoTable):
 		err = r.whyNoTable(ctx, p, err)
+	case errors.Is(err, errChanged):
+		err = r.lookAgain(ctx, p)
 	}
 	if ctx.Err() != nil {
 		return
@@ -46,10 +54,18 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 			err = putErr
 		}
 	}
+	if r.config.Observer.Turn != nil {
+		r.config.Observer.Turn(f.id)
+	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.done(l, p)
 	p.state = pairIdle
+	if p.gone {
+		return
+	}
+	other := p.build != r.live(p).number // another build has gone live meanwhile
 	again := p.again
 	if again {
 		p.again, p.aside = false, nil
@@ -62,12 +78,12 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		p.failures = 0
 	}
 	switch {
-	case err == nil && p.build != f.build:
-		r.enqueue(p) // another build went live behind its last reading
+	case err == nil && other:
+		r.enqueue(p) // behind its last reading
 	case err == nil:
 		// A head that a later reading does not show is that of a log which was removed.
-		if newer := r.heads[p.tenant]; newer > p.at.seen && (newer > head || seen >= head) {
-			r.enqueue(p)
+		if newer := p.of.head; newer > p.at.seen && (newer > head || seen >= head) {
+			r.rouse(f, p.of)
 		} else if p.saved {
 			p.saved = false
 			r.unproven[p] = struct{}{}
@@ -75,11 +91,13 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 	case errors.Is(err, errMore), errors.Is(err, errChanged):
 		r.enqueue(p)
 	case errors.Is(err, errGone):
-		if p.build != f.build {
+		if other {
 			r.enqueue(p) // made again under the same name, after this turn had found it gone
 			break
 		}
 		r.drop(f)
+	case errors.Is(err, errInline):
+		p.state = pairInline
 	case errors.Is(err, errHeld):
 		if r.looks != looks {
 			r.enqueue(p) // what it waits for may have happened already
@@ -88,7 +106,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		p.state = pairHeld
 		r.waiting[p] = struct{}{}
 	case faulted:
-		if p.build != f.build {
+		if other {
 			r.enqueue(p)
 			break
 		}
@@ -104,7 +122,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		wait := min(25*time.Millisecond<<min(p.stale, 6), 1500*time.Millisecond)
 		p.stale++
 		r.delay(p, wait+rand.N(wait))
-	case r.closeLane(r.lane(database)):
+	case r.closeLane(l):
 		// Whoever watches over the database has told why, once; the pair waits in its lane, or goes on elsewhere if it has
 		// moved meanwhile.
 		p.failures++
@@ -122,16 +140,16 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 			r.config.Log.Warn("a projection cannot be followed at the moment; trying again", "projection", f.id.Name,
 				"tenant", p.tenant.String(), "build", p.build, "failures", p.failures, "error", err)
 		}
-		wait := backoff(p.failures)
+		wait := backoff(int(p.failures))
 		r.config.Progress.troubled(f.id, p.tenant, err, time.Now().Add(wait))
 		r.delay(p, wait)
 	}
 }
 
 // take does the work of a turn; nil: the pair has caught up with the head that it returns.
-func (r *Runner) take(ctx context.Context, p *pair, database string, head int64) (seen int64, err error) {
+func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (seen int64, err error) {
 	f := p.followed
-	c, err := r.folds.get(ctx, f.id, p.build)
+	fold, now, err := r.folds.get(ctx, p.tenant, f.id, build)
 	switch {
 	case isCode(err, domain.CodeNotFound):
 		return 0, errGone
@@ -140,24 +158,23 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 		return 0, &EventError{Event: domain.Event{Position: p.at.seen + 1}, Where: "definition", Err: err}
 	case err != nil:
 		return 0, err
-	case c.projection.Build != p.build:
-		r.follow(&c.projection)
+	case now != nil:
 		return 0, errChanged
 	}
-	driver := r.config.Drivers[database]
+	driver := r.config.Drivers[build.database]
 	if driver == nil {
-		return 0, fmt.Errorf("there is no database %q in this process's configuration", database)
+		return 0, fmt.Errorf("there is no database %q in this process's configuration", build.database)
 	}
 	events, documents := 0, 0
 	replay := &Replay{
-		Driver: driver, Build: c.projection.LiveBuild(), Tenant: p.tenant, Fold: c.fold, Limits: r.config.CatchUp,
+		Driver: driver, Build: buildOf(f.id, build.number, fold), Tenant: p.tenant, Fold: fold, Limits: r.config.CatchUp,
 		Folded: func(e, d int) {
 			events, documents = events+e, documents+d
 			if d > 0 {
 				p.stale, p.saved = 0, true
 			}
 		},
-		Aside: r.config.Store, Version: c.projection.Version,
+		Aside: r.config.Store, Version: build.version,
 		at: p.at, documentBytes: int(p.documentBytes), eventBytes: int(p.eventBytes), aside: p.aside,
 	}
 	defer func() {
@@ -172,7 +189,7 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 	}
 	if p.failures > 0 {
 		// It may have been more than the database can take in the time that it is given.
-		limits = limits.after(p.failures)
+		limits = limits.after(int(p.failures))
 		ahead, replay.Limits = limits, limits
 	}
 	read := func(ctx context.Context, q domain.LogQuery) (domain.Reading, error) {
@@ -195,7 +212,7 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 		}
 		began := time.Now()
 		replay.measure(batch)
-		if next = nil; batch.more && !r.othersWait(database) {
+		if next = nil; batch.more && !r.othersWait(p) {
 			// The next batch is read, and its keys worked out, while this one is folded and saved.
 			next = replay.fetch(reading, read, batch.upTo+1, 0, ahead)
 		}
@@ -230,6 +247,12 @@ func (r *Runner) take(ctx context.Context, p *pair, database string, head int64)
 	}
 }
 
+// buildOf is the build of that number, which the fold makes.
+func buildOf(id domain.ProjectionID, number int64, fold *Fold) domain.Build {
+	p := domain.Projection{ProjectionID: id, Definition: fold.definition, Build: number}
+	return p.LiveBuild()
+}
+
 // usable says whether what was read may be saved into the build.
 //
 // This is the worker's part of the swap (docs/decisions/0002-swap-by-hold.md). A reading takes the log's head first,
@@ -242,29 +265,44 @@ func usable(reading domain.Reading, build int64) error {
 		return errGone
 	case reading.Build != build:
 		return errChanged
+	case reading.Inline:
+		return errInline
 	case reading.Held:
 		return errHeld
 	}
 	return nil
 }
 
-// othersWait reports whether another pair waits for a turn at the same database.
-func (r *Runner) othersWait(database string) bool {
+// othersWait reports whether another pair would get a turn if this one's ended now.
+func (r *Runner) othersWait(p *pair) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lane(database).ready.len() > 0
+	return p.gone || p.lane.ready.waitsFor(p.of)
+}
+
+// lookAgain takes over which build is live for a pair, where that is another one than it has followed.
+func (r *Runner) lookAgain(ctx context.Context, p *pair) error {
+	now, err := r.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
+	switch {
+	case isCode(err, domain.CodeNotFound):
+		return errGone
+	case err != nil:
+		return err
+	}
+	r.learn(p, &now)
+	return errChanged
 }
 
 // whyNoTable tells a live build whose table has vanished from one that was live when the turn began, and was dropped.
 func (r *Runner) whyNoTable(ctx context.Context, p *pair, err error) error {
-	now, lookErr := r.config.Store.Projection(ctx, p.followed.id)
+	now, lookErr := r.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
 	switch {
 	case isCode(lookErr, domain.CodeNotFound):
 		return errGone
 	case lookErr != nil:
 		return lookErr
 	case now.Build != p.build:
-		r.follow(&now)
+		r.learn(p, &now)
 		return errChanged
 	}
 	return fmt.Errorf("%w: %w", errLost, err)

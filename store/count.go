@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -52,18 +53,42 @@ func countSQL(categories, and string) string {
 // AnyEvent reports whether there is an event of the source, and of one of the types where some are given, above after and
 // up to upTo.
 func (s *Store) AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error) {
-	params := [][]byte{tenantParam(tenant), int8Param(after), int8Param(upTo)}
-	st := &anyInLog
-	switch {
-	case len(source.Categories) == 0 && len(types) > 0:
-		st, params = &anyOfTypes, append(params, textsParam(types))
-	case len(source.Categories) > 0 && len(types) == 0:
-		st, params = &anyInCategories, append(params, textsParam(source.Categories))
-	case len(source.Categories) > 0:
-		st, params = &anyInCategoriesOfTypes, append(params, textsParam(source.Categories), textsParam(types))
-	}
+	st, params := anyEvent(tenant, source.Categories, types, after, upTo)
 	n, err := s.number(ctx, tenant, st, params...)
 	return n > 0, err
+}
+
+func anyEvent(tenant domain.TenantID, categories, types []string, after, upTo int64) (*statement, [][]byte) {
+	params := [][]byte{tenantParam(tenant), int8Param(after), int8Param(upTo)}
+	switch {
+	case len(categories) == 0 && len(types) == 0:
+		return &anyInLog, params
+	case len(categories) == 0:
+		return &anyOfTypes, append(params, textsParam(types))
+	case len(types) == 0:
+		return &anyInCategories, append(params, textsParam(categories))
+	}
+	return &anyInCategoriesOfTypes, append(params, textsParam(categories), textsParam(types))
+}
+
+// Came reports for each query whether there is an event of its categories and types from its From on, up to the head, which
+// it returns: all in one round trip. It reads indexes, and no event.
+func (s *Store) Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (head int64, came []bool, err error) {
+	all := make([]query, 0, 1+len(queries))
+	all = append(all, query{&readHead, [][]byte{tenantParam(tenant)}, func(values [][]byte) error {
+		head = int8Value(values[0])
+		return nil
+	}})
+	for i, q := range queries {
+		// Each statement has a snapshot of its own, behind the head's: what is up to the head is in it, and a little more may be.
+		st, params := anyEvent(tenant, q.Categories, q.Types, q.From-1, math.MaxInt64)
+		all = append(all, query{st, params, func([][]byte) error {
+			came[i] = true
+			return nil
+		}})
+	}
+	err = s.read(ctx, tenant, func() { head, came = 0, make([]bool, len(queries)) }, all...)
+	return head, came, err
 }
 
 // CountEvents counts the events that AnyEvent asks for. Without categories and types it counts positions, of which

@@ -10,12 +10,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-const tenantColumns = "t.tenant_id, t.name, t.state, t.created_at, t.deleted_at"
+const tenantColumns = "t.tenant_id, t.name, t.state, t.created_at, t.deleted_at, t.weight, t.ceiling"
 
 // scanTenant reads a row of tenantColumns.
 func scanTenant(row pgx.CollectableRow) (domain.Tenant, error) {
 	var tenant domain.Tenant
-	err := row.Scan(&tenant.ID, &tenant.Name, &tenant.State, (*moment)(&tenant.CreatedAt), (*moment)(&tenant.DeletedAt))
+	err := row.Scan(&tenant.ID, &tenant.Name, &tenant.State, (*moment)(&tenant.CreatedAt), (*moment)(&tenant.DeletedAt), &tenant.Weight, &tenant.Ceiling)
 	return tenant, err
 }
 
@@ -108,6 +108,48 @@ func (s *Store) SetTenantState(ctx context.Context, id domain.TenantID, state do
 	}
 	s.keysChanged.tell(id)
 	return nil
+}
+
+// SetTenantShare says what the tenant gets of the work on projections, and tells every process that works on them. A weight
+// or a ceiling beyond its bounds is domain.CodeInvalidRequest, a tenant that is not there, or is deleted, domain.CodeNotFound.
+func (s *Store) SetTenantShare(ctx context.Context, id domain.TenantID, share domain.Share) error {
+	if share.Weight < 1 || share.Weight > domain.MaxWeight {
+		return domain.Errorf(domain.CodeInvalidRequest, "weight", "it is %d; it must be 1 to %d", share.Weight, domain.MaxWeight)
+	}
+	if share.Ceiling < 0 || share.Ceiling > domain.MaxCeiling {
+		return domain.Errorf(domain.CodeInvalidRequest, "ceiling", "it is %d; it must be 0, which is as configured, to %d", share.Ceiling, domain.MaxCeiling)
+	}
+	err := pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
+		set, err := tx.Exec(ctx, "update tenants t set weight = $2, ceiling = $3 where t.tenant_id = $1 and t.state <> 'deleted'", id, share.Weight, share.Ceiling)
+		switch {
+		case err != nil:
+			return fmt.Errorf("set a tenant's share: %w", err)
+		case set.RowsAffected() == 0:
+			return noTenant(id)
+		}
+		return notify(ctx, tx, projectionsChannel, "")
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	s.projectionsChanged.tell(struct{}{})
+	return nil
+}
+
+// Shares returns the shares of those tenants that have another one than weight 1 and the configured ceiling.
+func (s *Store) Shares(ctx context.Context) (map[domain.TenantID]domain.Share, error) {
+	rows, _ := s.system.Query(ctx, "select t.tenant_id, t.weight, t.ceiling from tenants t where (t.weight <> 1 or t.ceiling <> 0) and t.state <> 'deleted'")
+	shares := make(map[domain.TenantID]domain.Share)
+	var id domain.TenantID
+	var share domain.Share
+	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &share.Weight, &share.Ceiling}, func() error {
+		shares[id] = share
+		return nil
+	})
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the tenants' shares: %w", err))
+	}
+	return shares, nil
 }
 
 func noTenant(id domain.TenantID) error {

@@ -1,0 +1,122 @@
+package projection
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// The queue against random pushes, turns, and changes of shares:
+//   - while a tenant waits, every other one gets at most its weight in turns before it gets one,
+//   - a tenant never has more turns under way than its ceiling,
+//   - nothing is given to a pair twice, nothing is lost, and whoever may have a turn gets one,
+//   - a tenant's turns go round by its pairs.
+func TestQueueIsFair(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		q := queue{ceiling: rapid.IntRange(0, 3).Draw(t, "ceiling")}
+		workers := rapid.IntRange(1, 4).Draw(t, "workers")
+		tenants := make([]*tenant, rapid.IntRange(1, 5).Draw(t, "tenants"))
+		var pairs []*pair
+		for i := range tenants {
+			tenants[i] = &tenant{share: domain.Share{Weight: rapid.IntRange(1, 4).Draw(t, "weight"), Ceiling: rapid.IntRange(0, 3).Draw(t, "own ceiling")}}
+			for range rapid.IntRange(1, 4).Draw(t, "pairs") {
+				pairs = append(pairs, &pair{of: tenants[i]})
+			}
+		}
+		room := func(of *tenant, running int) bool {
+			switch {
+			case of.share.Ceiling > 0:
+				return running < of.share.Ceiling
+			case q.ceiling > 0:
+				return running < q.ceiling
+			}
+			return true
+		}
+		waiting := make(map[*tenant][]*pair) // in their order
+		running := make(map[*pair]bool)
+		under := make(map[*tenant]int)
+		since := make(map[*tenant]map[*tenant]int) // turns of others while a tenant waits and has room
+		check := func() {
+			for _, of := range tenants {
+				if len(waiting[of]) == 0 || !room(of, under[of]) {
+					delete(since, of)
+				} else if since[of] == nil {
+					since[of] = make(map[*tenant]int)
+				}
+			}
+		}
+		push := func(p *pair) {
+			q.push(p)
+			p.state = pairReady
+			waiting[p.of] = append(waiting[p.of], p)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) { check() },
+			"push": func(t *rapid.T) {
+				p := rapid.SampledFrom(pairs).Draw(t, "pair")
+				if p.state == pairIdle {
+					push(p)
+				}
+			},
+			"turn": func(t *rapid.T) {
+				if len(running) == workers {
+					t.Skip("everybody is at work")
+				}
+				p := q.pop(func(*pair) bool { return true })
+				if p == nil {
+					if len(since) > 0 {
+						t.Fatalf("nobody gets a turn, and %d could have one", len(since))
+					}
+					return
+				}
+				if len(waiting[p.of]) == 0 || waiting[p.of][0] != p {
+					t.Fatal("it is not this pair's turn")
+				}
+				if !room(p.of, under[p.of]) {
+					t.Fatal("a tenant is beyond its ceiling")
+				}
+				waiting[p.of] = waiting[p.of][1:]
+				delete(since, p.of)
+				for waits, turns := range since {
+					if turns[p.of]++; turns[p.of] > p.of.share.Weight {
+						t.Fatalf("a tenant of weight %d had %d turns while %p waited", p.of.share.Weight, turns[p.of], waits)
+					}
+				}
+				running[p], p.state = true, pairRunning
+				under[p.of]++
+			},
+			"end": func(t *rapid.T) {
+				if len(running) == 0 {
+					t.Skip("nothing is under way")
+				}
+				var under_ []*pair
+				for _, p := range pairs {
+					if running[p] {
+						under_ = append(under_, p)
+					}
+				}
+				p := rapid.SampledFrom(under_).Draw(t, "pair")
+				delete(running, p)
+				p.state = pairIdle
+				if rapid.Bool().Draw(t, "more") {
+					push(p)
+				}
+				under[p.of]--
+				q.done(p.of)
+			},
+			"share": func(t *rapid.T) {
+				of := rapid.SampledFrom(tenants).Draw(t, "tenant")
+				of.share.Ceiling = rapid.IntRange(0, 3).Draw(t, "ceiling")
+				q.reconsider(of)
+			},
+		})
+		for _, of := range tenants {
+			if of.running != under[of] {
+				t.Fatalf("%d turns are counted as under way, %d are", of.running, under[of])
+			}
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package projection
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+)
+
+// A survey finds out where many pairs of one database are, in few statements: at the start, when tenants come from another
+// process, and when another build of a shared projection goes live. It reads the checkpoints of all tenants' own builds at
+// once, and those of each shared build; then, for the pairs whose checkpoint is below the log's head, one round trip for
+// each tenant tells which of them have an event to fold. All others are idle and cost nothing more.
+type survey struct {
+	database string
+	own      map[ownBuild]*pair
+	shared   map[int64]*sharedSurvey // by the build's number
+}
+
+type ownBuild struct {
+	owner  domain.TenantID
+	number int64
+}
+
+type sharedSurvey struct {
+	build domain.Build
+	pairs map[domain.TenantID]*pair
+}
+
+// surveys are one for each database.
+type surveys map[string]*survey
+
+// leastSurveyed is how many pairs are worth a survey; fewer find out for themselves, each.
+const leastSurveyed = 4
+
+func (s surveys) add(live lived, p *pair) {
+	of := s[live.database]
+	if of == nil {
+		of = &survey{database: live.database, own: make(map[ownBuild]*pair), shared: make(map[int64]*sharedSurvey)}
+		s[live.database] = of
+	}
+	if !p.followed.id.Shared() {
+		of.own[ownBuild{p.tenant, live.number}] = p
+		return
+	}
+	shared := of.shared[live.number]
+	if shared == nil {
+		shared = &sharedSurvey{
+			build: domain.Build{ProjectionID: p.followed.id, Number: live.number, Database: live.database},
+			pairs: make(map[domain.TenantID]*pair),
+		}
+		of.shared[live.number] = shared
+	}
+	shared.pairs[p.tenant] = p
+}
+
+// all yields each pair with the build that it was to be found in.
+func (s *survey) all(yield func(p *pair, build int64) bool) {
+	for key, p := range s.own {
+		if !yield(p, key.number) {
+			return
+		}
+	}
+	for number, shared := range s.shared {
+		for _, p := range shared.pairs {
+			if !yield(p, number) {
+				return
+			}
+		}
+	}
+}
+
+func (s *survey) len() int {
+	n := len(s.own)
+	for _, shared := range s.shared {
+		n += len(shared.pairs)
+	}
+	return n
+}
+
+// conduct begins surveys, beside whatever else goes on: a database may not answer. Whoever calls it holds the lock.
+func (r *Runner) conduct(all surveys) {
+	for database, s := range all {
+		if r.start == nil || r.ended || s.len() < leastSurveyed || r.config.Drivers[database] == nil {
+			r.everyoneForThemselves(s)
+			continue
+		}
+		r.start(func(ctx context.Context) { r.survey(ctx, s) })
+	}
+}
+
+// everyoneForThemselves gives each pair of a survey a turn, in which it finds out where it is.
+func (r *Runner) everyoneForThemselves(s *survey) {
+	for p, build := range s.all {
+		if p.state == pairSurveyed && p.build == build {
+			r.enqueue(p)
+		}
+	}
+}
+
+func (r *Runner) survey(ctx context.Context, s *survey) {
+	found, err := s.read(ctx, r.config.Drivers[s.database])
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	if err != nil {
+		r.config.Log.Debug("checkpoints cannot be read all at once", "database", s.database, "error", err)
+		if l := r.lane(s.database); r.closeLane(l) {
+			l.surveys = append(l.surveys, s) // when it answers again
+			r.mu.Unlock()
+			return
+		}
+	}
+	behind := make(map[*tenant][]*pair)
+	for p, build := range s.all {
+		if p.state != pairSurveyed || p.build != build {
+			continue
+		}
+		checkpoint, ok := found[p]
+		if !ok {
+			r.enqueue(p)
+			continue
+		}
+		p.at = position{known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now()}
+		switch {
+		case checkpoint >= p.of.head:
+			p.state = pairIdle
+		case p.followed.sees == nil || r.live(p).sum != p.followed.own.sum:
+			r.enqueue(p)
+		default:
+			behind[p.of] = append(behind[p.of], p)
+		}
+	}
+	r.mu.Unlock()
+	r.askWhatCame(ctx, behind)
+}
+
+// read returns the checkpoints of those pairs for which they could be read; with all of them there is no error.
+func (s *survey) read(ctx context.Context, driver drivers.Driver) (found map[*pair]int64, err error) {
+	found = make(map[*pair]int64)
+	if len(s.own) > 0 {
+		if err = s.readOwn(ctx, driver, found); err != nil {
+			for _, p := range s.own {
+				delete(found, p)
+			}
+		}
+	}
+	for _, shared := range s.shared {
+		if sharedErr := shared.read(ctx, driver, found); sharedErr != nil {
+			err = sharedErr
+			for _, p := range shared.pairs {
+				delete(found, p)
+			}
+		}
+	}
+	return found, err
+}
+
+func (s *survey) readOwn(ctx context.Context, driver drivers.Driver, found map[*pair]int64) error {
+	for _, p := range s.own {
+		found[p] = 0 // where there is no checkpoint
+	}
+	for checkpoint, err := range driver.OwnCheckpoints(ctx) {
+		if err != nil {
+			return err
+		}
+		if p := s.own[ownBuild{checkpoint.Tenant, checkpoint.Build}]; p != nil {
+			found[p] = checkpoint.Position
+		}
+	}
+	return nil
+}
+
+func (s *sharedSurvey) read(ctx context.Context, driver drivers.Driver, found map[*pair]int64) error {
+	for _, p := range s.pairs {
+		found[p] = 0
+	}
+	for checkpoint, err := range driver.Checkpoints(ctx, s.build) {
+		if err != nil {
+			return err
+		}
+		if p := s.pairs[checkpoint.Tenant]; p != nil {
+			found[p] = checkpoint.Position
+		}
+	}
+	return nil
+}
+
+// span is what is asked of a tenant's log for a pair, and for all others that would ask the same.
+type span struct {
+	sees *interest
+	seen int64
+}
+
+// askers is how many tenants are asked about at a time.
+const askers = 4
+
+// askWhatCame gives those pairs a turn for which something came behind their checkpoint. All others have seen everything:
+// a checkpoint is saved with documents, and stays behind the head where events came that are for other projections.
+func (r *Runner) askWhatCame(ctx context.Context, behind map[*tenant][]*pair) {
+	tenants := make(chan *tenant)
+	var all sync.WaitGroup
+	for range min(askers, len(behind)) {
+		all.Go(func() {
+			for t := range tenants {
+				r.askOne(ctx, t, behind[t])
+			}
+		})
+	}
+	for t := range behind {
+		tenants <- t
+	}
+	close(tenants)
+	all.Wait()
+}
+
+func (r *Runner) askOne(ctx context.Context, t *tenant, pairs []*pair) {
+	var queries []domain.LogQuery
+	asked := make(map[span]int)
+	at := make([]int, len(pairs))
+	r.mu.Lock()
+	for i, p := range pairs {
+		q := span{p.followed.sees, p.at.seen}
+		n, ok := asked[q]
+		if !ok {
+			n = len(queries)
+			asked[q] = n
+			queries = append(queries, domain.LogQuery{From: p.at.seen + 1, Categories: q.sees.categories, Types: q.sees.types})
+		}
+		at[i] = n
+	}
+	r.mu.Unlock()
+	var head int64
+	var came []bool
+	var err error
+	if len(pairs) > 1 { // one alone may as well read what came
+		head, came, err = r.config.Store.Came(ctx, t.id, queries)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, p := range pairs {
+		switch {
+		case p.state != pairSurveyed:
+		case err != nil || came == nil || came[at[i]]:
+			r.enqueue(p)
+		default:
+			p.at.seen = max(p.at.seen, head)
+			if p.state = pairIdle; p.at.seen < t.head {
+				r.enqueue(p)
+			}
+		}
+	}
+}
