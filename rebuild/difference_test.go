@@ -41,6 +41,8 @@ func TestTheSameIsReportedAsTheSame(t *testing.T) {
 	id := d.Projection.ProjectionID
 	quit := make(chan struct{})
 	var others sync.WaitGroup
+	defer others.Wait()
+	defer close(quit)
 	for _, tenant := range tenants {
 		others.Go(func() {
 			for from := 3000; ; from += 7 {
@@ -65,10 +67,36 @@ func TestTheSameIsReportedAsTheSame(t *testing.T) {
 		}
 		same += r.Difference.Same
 	}
-	close(quit)
-	others.Wait()
 	if same < 1000 {
 		t.Errorf("%d documents were found the same: that shows little", same)
+	}
+}
+
+// A live build that is behind and then follows has documents that the new one has seen removed: they are not gone by the
+// new definition.
+func TestComparedWithWhatIsBehind(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	stop := v.follow(t)
+	v.work(t)
+	tenant := v.tenant(t)
+	v.scatter(t, tenant, 0, 600)
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, restless("restless"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := projection.DocumentsQuery{PageSize: 1, Freshness: projection.Freshness{MinPosition: 600, Wait: time.Minute}}
+	if _, err := v.catalog.Documents(t.Context(), tenant, "restless", fresh); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	v.scatter(t, tenant, 601, 1200)
+	r := v.start(t, d.Projection.ProjectionID, rebuild.Request{RebuildOptions: domain.RebuildOptions{DryRun: true}})
+	v.state(t, r, domain.RebuildValidating)
+	v.process(rebuild.Config{}).follow(t)
+	r = v.ended(t, r)
+	if got := r.Difference; r.State != domain.RebuildReported || got == nil || got.New != 0 || got.Gone != 0 || got.Changed != 0 || r.LiveBefore <= r.Documents {
+		t.Errorf("the rebuild is %+v, its difference %+v", r, got)
 	}
 }
 
