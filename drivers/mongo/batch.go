@@ -16,8 +16,10 @@ type place struct {
 	shared     bool
 	tenant     string
 	build      int64
-	prefix     string // of the keys of all its documents; the checkpoint's key
-	end        string // the first key behind all of them
+	prefix     string      // of the keys of all its documents; the checkpoint's key
+	end        string      // the first key behind all of them
+	partition  domain.Path // which at gives; nil: none
+	only       string      // the partition that is asked for; empty: all
 }
 
 // placeOf gives the place. Keys are texts, which MongoDB compares by their bytes: the tenant's come together, a build's
@@ -119,9 +121,13 @@ func encodeRow(to []byte, place place, document *domain.Document) ([]byte, error
 	to = appendText(to, "id", document.ID)
 	to = appendInt(to, "version", document.Version)
 	to = appendName(to, kindObject, data)
+	from := len(to)
 	to, err := encodeDocument(to, document.Data, "document "+document.ID)
 	if err != nil {
 		return nil, err
+	}
+	if place.partition != nil {
+		to = appendText(to, partition, partitionOf(to[from:], place.partition))
 	}
 	return closeDocument(to, start), nil
 }
@@ -184,7 +190,7 @@ func appendTombstone(to []byte, write write) []byte {
 	to = closeDocument(appendInt(to, "version", write.version), set)
 	to = appendName(to, kindObject, "$unset")
 	unset := len(to)
-	to = closeDocument(appendText(openDocument(to), data, ""), unset)
+	to = closeDocument(appendText(appendText(openDocument(to), data, ""), partition, ""), unset)
 	to = appendName(to, kindObject, "$currentDate")
 	date := len(to)
 	to = closeDocument(appendBool(openDocument(to), "deletedAt", true), date)

@@ -17,7 +17,8 @@
 //		build:    Long("12"),
 //		id:       "order-1",
 //		version:  Long("4711"),          // the position of the last event applied to it
-//		document: {...}                  // the data
+//		document: {...},                 // the data
+//		partition: "\"c-17\""            // with partitionBy: the value there as JSON, or "#" and a hash of a long one
 //	}
 //
 // Beside them are, without the field "document": a tenant's checkpoint, whose id is empty and whose version is the position;
@@ -39,8 +40,8 @@
 // refused, and its batch with it, before anything is written. And its patterns take no more than 200,000 steps on a text: a
 // query with one that needs more on some text is too costly (domain.CodeTooCostly).
 //
-// Each of a projection's declared indexes becomes {tenant: 1, "document.path": 1, _id: 1}, which answers filters, and pages in
-// the order of that one path, ascending and descending. Orders by more paths or others are sorted by the server, among the
+// Each of a projection's declared indexes becomes {tenant: 1, "document.path": 1, _id: 1}, with partitionBy {tenant: 1, partition:
+// 1, "document.path": 1, _id: 1}, which answers filters, and pages in the order of that one path, ascending and descending. Orders by more paths or others are sorted by the server, among the
 // tenant's documents, and so are all orders by a path where a document of the collection has a list: MongoDB sorts by no index
 // of lists. The common collection has a wildcard index on everything in documents, by tenant from MongoDB 7 on.
 //
@@ -108,6 +109,8 @@ type Driver struct {
 	majority bool // the server is of a replica set or a sharded cluster
 
 	expressions bool // the server has $regexMatch, which FerretDB 1 lacks
+
+	partitions sync.Map // collection -> domain.Path; see at
 
 	stop       context.CancelFunc // ends what Open has begun in the background
 	background sync.WaitGroup
@@ -191,13 +194,16 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	place := placeOf(build, tenant)
+	limited, cancel := within(ctx, saveTime)
+	defer cancel()
+	place, err := d.at(limited, build, tenant)
+	if err != nil {
+		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, overtime(ctx, limited, err, slow))
+	}
 	parts, err := encodeBatch(place, batch) // all of it before anything is written
 	if err != nil {
 		return err
 	}
-	limited, cancel := within(ctx, saveTime)
-	defer cancel()
 	switch err := d.save(limited, place, batch, parts); {
 	case err == nil:
 		return nil

@@ -82,12 +82,12 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 
 // Query returns a page of documents.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
-	q, err := d.prepare(build, tenant, query)
-	if err != nil {
-		return nil, err
-	}
 	limited, cancel := within(ctx, queryTime)
 	defer cancel()
+	q, err := d.prepare(limited, build, tenant, query)
+	if err != nil {
+		return nil, overtime(ctx, limited, err, costly)
+	}
 	page, err := d.page(limited, q)
 	if err != nil {
 		return nil, readError(build, overtime(ctx, limited, err, costly))
@@ -104,20 +104,23 @@ type prepared struct {
 	indexes  []string // the paths that have an index of their own, as they were declared
 }
 
-func (d *Driver) prepare(build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (prepared, error) {
+func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (prepared, error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return prepared{}, err
 	}
 	if err := query.Check(); err != nil {
 		return prepared{}, err
 	}
-	place := placeOf(build, tenant)
 	matching, err := d.filter(query.Where)
 	if err != nil {
 		return prepared{}, err
 	}
-	q := prepared{query, place, matching, newOrdering(query.Order), nil}
-	if build.Shared() {
+	place, err := d.at(ctx, build, tenant)
+	if err != nil {
+		return prepared{}, readError(build, err)
+	}
+	q := prepared{query, place.asking(query.Where), matching, newOrdering(query.Order), nil}
+	if build.Shared() && (q.place.partition == nil || q.place.only != "") {
 		q.indexes = build.Indexes
 	}
 	return q, nil
@@ -131,6 +134,9 @@ func (p place) documents(others ...bson.D) bson.D {
 		{Key: "tenant", Value: p.tenant},
 		{Key: "_id", Value: bson.D{{Key: "$gt", Value: p.prefix}, {Key: "$lt", Value: p.end}}},
 		{Key: data, Value: bson.D{{Key: "$exists", Value: true}}},
+	}
+	if p.only != "" {
+		all = append(all, bson.E{Key: partition, Value: p.only})
 	}
 	if others := and(others...); len(others) > 0 {
 		all = append(all, bson.E{Key: "$and", Value: bson.A{others}})
@@ -250,13 +256,17 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return 0, err
 	}
-	place := placeOf(build, tenant)
 	matching, err := d.filter(where)
 	if err != nil {
 		return 0, err
 	}
 	limited, cancel := within(ctx, queryTime)
 	defer cancel()
+	place, err := d.at(limited, build, tenant)
+	if err != nil {
+		return 0, readError(build, overtime(ctx, limited, err, costly))
+	}
+	place = place.asking(where)
 	var count int64
 	// The command "count" takes in what is moving between the servers of a sharded cluster.
 	err = d.find(limited, bson.D{
@@ -285,9 +295,11 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 // Explain says how the database answers the query. Of an ordered query, that is the part with those that can be ordered
 // and have no list on the way, which is nearly all; and of one that is read backwards, what it goes back for.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
-	q, err := d.prepare(build, tenant, query)
+	limited, cancel := within(ctx, queryTime)
+	defer cancel()
+	q, err := d.prepare(limited, build, tenant, query)
 	if err != nil {
-		return domain.Explanation{}, err
+		return domain.Explanation{}, overtime(ctx, limited, err, costly)
 	}
 	var command bson.D
 	switch {
@@ -304,8 +316,6 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	if err != nil {
 		return domain.Explanation{}, fmt.Errorf("write the query: %w", err)
 	}
-	limited, cancel := within(ctx, queryTime)
-	defer cancel()
 	if err := d.made(limited, q.place); err != nil {
 		return domain.Explanation{}, readError(build, overtime(ctx, limited, err, costly))
 	}

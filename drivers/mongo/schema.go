@@ -162,7 +162,7 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
 		{Key: "update", Value: name},
 		{Key: "updates", Value: bson.A{bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: markerKey}}},
-			{Key: "u", Value: bson.D{{Key: "$setOnInsert", Value: bson.D{{Key: "projection", Value: build.Name}, {Key: "build", Value: build.Number}}}}},
+			{Key: "u", Value: bson.D{{Key: "$setOnInsert", Value: bson.D{{Key: "projection", Value: build.Name}, {Key: "build", Value: build.Number}, {Key: "partitionBy", Value: build.PartitionBy}}}}},
 			{Key: "upsert", Value: true},
 		}}},
 		writing(ctx, false),
@@ -203,19 +203,25 @@ func (d *Driver) made(ctx context.Context, place place) error {
 const maxIndexedSteps = 50
 
 // IndexTable makes an index for each of build.Indexes, paths such as "customer.name": by tenant, value, and key, so that
-// pages in the order of the values are read from it. Where a path leads through objects, lists in their stead are noted as
-// well, as they are in an order's way: those indexes are empty as a rule.
+// pages in the order of the values are read from it. Where there is a partition it stands before the value, and has an index
+// of its own. Where a path leads through objects, lists in their stead are noted as well, as they are in an order's way:
+// those indexes are empty as a rule.
 func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
 	}
-	place := placeOf(build, domain.Everyone)
-	err := d.made(ctx, place)
+	place, err := d.at(ctx, build, domain.Everyone)
+	if err == nil {
+		err = d.made(ctx, place)
+	}
+	if err == nil && place.partition != nil {
+		err = d.createIndexes(ctx, place.collection, index{partition, bson.D{{Key: "tenant", Value: 1}, {Key: partition, Value: 1}, {Key: "_id", Value: 1}}, nil})
+	}
 	for _, path := range build.Indexes {
 		if err != nil {
 			break
 		}
-		err = d.indexPath(ctx, place.collection, strings.Split(path, "."))
+		err = d.indexPath(ctx, place, strings.Split(path, "."))
 	}
 	if err != nil {
 		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, err)
@@ -223,16 +229,19 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
-func (d *Driver) indexPath(ctx context.Context, collection string, path domain.Path) error {
+func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) error {
+	collection := place.collection
 	// MongoDB refuses documents where a step that is a number may mean a place in a list as well as a member.
 	numbered := slices.ContainsFunc(path[1:], func(step string) bool { return strings.Trim(step, "0123456789") == "" })
 	if numbered || len(path) > maxIndexedSteps {
 		d.log.WarnContext(ctx, "MongoDB cannot have an index of this path; queries on it read all of a tenant's documents", "collection", collection, "path", path.String())
 		return nil
 	}
-	tenant, key := bson.E{Key: "tenant", Value: 1}, bson.E{Key: "_id", Value: 1}
-	name := field(path)
-	err := d.createIndexes(ctx, collection, index{name, bson.D{tenant, {Key: name, Value: 1}, key}, nil})
+	name, keys := field(path), bson.D{{Key: "tenant", Value: 1}}
+	if place.partition != nil {
+		keys = append(keys, bson.E{Key: partition, Value: 1})
+	}
+	err := d.createIndexes(ctx, collection, index{name, append(keys, bson.E{Key: name, Value: 1}, bson.E{Key: "_id", Value: 1}), nil})
 	if hasCode(err, codeInternal) {
 		// FerretDB's answer where a value does not fit into an index. MongoDB has no such limit.
 		d.log.WarnContext(ctx, "the documents' database cannot make an index; queries on its path read all of a tenant's documents", "index", name, "error", err)
@@ -274,6 +283,7 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	var err error
 	if build.Shared() {
 		err = errors.Join(d.dropView(ctx, build), d.drop(ctx, collectionName(build)))
+		d.partitions.Delete(collectionName(build))
 	} else {
 		err = d.dropRows(ctx, placeOf(build, build.Owner))
 	}
