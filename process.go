@@ -25,6 +25,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/telemetry"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // defaultDatabase is the name that definitions have for the log's own database.
@@ -42,6 +43,7 @@ type Process struct {
 	drivers   map[string]drivers.Driver // the same, for those who need not know more
 	logIn     string                    // the name of the one that is the log's own; empty: none
 	keys      *auth.Keys
+	upcasters *upcasting.Upcasters
 	states    *aggregate.States
 	inline    *projection.Inline
 	catalog   *projection.Catalog
@@ -249,7 +251,14 @@ func (p *Process) wire(o settings) error {
 	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store, Operators: operators}); err != nil {
 		return err
 	}
-	if p.states, err = aggregate.New(aggregate.Config{Store: p.store, Log: p.log}); err != nil {
+	if p.upcasters, err = upcasting.New(p.store); err != nil {
+		return err
+	}
+	inlineUpcasters, err := upcasting.New(store.BySystem{Store: p.store})
+	if err != nil {
+		return err
+	}
+	if p.states, err = aggregate.New(aggregate.Config{Store: p.store, Upcasters: p.upcasters, Log: p.log}); err != nil {
 		return err
 	}
 	// No time at all is a setting; a zero there asks for the default.
@@ -259,15 +268,17 @@ func (p *Process) wire(o settings) error {
 	if !p.config.Role.Worker() {
 		lost = nil // nobody here would start the rebuild
 	}
-	p.inline = projection.NewInline(projection.InlineConfig{Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Log: p.log})
+	p.inline = projection.NewInline(projection.InlineConfig{
+		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Upcasters: inlineUpcasters, Log: p.log,
+	})
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
 		Lost:  lost,
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: keep, Log: p.log,
-		Outages: p.outage, LogIn: p.logIn,
+		Outages: p.outage, LogIn: p.logIn, Upcasters: p.upcasters,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Outages: p.outage,
-		Workers: p.config.Limits.ProjectionWorkers, Log: p.log,
+		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Log: p.log,
 		Observer: projection.Observer{
 			Batch: func(b projection.BatchInfo) {
 				p.metrics.Projected(b.Projection.Name, b.Projection.Shared(), b.Events)
@@ -290,7 +301,7 @@ func (p *Process) wire(o settings) error {
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Catalog: p.catalog, Outages: p.outage,
-		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Log: p.log,
+		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Log: p.log,
 		Observer: rebuild.Observer{
 			Progress: func(r domain.Rebuild) {
 				p.metrics.Rebuilding(r.Name, r.Shared(), r.EventsDone, r.EventsTotal)
@@ -300,7 +311,7 @@ func (p *Process) wire(o settings) error {
 	})
 	handler, err := api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Aggregates: p.states,
-		Projections: p.catalog, Rebuilds: p.rebuilds,
+		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
 		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log,
 		Observer: api.Observer{Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported},
 	})

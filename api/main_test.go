@@ -67,9 +67,9 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	states, err := aggregate.New(aggregate.Config{Store: s, Upcasters: upcasters, Log: quiet})
 	must(t, err)
 	progress := projection.NewProgress()
-	catalog := projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: databases, Progress: progress, Log: quiet})
-	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: databases, Progress: progress, Log: quiet})
-	rebuilds := rebuild.New(rebuild.Config{Store: s, Drivers: databases, Catalog: catalog, Log: quiet})
+	catalog := projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
+	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
+	rebuilds := rebuild.New(rebuild.Config{Store: s, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup

@@ -159,3 +159,46 @@ func TestPreviewOfUpcasters(t *testing.T) {
 	writer.post("/v1/upcasters/preview", object{"source": object{"stream": "order-1"}}).wantProblem(403, domain.CodeForbidden, "")
 	writer.post("/v1/upcasters/preview", object{"source": object{"events": list{object{"type": "Placed", "data": 1}}}}).want(200)
 }
+func TestAChangedUpcasterRebuildsWhatItTouches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	operator := w.operator()
+	a := w.tenant("acme")
+	a.post("/v1/projections", object{"name": "placed", "on": object{"OrderPlaced": "merge(doc, event.data)"}}).want(201)
+	operator.post("/v1/projections", object{"name": "everyones", "on": object{"OrderPlaced": "merge(doc, event.data)"}}).want(201)
+	a.post("/v1/streams/order-1/events", list{object{"type": "OrderPlaced", "data": object{"customer": "c-1"}}}).want(201)
+	document := func() any {
+		t.Helper()
+		return a.get("/v1/projections/placed/documents/order-1?minPosition=1&timeout=20").want(200).at("document")
+	}
+	equal(t, "the document", document(), object{"customer": "c-1"})
+
+	changed := a.send("PUT", "/v1/upcasters/OrderPlaced/1", object{"expression": customerUpcaster, "rebuild": true}).want(201)
+	if changed.text("touches", "projections", 0, "rebuild") == "" || !strings.Contains(changed.text("touches", "projections", 1, "error"), "only the operator") {
+		t.Fatalf("it touches %s", changed.body)
+	}
+	a.rebuilt("placed", changed.text("touches", "projections", 0, "rebuild"))
+	equal(t, "the document", document(), object{"customer": object{"id": "c-1"}})
+	// As it was, and rebuilt all the same; then removed.
+	same := a.send("PUT", "/v1/upcasters/OrderPlaced/1", object{"expression": customerUpcaster, "rebuild": true}).want(200)
+	a.rebuilt("placed", same.text("touches", "projections", 0, "rebuild"))
+	equal(t, "the document", document(), object{"customer": object{"id": "c-1"}})
+	gone := a.send("DELETE", "/v1/upcasters/OrderPlaced/1?rebuild=true", nil).want(200)
+	a.rebuilt("placed", gone.text("touches", "projections", 0, "rebuild"))
+	equal(t, "the document", document(), object{"customer": "c-1"})
+}
+
+// rebuilt waits for the end of a rebuild.
+func (a *actor) rebuilt(projection, id string) {
+	a.t.Helper()
+	path := "/v1/projections/" + projection + "/rebuilds/" + id
+	for {
+		answer := a.get(path).want(200)
+		switch state := answer.text("state"); state {
+		case "swapped":
+			return
+		case "failed", "cancelled":
+			a.t.Fatalf("the rebuild is %s: %s", state, answer.body)
+		}
+	}
+}

@@ -134,7 +134,7 @@ begin
     execute format('grant select, delete on manifold.%I to manifold_retention', name);
   end loop;
   -- What is listed across tenants.
-  foreach name in array array['tenant_builds', 'upcasters'] loop
+  foreach name in array array['tenant_builds', 'upcasters', 'upcaster_sets'] loop
     execute format('create policy system on manifold.%I for select to manifold_system using (true)', name);
     execute format('grant select on manifold.%I to manifold_system', name);
   end loop;

@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // InlineConfig is what an Inline is made of. Store, Drivers and Log must be set.
@@ -19,6 +20,10 @@ type InlineConfig struct {
 	Handlers map[string]Handler        // written in Go, by name
 	Keep     int                       // bytes of documents that are remembered from one append to the next, of all tenants; 0: 64 MiB; below 0: none
 	Log      *slog.Logger
+
+	// Upcasters are what events go through first; nil: they are folded as they are appended. They are asked while the
+	// tenant's log is locked: see store.BySystem.
+	Upcasters *upcasting.Upcasters
 }
 
 // Inline folds events into the inline builds of tenants as they are appended: what an event makes of the documents is
@@ -65,6 +70,7 @@ func (in *Inline) fold(b domain.TenantBuild) (*Fold, error) {
 	if err != nil {
 		return nil, err
 	}
+	fold = fold.Through(in.config.Upcasters)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if len(in.folds) >= inlineFolds {
@@ -97,6 +103,9 @@ func (in *Inline) open(b domain.TenantBuild) (*inlineBuild, error) {
 // that are not at the head yet. Where there is either, nothing can be folded.
 func (in *Inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds *InlineFolds, gone, behind []domain.TenantBuild, err error) {
 	folds = &InlineFolds{in: in, tenant: tenant, head: head, proven: true}
+	if folds.upcasters, err = in.config.Upcasters.Now(ctx, tenant); err != nil {
+		return nil, nil, nil, fmt.Errorf("read the upcasters for inline builds: %w", err)
+	}
 	for _, b := range builds {
 		opened, err := in.open(b)
 		if err != nil {
@@ -186,6 +195,8 @@ type InlineFolds struct {
 	proven  bool  // the builds are at the head, for certain
 	prove   bool  // that is to be found out
 	kept    int64 // bytes of documents that are remembered
+
+	upcasters *upcasting.Set // in force when the builds were opened; a change has them opened anew
 }
 
 // inlineBuild is one of the builds.
@@ -242,6 +253,7 @@ func (f *InlineFolds) Fold(events []domain.Event) (again bool, err error) {
 		events[i].Data, events[i].Metadata = asStored(events[i].Data), asStored(events[i].Metadata)
 		own[i].Event = &events[i]
 	}
+	newest, faults := upcastCopies(f.upcasters, own)
 	var undo []undone
 	refuse := func(b *inlineBuild, fault *EventError) (bool, error) {
 		if !f.proven {
@@ -255,7 +267,11 @@ func (f *InlineFolds) Fold(events []domain.Event) (again bool, err error) {
 		return false, refused(b, fault)
 	}
 	for _, b := range f.builds {
-		if fault := b.look(own); fault != nil {
+		seen, faults := newest, faults
+		if b.fold.upcasters == nil {
+			seen, faults = own, nil
+		}
+		if fault := b.look(seen, faults); fault != nil {
 			return refuse(b, fault)
 		}
 		f.wanting = f.wanting || len(b.wanted) > 0
@@ -264,19 +280,27 @@ func (f *InlineFolds) Fold(events []domain.Event) (again bool, err error) {
 		return true, nil
 	}
 	for _, b := range f.builds {
-		if fault := b.apply(own, &undo); fault != nil {
+		seen := newest
+		if b.fold.upcasters == nil {
+			seen = own
+		}
+		if fault := b.apply(seen, &undo); fault != nil {
 			return refuse(b, fault)
 		}
 	}
 	return false, nil
 }
 
-// look works out the keys of a request's events, and which documents are not known.
-func (b *inlineBuild) look(events []Event) *EventError {
+// look works out the keys of a request's events, and which documents are not known. faults are of events that did not go
+// through the upcasters, by index.
+func (b *inlineBuild) look(events []Event, faults map[int]*EventError) *EventError {
 	b.keys = b.keys[:0]
 	for i := range events {
 		key := ""
 		if b.fold.wants(events[i].Event) {
+			if fault := faults[i]; fault != nil {
+				return fault
+			}
 			id, ok, fault := b.fold.key(&events[i])
 			if fault != nil {
 				return fault

@@ -14,6 +14,7 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // inlineFolds is what a store folds with as it appends.
@@ -54,7 +55,11 @@ func newAppender(t *testing.T, db pgtest.DB, url string) *appender {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": d}, Log: quiet})
+	upcasters, err := upcasting.New(store.BySystem{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": d}, Upcasters: upcasters, Log: quiet})
 	return &appender{store: s, driver: d, inline: folds.of}
 }
 

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/manifold-es/manifold/domain"
@@ -50,4 +51,27 @@ func (u *upcasts) apply(event *domain.Event) *EventError {
 		u.grown.Add(int64(growth))
 	}
 	return nil
+}
+
+// upcastCopies returns the events as expressions are to see them: the same ones, or copies of which some are upcast. faults
+// are of those that do not go through, by index.
+func upcastCopies(set *upcasting.Set, events []Event) (newest []Event, faults map[int]*EventError) {
+	newest = events
+	for i := range events {
+		if !set.Concerns(events[i].Type) {
+			continue
+		}
+		if &newest[0] == &events[0] {
+			newest = slices.Clone(events)
+		}
+		event := *events[i].Event
+		newest[i] = Event{Event: &event}
+		if fault := upcast(set, &event); fault != nil {
+			if faults == nil {
+				faults = make(map[int]*EventError)
+			}
+			faults[i] = fault
+		}
+	}
+	return newest, faults
 }

@@ -2,6 +2,7 @@ package projection_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -212,4 +215,58 @@ func TestTheLiveBuildFollowsUpcasters(t *testing.T) {
 		t.Errorf("the fault is %+v", fault)
 	}
 	want(other, `{"n":"shared"}`)
+}
+
+// Appends fold into inline builds with the upcasters that are in force, also those that were put by another process while
+// the writer had the builds open; the log has what was appended.
+func TestInlineBuildsFollowUpcasters(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	a := newAppender(t, db, db.URL(migrations.RoleApp))
+	b := newAppender(t, db, db.URL(migrations.RoleApp))
+	tenant := domain.NewTenantID()
+	if err := a.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	p := a.project(t, tenant, counting)
+	put := func(owner domain.TenantID, expression string) {
+		t.Helper()
+		_, _, err := b.store.PutUpcaster(t.Context(), domain.Upcaster{Owner: owner, Type: "Add", Version: 1, Expression: expression, By: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(document string) {
+		t.Helper()
+		if _, err := a.add(tenant, `{"k": "a", "n": 1}`); err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.driver.Load(t.Context(), p.LiveBuild(), tenant, []string{"a"})
+		if err != nil || len(got) != 1 || canonical(t, got[0].Data) != document {
+			t.Errorf("the documents are %+v, %v; want %s", got, err, document)
+		}
+	}
+	want(`{"last":1,"n":1}`)
+	put(domain.Everyone, `merge(event.data, {'n': 10})`)
+	want(`{"last":2,"n":11}`)
+	put(tenant, `merge(event.data, {'n': event.data.n + 100})`)
+	want(`{"last":3,"n":112}`)
+	if err := b.store.DeleteUpcaster(t.Context(), tenant, "Add", 1); err != nil {
+		t.Fatal(err)
+	}
+	want(`{"last":4,"n":122}`)
+	put(tenant, `{'k': event.data.nope}`)
+	_, err := a.add(tenant, `{"k": "a", "n": 1}`)
+	if problem, ok := errors.AsType[*domain.Error](err); !ok || problem.Code != domain.CodeRefused || !strings.Contains(problem.Message, "upcaster Add/1") {
+		t.Errorf("an event that does not go through is answered %v", err)
+	}
+	events, err := a.store.ReadLog(t.Context(), tenant, domain.LogQuery{From: 1, Limit: 10})
+	if err != nil || len(events) != 4 {
+		t.Fatalf("%d events, %v", len(events), err)
+	}
+	for _, event := range events {
+		if canonical(t, event.Data) != `{"k":"a","n":1}` || event.Metadata != nil {
+			t.Errorf("the log has %s with %s", event.Data, event.Metadata)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/upcasting"
 )
 
 // Store is what rebuilds ask of Manifold's own database.
@@ -77,6 +78,8 @@ type Config struct {
 	Poll       time.Duration     // between two looks for rebuilds to work on and builds to drop, which back Wake up; 0: 5 s
 	Observer   Observer
 	Log        *slog.Logger
+
+	Upcasters *upcasting.Upcasters // what events go through first; nil: they are folded as they are in the log
 }
 
 // Observer is told what becomes of rebuilds. Each function may be nil, and must return at once.

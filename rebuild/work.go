@@ -61,6 +61,7 @@ func (w *work) attempt(ctx context.Context, tries int) error {
 	if a.fold, err = projection.CompileWith(definition, w.r.config.Handlers); err != nil {
 		return failed("the definition does not compile: %s", err)
 	}
+	a.fold = a.fold.Through(w.r.config.Upcasters)
 	a.log = pacedLog{w.r.config.Store, a.pace, newThrottle(a.row.MaxEventsPerSecond)}
 	if err := a.findSwapped(ctx); err != nil {
 		return err

@@ -33,20 +33,48 @@ func (s *Store) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (d
 	return revision, err
 }
 
+// BySystem reads upcasters by the system login: for whoever may hold a connection of the app login already, as an append
+// does, and must not wait for another one.
+type BySystem struct{ *Store }
+
+// UpcasterRevision is Store's.
+func (s BySystem) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
+	var revision domain.UpcasterRevision
+	err := s.system.QueryRow(ctx, "select "+fmt.Sprintf(upcasterRevision, "$1"), tenant).Scan(&revision.Own, &revision.Shared)
+	if err != nil {
+		return domain.UpcasterRevision{}, unavailable(fmt.Errorf("read the revision of the upcasters: %w", err))
+	}
+	return revision, nil
+}
+
+// Upcasters is Store's.
+func (s BySystem) Upcasters(ctx context.Context, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
+	err = pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
+		upcasters, revision, err = readUpcasters(ctx, tx, owner)
+		return err
+	})
+	return upcasters, revision, unavailable(err)
+}
+
 // Upcasters returns an owner's upcasters, by type and version, with the revision that they have together.
 func (s *Store) Upcasters(ctx context.Context, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
 	err = under(ctx, s.app, owner, func(tx pgx.Tx) error {
-		// The revision first: what is read behind it is at least as new.
-		if err := tx.QueryRow(ctx, "select coalesce((select r.revision from upcaster_sets r where r.tenant_id = $1), 0)", owner).Scan(&revision); err != nil {
-			return fmt.Errorf("read the revision of the upcasters: %w", err)
-		}
-		rows, _ := tx.Query(ctx, "select "+upcasterColumns+" from upcasters u where u.tenant_id = $1 order by u.event_type, u.version", owner)
-		if upcasters, err = pgx.CollectRows(rows, scanUpcaster(owner)); err != nil {
-			return fmt.Errorf("list the upcasters: %w", err)
-		}
-		return nil
+		upcasters, revision, err = readUpcasters(ctx, tx, owner)
+		return err
 	})
 	return upcasters, revision, err
+}
+
+func readUpcasters(ctx context.Context, tx pgx.Tx, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
+	// The revision first: what is read behind it is at least as new.
+	if err := tx.QueryRow(ctx, "select coalesce((select r.revision from upcaster_sets r where r.tenant_id = $1), 0)", owner).Scan(&revision); err != nil {
+		return nil, 0, fmt.Errorf("read the revision of the upcasters: %w", err)
+	}
+	rows, _ := tx.Query(ctx, "select "+upcasterColumns+" from upcasters u where u.tenant_id = $1 order by u.event_type, u.version", owner)
+	if upcasters, err = pgx.CollectRows(rows, scanUpcaster(owner)); err != nil {
+		return nil, 0, fmt.Errorf("list the upcasters: %w", err)
+	}
+	return upcasters, revision, nil
 }
 
 // Upcaster returns an owner's upcaster for a type and version; domain.CodeNotFound where there is none.
@@ -106,9 +134,10 @@ func (s *Store) DeleteUpcaster(ctx context.Context, owner domain.TenantID, event
 }
 
 // changeUpcasters runs do in a transaction under the owner, whose upcasters nobody else changes meanwhile, and makes next
-// their revision where do says that it has changed them.
+// their revision where do says that it has changed them. Behind it appends fold into inline builds with what is in force
+// then, also where nothing was changed: a call before may have died on the way.
 func (s *Store) changeUpcasters(ctx context.Context, owner domain.TenantID, do func(tx pgx.Tx, next int64) (changed bool, err error)) error {
-	return s.changeProjection(ctx, domain.ProjectionID{Owner: owner}, func(tx pgx.Tx) error {
+	err := s.changeProjection(ctx, domain.ProjectionID{Owner: owner}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "insert into upcaster_sets (tenant_id, revision) values ($1, 0) on conflict (tenant_id) do nothing", owner); err != nil {
 			return fmt.Errorf("make the row of the upcasters' revision: %w", err)
 		}
@@ -125,6 +154,30 @@ func (s *Store) changeUpcasters(ctx context.Context, owner domain.TenantID, do f
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return s.reopenInline(ctx, owner)
+}
+
+// reopenInline has the writers of a tenant, or of every tenant, open the inline builds anew that appends fold into.
+func (s *Store) reopenInline(ctx context.Context, owner domain.TenantID) error {
+	rows, _ := s.system.Query(ctx, "select distinct b.tenant_id from tenant_builds b where b.base is null and (b.tenant_id = $1 or $2)",
+		owner, owner == domain.Everyone)
+	tenants, err := pgx.CollectRows(rows, pgx.RowTo[domain.TenantID])
+	if err != nil {
+		return unavailable(fmt.Errorf("list the tenants with inline builds: %w", err))
+	}
+	for _, tenant := range tenants {
+		err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "update logs l set inline_revision = l.inline_revision + 1 where l.tenant_id = $1", tenant)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("have the inline builds of tenant %s opened anew: %w", tenant, err)
+		}
+	}
+	return nil
 }
 
 // checkUpcasterRoom refuses an upcaster by which, with all others of its owner, there would be more than there may be.

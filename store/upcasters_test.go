@@ -86,8 +86,15 @@ func TestUpcastersAreKeptByOwner(t *testing.T) {
 	for owner, want := range map[domain.TenantID]string{
 		tenant: "map[upcaster Placed/1:event.data upcaster Placed/2:{}]", other: "map[]", domain.Everyone: "map[upcaster Placed/1:{}]",
 	} {
-		if got, _ := expressionsOf(t, s, owner); fmt.Sprint(got) != want {
+		got, _ := expressionsOf(t, s, owner)
+		if fmt.Sprint(got) != want {
 			t.Errorf("there are %v; want %s", got, want)
+		}
+		here, errHere := s.UpcasterRevision(ctx, owner)
+		there, errThere := store.BySystem{Store: s}.UpcasterRevision(ctx, owner)
+		listed, _, err := store.BySystem{Store: s}.Upcasters(ctx, owner)
+		if errHere != nil || errThere != nil || err != nil || here != there || len(listed) != len(got) {
+			t.Errorf("by the system login there are %v, %v, %v, %v", there, listed, errThere, err)
 		}
 	}
 	_, err = s.Upcaster(ctx, other, "Placed", 1)
