@@ -171,12 +171,12 @@ func (c *Catalog) compile(tenant domain.TenantID, name string, q DocumentsQuery)
 	return asked, nil
 }
 
-// on refuses a page of another build.
+// on refuses a page of another build, and a list that is of no partition where the build has some.
 func (q compiledQuery) on(build domain.Build) error {
 	if q.from != nil && (q.from.shared != build.Shared() || q.from.build != build.Number) {
 		return domain.Errorf(domain.CodeGone, "pageToken", "the documents of this page were replaced by a newer build; start again from the first page")
 	}
-	return nil
+	return checkNarrowed(build, q.query.Where)
 }
 
 // notCompiled is why an expression of a request is refused. What is no fault of the expression stays what it is.
