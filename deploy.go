@@ -26,6 +26,9 @@ func (p *Process) deploy(ctx context.Context, o settings) error {
 		}
 		definitions = append(definitions, projection.DefinitionsOf(read)...)
 	}
+	if p.config.Usage {
+		definitions = append(definitions, projection.UsageDefinition())
+	}
 	seen := make(map[string]bool)
 	var wrong []error
 	for _, definition := range definitions {
@@ -53,12 +56,18 @@ func (p *Process) deploy(ctx context.Context, o settings) error {
 }
 
 func (p *Process) deployOne(ctx context.Context, definition domain.Definition) error {
-	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition, "configuration")
+	by := "configuration"
+	if projection.BuiltIn(domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}) {
+		by = "service"
+	}
+	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition, by)
 	switch {
 	case err != nil:
 		p.log.Warn("a shared projection cannot be deployed now; trying again", "projection", definition.Name, "error", err)
 	case deployed.Created:
 		p.log.Info("shared projection created", "projection", definition.Name)
+	case deployed.Changed:
+		p.log.Info("shared projection changed", "projection", definition.Name)
 	case deployed.Rebuild != nil:
 		p.log.Info("shared projection changed: rebuilding it", "projection", definition.Name, "rebuild", deployed.Rebuild.ID.String())
 	}

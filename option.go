@@ -32,6 +32,7 @@ func newSettings(options []Option) settings {
 	for _, option := range options {
 		option(&s)
 	}
+	s.handlers[projection.UsageName] = projection.UsageHandler()
 	return s
 }
 

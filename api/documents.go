@@ -86,6 +86,41 @@ func (s generated) explainDocuments(ctx context.Context, request openapi.ListDoc
 	}}, nil
 }
 
+func (s generated) ListAllDocuments(ctx context.Context, request openapi.ListAllDocumentsRequestObject) (openapi.ListAllDocumentsResponseObject, error) {
+	params := request.Params
+	query := projection.AllDocumentsQuery{Filter: value(params.Filter), PageSize: pageSizeOf(params.PageSize), PageToken: value(params.PageToken)}
+	pick, err := pickerOf(params.Fields)
+	if err != nil {
+		return nil, err
+	}
+	if params.Tenant != nil {
+		if query.Tenant, err = parseTenantID("query tenant", *params.Tenant); err != nil {
+			return nil, err
+		}
+	}
+	page, err := s.config.Projections.AllDocuments(ctx, request.Name, query)
+	if err != nil {
+		return nil, err
+	}
+	answer := allAnswer{Body: openapi.TenantDocumentList{Documents: make([]openapi.TenantDocument, len(page.Documents))}}
+	for i, document := range page.Documents {
+		shown, err := pick(document.Document)
+		if err != nil {
+			return nil, err
+		}
+		answer.Body.Documents[i] = openapi.TenantDocument{
+			Tenant: document.Tenant.String(), Id: shown.Id, Position: shown.Position, Document: shown.Document,
+		}
+	}
+	if page.Next != "" {
+		answer.Headers.Link = pageLink("/v1/admin/projections/"+request.Name+"/documents", url.Values{
+			"filter": values(params.Filter), "tenant": values(params.Tenant), "fields": values(params.Fields),
+			"pageSize": {strconv.Itoa(query.PageSize)},
+		}, page.Next)
+	}
+	return answer, nil
+}
+
 func (s generated) GetDocument(ctx context.Context, request openapi.GetDocumentRequestObject) (openapi.GetDocumentResponseObject, error) {
 	tenant := callerOf(ctx).tenant
 	pick, err := pickerOf(request.Params.Fields)

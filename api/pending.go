@@ -15,10 +15,6 @@ func (s generated) ListMembers(context.Context, openapi.ListMembersRequestObject
 	return nil, pending()
 }
 
-func (s generated) ListAllDocuments(context.Context, openapi.ListAllDocumentsRequestObject) (openapi.ListAllDocumentsResponseObject, error) {
-	return nil, pending()
-}
-
 func (s generated) CatchUpProjection(context.Context, openapi.CatchUpProjectionRequestObject) (openapi.CatchUpProjectionResponseObject, error) {
 	return nil, pending()
 }

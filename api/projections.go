@@ -24,6 +24,7 @@ type Projections interface {
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
 	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
 	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)
+	AllDocuments(ctx context.Context, name string, query projection.AllDocumentsQuery) (projection.AllDocumentsPage, error)
 	Explain(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.Explanation, error)
 }
 

@@ -13,6 +13,7 @@ import (
 type (
 	documentAnswer  openapi.GetDocument200JSONResponse
 	documentsAnswer openapi.ListDocuments200JSONResponse
+	allAnswer       openapi.ListAllDocuments200JSONResponse
 	stateAnswer     openapi.GetState200JSONResponse
 	previewAnswer   openapi.PreviewResult
 	planAnswer      openapi.PlanResult
@@ -26,6 +27,11 @@ func (a documentAnswer) VisitGetDocumentResponse(w http.ResponseWriter) error {
 
 // VisitListDocumentsResponse writes the answer.
 func (a documentsAnswer) VisitListDocumentsResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
+}
+
+// VisitListAllDocumentsResponse writes the answer.
+func (a allAnswer) VisitListAllDocumentsResponse(w http.ResponseWriter) error {
 	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
 }
 

@@ -1541,6 +1541,7 @@ type ClientInterface interface {
 	// ListAllDocuments Documents of all tenants
 	//
 	// Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
+	// The tenants are read one after the other, so a page may be short, or empty, while its `Link` leads to more.
 	//
 	// Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
 	ListAllDocuments(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2280,6 +2281,7 @@ func (c *Client) ListMembers(ctx context.Context, reqEditors ...RequestEditorFn)
 // ListAllDocuments Documents of all tenants
 //
 // Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
+// The tenants are read one after the other, so a page may be short, or empty, while its `Link` leads to more.
 //
 // Corresponds with GET /v1/admin/projections/{name}/documents (the `ListAllDocuments` operationId).
 func (c *Client) ListAllDocuments(ctx context.Context, name Name, params *ListAllDocumentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7401,6 +7403,7 @@ type ClientWithResponsesInterface interface {
 	// ListAllDocumentsWithResponse Documents of all tenants
 	//
 	// Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
+	// The tenants are read one after the other, so a page may be short, or empty, while its `Link` leads to more.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12148,6 +12151,7 @@ func (c *ClientWithResponses) ListMembersWithResponse(ctx context.Context, reqEd
 // ListAllDocumentsWithResponse Documents of all tenants
 //
 // Of a shared projection, such as `usage`: by tenant, then by id. `filter` and `fields` are as in a tenant's own list.
+// The tenants are read one after the other, so a page may be short, or empty, while its `Link` leads to more.
 //
 // Returns a wrapper object for the known response body format(s).
 //

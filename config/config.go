@@ -43,6 +43,7 @@ type Config struct {
 	Database         Database                     `yaml:"database" envPrefix:"DATABASE_"`
 	Databases        map[string]DocumentsDatabase `yaml:"databases" env:"DATABASES"` // by the name that definitions use
 	Projections      []string                     `yaml:"projections" env:"PROJECTIONS"`
+	Usage            bool                         `yaml:"usage" env:"USAGE"` // count each tenant's events and bytes by day
 	OperatorKey      Secret                       `yaml:"operatorKey" env:"OPERATOR_KEY"`
 	OperatorKeyFile  string                       `yaml:"operatorKeyFile" env:"OPERATOR_KEY_FILE"`
 	Limits           Limits                       `yaml:"limits" envPrefix:"LIMITS_"`
@@ -111,6 +112,7 @@ func Default() Config {
 			Migrator:  Login{User: "manifold_migrator"},
 			MaxConns:  16,
 		},
+		Usage:            true,
 		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, Connections: 10_000},
 		Log:              Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownDeadline: 30 * time.Second,

@@ -59,6 +59,7 @@ database:
 databases:
   reporting: {driver: postgres, url: 'postgres://reports@r:5432/d', passwordFile: `+secret+`}
 projections: [a, b]
+usage: false
 operatorKeyFile: `+keys+`
 limits: {queueBytes: 64MiB, tenantQueueBytes: 9000000, projectionWorkers: 3}
 log: {level: debug, format: json}
@@ -76,7 +77,7 @@ rebuildKeep: 0s
 	want.Listen, want.Role, want.Projections = ":1", config.RoleWorker, []string{"a", "b"}
 	want.Database.URL, want.Database.MaxConns = "postgres://db:5432/manifold?sslmode=require", 40
 	want.Database.App = config.Login{User: "someone", Password: "p:w/d@", PasswordFile: secret}
-	want.Database.System.Password = "s"
+	want.Database.System.Password, want.Usage = "s", false
 	want.Databases = map[string]config.DocumentsDatabase{"reporting": {Driver: "postgres", URL: "postgres://reports@r:5432/d", Password: "p:w/d@", PasswordFile: secret}}
 	want.OperatorKeyFile, want.OperatorKeys = keys, []string{"new-operator-key", "old-operator-key"}
 	want.Limits.QueueBytes, want.Limits.TenantQueueBytes, want.Limits.ProjectionWorkers, want.Limits.RebuildWorkers = 64<<20, 9_000_000, 3, 5

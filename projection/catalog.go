@@ -20,6 +20,7 @@ type CatalogStore interface {
 	CreateProjection(ctx context.Context, p domain.Projection, by string) error
 	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
 	LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error)
+	TenantBuildsOf(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error)
 	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)
 	DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error
 	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error)

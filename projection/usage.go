@@ -39,6 +39,12 @@ type usageHandler struct{ Handler }
 
 func (usageHandler) asRecorded() {}
 
+// usageInterval is how far usage may be behind: nobody is billed by the second, and each turn writes the day's document.
+const usageInterval = 10 * time.Second
+
+// Interval is Relaxed's.
+func (usageHandler) Interval() time.Duration { return usageInterval }
+
 // asRecorded is a Handler for which events stay as the log has them: no upcaster touches them.
 type asRecorded interface{ asRecorded() }
 
