@@ -1,0 +1,284 @@
+package projection_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/store"
+)
+
+type tally struct {
+	Sum    int64 `json:"sum"`
+	Events int64 `json:"events"`
+}
+
+// tallying adds up by data.k in an order that shows, removes at Remove, and cannot fold a data.n that is a text while it is
+// broken: it has changed the document then already.
+func tallying(broken *atomic.Bool) projection.Handler {
+	type data struct {
+		K string
+		N any
+	}
+	read := func(event domain.Event) (d data, err error) {
+		return d, json.Unmarshal(event.Data, &d)
+	}
+	return projection.HandlerOf(projection.Rule[tally]{
+		Key: func(event domain.Event) (string, error) {
+			d, err := read(event)
+			return d.K, err
+		},
+		Fold: func(doc *tally, event domain.Event) (bool, error) {
+			d, err := read(event)
+			doc.Sum = doc.Sum * 3 % 1000003
+			doc.Events++
+			switch n := d.N.(type) {
+			case float64:
+				doc.Sum += int64(n)
+			default:
+				if broken.Load() {
+					return false, fmt.Errorf("%q is no number", n)
+				}
+			}
+			return event.Type != "Remove", err
+		},
+	})
+}
+
+// tallied is what tallying makes of events when it is not broken.
+func tallied(t rapid.TB, events []domain.Event, skipped map[int64]bool) map[string]domain.Document {
+	t.Helper()
+	all := make(map[string]domain.Document)
+	for _, event := range events {
+		if skipped[event.Position] {
+			continue
+		}
+		var data struct {
+			K string
+			N any
+		}
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		var doc tally
+		if was, ok := all[data.K]; ok {
+			if err := json.Unmarshal(was.Data, &doc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		doc.Sum = doc.Sum * 3 % 1000003
+		doc.Events++
+		if n, ok := data.N.(float64); ok {
+			doc.Sum += int64(n)
+		}
+		if event.Type == "Remove" {
+			delete(all, data.K)
+			continue
+		}
+		text, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[data.K] = domain.Document{ID: data.K, Version: event.Position, Data: text}
+	}
+	return all
+}
+
+// faultyUnpark is a store whose changes to what is set aside go wrong when a test says so.
+type faultyUnpark struct {
+	*store.Store
+	ask func(call string) verdict
+}
+
+func (f faultyUnpark) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (bool, error) {
+	v := f.ask("unpark")
+	if v == failsBefore {
+		return false, errInjected
+	}
+	left, err := f.Store.Unpark(ctx, tenant, id, build, document, done, failure)
+	if v == failsAfter {
+		err = errInjected
+	}
+	return left, err
+}
+
+// Documents are parked, replayed, discarded and parked again, while a worker follows the log and both are cut off anywhere.
+// In the end, when nothing is broken any more and all is replayed, every event has taken effect exactly once and in its
+// order, but for those that were discarded.
+func TestParkedDocumentsComeBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var broken atomic.Bool
+	handlers := map[string]projection.Handler{"tally": tallying(&broken)}
+	driver := &faulty{Driver: b.driver}
+	catalog := projection.NewCatalog(projection.CatalogConfig{
+		Store: faultyUnpark{b.store, driver.ask}, Drivers: map[string]drivers.Driver{"default": driver},
+		Handlers: handlers, Progress: projection.NewProgress(), Log: quiet,
+	})
+	p, err := catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fold, err := projection.CompileWith(p.Definition, handlers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		tenant := b.tenant(t)
+		fresh := func() *projection.Replay {
+			return &projection.Replay{Driver: driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store,
+				Limits: projection.Limits{Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: 1 << 20}}
+		}
+		worker := fresh()
+		cutOff := func() {
+			calls, last := 0, rapid.IntRange(1, 30).Draw(rt, "calls that work")
+			how := rapid.SampledFrom([]verdict{failsBefore, failsAfter}).Draw(rt, "then")
+			driver.verdict = func(string) verdict {
+				if calls++; calls > last {
+					return how
+				}
+				return works
+			}
+		}
+		head := func() int64 { return int64(len(b.log(t, tenant))) }
+		for range rapid.IntRange(2, 10).Draw(rt, "steps") {
+			broken.Store(rapid.Bool().Draw(rt, "broken"))
+			driver.verdict = nil
+			var err error
+			switch rapid.SampledFrom([]string{"append", "append", "follow", "follow", "replay", "replay one", "discard"}).Draw(rt, "step") {
+			case "append":
+				for i := range rapid.IntRange(1, 20).Draw(rt, "events") {
+					eventType := rapid.SampledFrom([]string{"Add", "Add", "Add", "Remove"}).Draw(rt, fmt.Sprint("type ", i))
+					k := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, fmt.Sprint("k ", i))
+					n := rapid.SampledFrom([]string{"1", "2", "3", "4", `"many"`}).Draw(rt, fmt.Sprint("n ", i))
+					b.append(t, tenant, "x-1", eventType, fmt.Sprintf(`{"k": %q, "n": %s}`, k, n))
+				}
+			case "follow":
+				if rapid.Bool().Draw(rt, "a new worker") {
+					worker = fresh()
+				}
+				cutOff()
+				err = worker.Run(t.Context(), b.store, rapid.Int64Range(0, head()).Draw(rt, "to"))
+			case "replay":
+				cutOff()
+				_, err = catalog.ReplayAllParked(t.Context(), tenant, "tally")
+			case "replay one":
+				cutOff()
+				_, err = catalog.ReplayParked(t.Context(), tenant, "tally", "a")
+			case "discard":
+				err = catalog.DiscardParked(t.Context(), tenant, "tally", rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "document"), "test")
+			}
+			if err != nil && !errors.Is(err, errInjected) && !isCode(err, domain.CodeNotFound) {
+				rt.Fatal(err)
+			}
+		}
+		broken.Store(false)
+		driver.verdict = nil
+		if err := worker.Run(t.Context(), b.store, head()); err != nil {
+			rt.Fatal(err)
+		}
+		sum, err := catalog.ReplayAllParked(t.Context(), tenant, "tally")
+		if err != nil || sum.StillParked != 0 {
+			rt.Fatalf("replayed %+v, %v", sum, err)
+		}
+		if err := worker.Run(t.Context(), b.store, head()); err != nil {
+			rt.Fatal(err)
+		}
+		if left, err := catalog.Parked(t.Context(), tenant, "tally", "", 10); err != nil || len(left) != 0 {
+			rt.Fatalf("still parked: %+v, %v", left, err)
+		}
+		events, err := catalog.Skipped(t.Context(), tenant, "tally")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		skipped := make(map[int64]bool)
+		for _, event := range events {
+			skipped[event.Position] = true
+		}
+		mustEqual(rt, stored(rt, t, b, p.LiveBuild(), tenant), tallied(rt, b.log(t, tenant), skipped))
+	})
+}
+
+// A runner parks while events keep coming, a replay brings the document back meanwhile, and everything before and after is in
+// it; one that still cannot be folded stays, with what is wrong now, and what stands before is folded.
+func TestReplayBesideARunner(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	p := b.process(options{handlers: map[string]projection.Handler{"tally": tallying(&broken)}})
+	p.start(t, b)
+	made, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	bad := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "many"}`)
+	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 2}`)
+	last := b.append(t, tenant, "x-1", "Add", `{"k": "b", "n": 3}`)
+	got := documents(t, p.catalog, tenant, "tally", last)
+	mustEqual(t, got, map[string]domain.Document{
+		"a": {ID: "a", Version: 1, Data: json.RawMessage(`{"sum": 1, "events": 1}`)},
+		"b": {ID: "b", Version: 4, Data: json.RawMessage(`{"sum": 3, "events": 1}`)},
+	})
+	if status, err := p.catalog.Status(t.Context(), tenant, "tally"); err != nil || status.State != projection.StateCaughtUp {
+		t.Errorf("the status is %+v, %v", status, err)
+	}
+	parked, err := p.catalog.Parked(t.Context(), tenant, "tally", "", 10)
+	if err != nil || len(parked) != 1 || parked[0].ID != "a" || parked[0].Position != bad || parked[0].Events != 2 ||
+		parked[0].Where != "handler tally" || parked[0].Message != `"many" is no number` || canonical(t, parked[0].Before) != `{"events":1,"sum":1}` {
+		t.Fatalf("parked are %+v, %v", parked, err)
+	}
+	if sum, err := p.catalog.ReplayParked(t.Context(), tenant, "tally", "a"); err != nil || sum != (projection.Replayed{StillParked: 1}) {
+		t.Errorf("replayed while it is broken: %+v, %v", sum, err)
+	}
+	if _, err := p.catalog.ReplayParked(t.Context(), tenant, "tally", "b"); !isCode(err, domain.CodeNotFound) {
+		t.Errorf("replayed what is not parked: %v", err)
+	}
+	stop := make(chan struct{})
+	appended := make(chan struct{})
+	go func() {
+		defer close(appended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 4}`)
+			}
+		}
+	}()
+	broken.Store(false)
+	for deadline := time.Now().Add(time.Minute); ; {
+		sum, err := p.catalog.ReplayAllParked(t.Context(), tenant, "tally")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum.StillParked == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come back while events keep coming")
+		}
+	}
+	close(stop)
+	<-appended
+	log := b.log(t, tenant)
+	if _, err := p.catalog.ReplayAllParked(t.Context(), tenant, "tally"); err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, documents(t, p.catalog, tenant, "tally", int64(len(log))), tallied(t, log, nil))
+	if parked, err := b.store.ParkedIDs(t.Context(), made.ProjectionID, made.Build); err != nil || len(parked) != 0 {
+		t.Errorf("still parked: %v, %v", parked, err)
+	}
+}
