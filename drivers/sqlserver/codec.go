@@ -30,10 +30,12 @@ type row struct {
 	version  int64
 	document []byte   // normal JSON; nil for a deletion
 	keys     [][]byte // sort keys, in the order of the table's key columns
+
+	partition []byte // what the partition's column holds; nil where there is none
 }
 
 // encodeRows writes rows as a JSON array: b is the id's bytes, i the id, v the version, d the document, k0, k1 ... the
-// sort keys.
+// sort keys, p the partition.
 func encodeRows(rows []row) mssql.NVarCharMax {
 	size := 2
 	for i := range rows {
@@ -61,6 +63,11 @@ func encodeRows(rows []row) mssql.NVarCharMax {
 			to = strconv.AppendInt(to, int64(n), 10)
 			to = append(to, `":"`...)
 			to = hex.AppendEncode(to, key)
+			to = append(to, '"')
+		}
+		if row.partition != nil {
+			to = append(to, `,"p":"`...)
+			to = hex.AppendEncode(to, row.partition)
 			to = append(to, '"')
 		}
 		to = append(to, '}')
@@ -297,9 +304,11 @@ func nextPart(batch drivers.Batch) (first, rest drivers.Batch) {
 	return first, rest
 }
 
-// encodePart makes the rows of a part: documents in normal form, with their sort keys at the paths.
-func encodePart(batch drivers.Batch, paths [][]string) (part, error) {
+// encodePart makes the rows of a part: documents in normal form, with their sort keys for the table's key columns, and the
+// partition.
+func encodePart(batch drivers.Batch, table table) (part, error) {
 	var p part
+	paths := table.paths()
 	for i := range batch.Upserts {
 		document := &batch.Upserts[i]
 		data := normal(document.Data)
@@ -307,7 +316,12 @@ func encodePart(batch drivers.Batch, paths [][]string) (part, error) {
 		if err != nil {
 			return part{}, domain.Errorf(domain.CodeInvalidJSON, "document "+document.ID, "its data is no JSON object")
 		}
-		p.upserts = append(p.upserts, row{id: document.ID, version: document.Version, document: data, keys: keys})
+		one := row{id: document.ID, version: document.Version, document: data, keys: keys}
+		if table.partition != "" {
+			last := len(keys) - 1
+			one.keys, one.partition = keys[:last], partitionHash(keys[last])
+		}
+		p.upserts = append(p.upserts, one)
 	}
 	for _, deletion := range batch.Deletes {
 		p.deletes = append(p.deletes, row{id: deletion.ID, version: deletion.Version})

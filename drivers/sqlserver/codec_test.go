@@ -228,7 +228,7 @@ func TestParts(t *testing.T) {
 		var upserts, deletes []encoded
 		n := 0
 		for first, rest := nextPart(batch); n == 0 || len(first.Upserts)+len(first.Deletes) > 0; first, rest = nextPart(rest) {
-			part, err := encodePart(first, [][]string{{"a"}})
+			part, err := encodePart(first, table{keys: []string{"a"}})
 			if err != nil {
 				t.Fatal(err)
 			}

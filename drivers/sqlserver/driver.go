@@ -9,6 +9,7 @@
 //	version   bigint
 //	document  nvarchar(max)    JSON
 //	[key ...] varbinary(1001)  a sort key for each path that the definition declares: see sortkey.go
+//	[partition ...] binary(16) a hash of the value at the path of partitionBy: see partition.go
 //	primary key clustered (tenant_id, build, id_bytes)
 //
 // A shared projection's build has a table named after it, such as "order-summary.12"; the builds of tenants' own
@@ -83,7 +84,7 @@ type Driver struct {
 	db      *sql.DB
 	log     *slog.Logger
 	locking bool           // read_committed_snapshot is off
-	columns sync.Map       // table -> []string, the paths that have key columns there; see keyColumns
+	columns sync.Map       // table -> columns; see columnsOf
 	calls   sync.WaitGroup // those under way
 }
 
@@ -207,7 +208,7 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 	var move statement
 	err = batch.use(func(batch drivers.Batch) error {
 		if part, rest := nextPart(batch); len(rest.Upserts)+len(rest.Deletes) == 0 {
-			rows, err := encodePart(part, table.paths())
+			rows, err := encodePart(part, table)
 			all := table.saveWhole(tenant, batch, rows)
 			whole = &all
 			return err
@@ -243,7 +244,7 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 				left = batch
 			}
 			part, rest := nextPart(left)
-			rows, err := encodePart(part, table.paths())
+			rows, err := encodePart(part, table)
 			left, statement = rest, table.savePart(tenant, rows)
 			return err
 		})

@@ -243,6 +243,11 @@ func (q *query) compare(p domain.Compare) (exact, narrow string) {
 	switch p.Comparison {
 	case domain.Equal:
 		narrow = q.narrow(p.Path, func(column string) string { return column + " = " + q.key(columnKey(p.Value)) })
+		if partition := q.partition(p.Path, p.Value); partition != "" && narrow != "" {
+			narrow = partition + " and " + narrow
+		} else if partition != "" {
+			narrow = partition
+		}
 		return q.equals(q.value(p.Path), p.Value), narrow
 	case domain.NotEqual:
 		value := q.value(p.Path)

@@ -233,6 +233,10 @@ func (t table) createSQL() []string {
 	for _, path := range t.keys {
 		keys += "\t" + keyColumn(path) + " varbinary(" + strconv.Itoa(maxKeyBytes) + ") not null,\n"
 	}
+	partition := ""
+	if t.partition != "" {
+		partition = "\t" + partitionColumn(t.partition) + " binary(" + strconv.Itoa(partitionBytes) + ") not null,\n"
+	}
 	return []string{
 		"create table " + t.name + " (\n" +
 			"\ttenant_id uniqueidentifier not null,\n" +
@@ -241,7 +245,7 @@ func (t table) createSQL() []string {
 			"\tid nvarchar(512) not null,\n" +
 			"\tversion bigint not null,\n" +
 			"\tdocument nvarchar(max),\n" +
-			keys +
+			keys + partition +
 			"\tcheck (document is null or isjson(document) = 1),\n" +
 			"\tprimary key clustered (tenant_id, build, id_bytes)\n);\n",
 		"alter table " + t.name + " set (lock_escalation = disable);\n",
@@ -272,7 +276,7 @@ func (d *Driver) makeTable(ctx context.Context, table table) error {
 }
 
 // CreateTemporaryTable makes the table of a shared projection's build, with a key column for each of build.Indexes: paths
-// such as "customer.name". The columns of a table never change.
+// such as "customer.name", and a column for build.PartitionBy. The columns of a table never change.
 func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
@@ -283,47 +287,72 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 			table.keys = append(table.keys, path)
 		}
 	}
+	if _, ok := partitionName(build.PartitionBy); ok {
+		table.partition = build.PartitionBy
+	}
 	if err := d.makeTable(ctx, table); err != nil {
 		return fmt.Errorf("make the table of build %d of %s: %w", build.Number, build.Name, err)
 	}
 	return nil
 }
 
-// keyColumnNames gives the names of a table's key columns.
-func keyColumnNames(table string) statement {
+// columnNames gives the names of a table's columns for paths.
+func columnNames(table string) statement {
 	return statement{
-		sql:  readSettings + "select c.name from sys.columns as c where c.object_id = object_id(@name) and c.name like N'" + keyPrefix + "%' order by c.column_id;\n",
+		sql: readSettings + "select c.name from sys.columns as c where c.object_id = object_id(@name) and (c.name like N'" + keyPrefix + "%' or c.name like N'" + partitionPrefix + "%')\n" +
+			"order by c.column_id;\n",
 		args: []any{sql.Named("name", table)},
 	}
 }
 
-// keyColumns gives the paths that the build's table has key columns for.
-func (d *Driver) keyColumns(ctx context.Context, build domain.Build) ([]string, error) {
+// columns are the paths that a table has columns for.
+type columns struct {
+	keys      []string
+	partition string // empty: none
+}
+
+// columnsNamed are the columns of these names.
+func columnsNamed(names []string) (found columns) {
+	for _, name := range names {
+		if path, ok := strings.CutPrefix(name, partitionPrefix); ok {
+			found.partition = pathOfKey(path)
+		} else {
+			found.keys = append(found.keys, pathOfKey(name))
+		}
+	}
+	return found
+}
+
+// columnsOf gives the paths that the build's table has columns for.
+func (d *Driver) columnsOf(ctx context.Context, build domain.Build) (columns, error) {
 	if !build.Shared() {
-		return nil, nil
+		return columns{}, nil
 	}
 	name := tableName(build)
 	if known, ok := d.columns.Load(name); ok {
-		return known.([]string), nil
+		return known.(columns), nil
 	}
-	return read(ctx, d, keyColumnNames(name), func(rows *sql.Rows) (path string, err error) {
-		err = rows.Scan(&path)
-		return pathOfKey(path), err
+	names, err := read(ctx, d, columnNames(name), func(rows *sql.Rows) (name string, err error) {
+		err = rows.Scan(&name)
+		return name, err
 	})
+	return columnsNamed(names), err
 }
 
-// withColumns runs do with the build's table and its key columns. Which those are is asked once and kept; where the
+// withColumns runs do with the build's table and its columns. Which those are is asked once and kept; where the
 // database says that they are others, because the table was dropped and made again, it is asked anew.
 func withColumns[T any](ctx context.Context, d *Driver, build domain.Build, do func(table table) (T, error)) (value T, err error) {
 	for fresh := false; ; fresh = true {
 		table := tableOf(build)
-		if table.keys, err = d.keyColumns(ctx, build); err != nil {
+		there, err := d.columnsOf(ctx, build)
+		if err != nil {
 			return value, err
 		}
+		table.keys, table.partition = there.keys, there.partition
 		value, err = do(table)
 		if err == nil {
 			if build.Shared() {
-				d.columns.Store(table.name, table.keys)
+				d.columns.Store(table.name, there)
 			}
 			return value, nil
 		}
@@ -335,7 +364,8 @@ func withColumns[T any](ctx context.Context, d *Driver, build domain.Build, do f
 }
 
 // IndexTable makes an index for each of build.Indexes that the table has a key column for. A path that was declared
-// only after the table was made has none, nor has one whose name is too long; they do without an index.
+// only after the table was made has none, nor has one whose name is too long; they do without an index. Where the table has
+// a column for the partition, that stands before the key columns, and has an index alone.
 func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
@@ -346,6 +376,11 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 				return err
 			} else if there == 0 {
 				return drivers.ErrNoTable
+			}
+			if table.partition != "" {
+				if _, err := tx.ExecContext(ctx, table.partitionIndexSQL()); err != nil {
+					return err
+				}
 			}
 			for _, path := range build.Indexes {
 				if !slices.Contains(table.keys, path) {
@@ -368,8 +403,22 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 // indexSQL makes the index of a path, if it is not there. The rest of the primary key is in every index by itself.
 func (t table) indexSQL(path string) string {
 	name, _ := keyName(path)
+	columns := keyColumn(path)
+	if t.partition != "" {
+		columns = partitionColumn(t.partition) + ", " + columns
+	}
+	return t.makeIndexSQL(name, columns)
+}
+
+// partitionIndexSQL makes the index of the partition alone, if it is not there.
+func (t table) partitionIndexSQL() string {
+	name, _ := partitionName(t.partition)
+	return t.makeIndexSQL(name, partitionColumn(t.partition))
+}
+
+func (t table) makeIndexSQL(name, columns string) string {
 	return "if not exists (select * from sys.indexes where object_id = object_id(" + literal(t.name) + ") and name = " + literal(name) + ")\n" +
-		"create index " + identifier(name) + " on " + t.name + " (tenant_id, build, " + keyColumn(path) + ");\n"
+		"create index " + identifier(name) + " on " + t.name + " (tenant_id, build, " + columns + ");\n"
 }
 
 // A view or table that somebody is reading cannot be exchanged or dropped, and whoever comes after the one that waits

@@ -35,6 +35,13 @@ func indexed() table {
 	return table
 }
 
+// partitioned is indexed with a partition.
+func partitioned() table {
+	table := indexed()
+	table.partition = "customer.id"
+	return table
+}
+
 func document(id, data string) domain.Document {
 	return domain.Document{ID: id, Version: 9, Data: []byte(data)}
 }
@@ -78,6 +85,7 @@ func TestSaveStatements(t *testing.T) {
 	first.From = 0
 	part := rowsOf(t, batch, indexed())
 	golden(t, "save", indexed().saveWhole(tenant, batch, part))
+	golden(t, "save_partitioned", partitioned().saveWhole(tenant, first, rowsOf(t, batch, partitioned())))
 	golden(t, "save_parts", indexed().moveCheckpoint(tenant, batch), indexed().savePart(tenant, part))
 	golden(t, "save_first", indexed().saveWhole(tenant, first, part))
 	mending := batch
@@ -96,7 +104,7 @@ func rowsOf(t *testing.T, batch drivers.Batch, table table) part {
 	if len(rest.Upserts)+len(rest.Deletes) > 0 {
 		t.Fatal("the batch is more than one part")
 	}
-	rows, err := encodePart(first, table.paths())
+	rows, err := encodePart(first, table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +129,14 @@ func TestSchemaStatements(t *testing.T) {
 		statements = append(statements, statement{sql: sql})
 	}
 	golden(t, "create_table", append([]statement{lockName(indexed().name), exists(indexed().name)}, statements...)...)
+	statements = nil
+	for _, sql := range partitioned().createSQL() {
+		statements = append(statements, statement{sql: sql})
+	}
+	golden(t, "create_table_partitioned", statements...)
+	golden(t, "index_table_partitioned", statement{sql: partitioned().partitionIndexSQL()}, statement{sql: partitioned().indexSQL("status")})
 	golden(t, "open", statement{sql: probe})
-	golden(t, "index_table", keyColumnNames(indexed().name), statement{sql: indexed().indexSQL("customer.name")})
+	golden(t, "index_table", columnNames(indexed().name), statement{sql: indexed().indexSQL("customer.name")})
 	plain := indexed().viewQuery(nil)
 	golden(t, "swap_table", viewText(viewName(shared.Name)),
 		statement{sql: viewSQL(viewName(shared.Name), plain, false)}, statement{sql: viewSQL(viewName(shared.Name), plain, true)})
@@ -186,6 +200,18 @@ func TestQueryStatements(t *testing.T) {
 		"order_unordered": {Limit: 10, Order: []domain.Order{{Path: total}, {Path: status}}, After: &domain.SortKey{Unordered: true, ID: "a"}},
 	} {
 		made, err := indexed().query(false, tenant, query)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		golden(t, "query_"+file, made)
+	}
+	one := domain.Compare{Path: domain.Path{"customer", "id"}, Comparison: domain.Equal, Value: text("c-17")}
+	for file, query := range map[string]domain.DocumentQuery{
+		"partitioned":         {Limit: 10, Where: one},
+		"partitioned_equal":   {Limit: 10, Where: domain.And{one, domain.Compare{Path: status, Comparison: domain.Equal, Value: text("open")}}},
+		"partitioned_ordered": {Limit: 10, Where: one, Order: []domain.Order{{Path: status}}},
+	} {
+		made, err := partitioned().query(false, tenant, query)
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}

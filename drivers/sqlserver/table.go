@@ -17,16 +17,21 @@ type table struct {
 	name  string   // quoted, with its schema
 	build int64    // the rows' build
 	keys  []string // the declared paths that have key columns, in the order of the columns
+
+	partition string // the path that has the partition's column; empty: none
 }
 
 // tableOf is the build's table, without its key columns: withColumns knows those.
 func tableOf(build domain.Build) table { return table{name: tableName(build), build: build.Number} }
 
-// paths are the names on the way to each key column's values.
+// paths are the names on the way to each key column's values, and last to the partition's, if there is one.
 func (t table) paths() [][]string {
-	paths := make([][]string, len(t.keys))
+	paths := make([][]string, len(t.keys), len(t.keys)+1)
 	for i, key := range t.keys {
 		paths[i] = strings.Split(key, ".")
+	}
+	if t.partition != "" {
+		paths = append(paths, strings.Split(t.partition, "."))
 	}
 	return paths
 }
@@ -72,6 +77,10 @@ func (t table) moveSQL(from int64) string {
 	columns, values := "", ""
 	for _, key := range t.keys {
 		columns += ", " + keyColumn(key)
+		values += ", 0x"
+	}
+	if t.partition != "" {
+		columns += ", " + partitionColumn(t.partition)
 		values += ", 0x"
 	}
 	return "insert into " + t.name + " (tenant_id, build, id_bytes, id, version" + columns + ")\n" +
@@ -124,6 +133,13 @@ func (t table) partSQL(part part) (text string, args []any) {
 		value := "convert(varbinary(" + strconv.Itoa(maxKeyBytes) + "), b.k" + n + ", 2)"
 		set += ", " + keyColumn(path) + " = " + value
 		columns += ", " + keyColumn(path)
+		values += ", " + value
+	}
+	if t.partition != "" {
+		const value = "convert(binary(16), b.p, 2)"
+		with += ", p varchar(32) '$.p'"
+		set += ", " + partitionColumn(t.partition) + " = " + value
+		columns += ", " + partitionColumn(t.partition)
 		values += ", " + value
 	}
 	if len(part.upserts) > 0 {

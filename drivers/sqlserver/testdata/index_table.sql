@@ -1,7 +1,8 @@
 -- @name string: manifold_documents.[order-summary.12]
 set nocount on;
 set lock_timeout 10000;
-select c.name from sys.columns as c where c.object_id = object_id(@name) and c.name like N'key %' order by c.column_id;
+select c.name from sys.columns as c where c.object_id = object_id(@name) and (c.name like N'key %' or c.name like N'partition %')
+order by c.column_id;
 
 -- and then
 

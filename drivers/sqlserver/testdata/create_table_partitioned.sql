@@ -1,0 +1,22 @@
+create table manifold_documents.[order-summary.12] (
+	tenant_id uniqueidentifier not null,
+	build bigint not null,
+	id_bytes varbinary(512) not null,
+	id nvarchar(512) not null,
+	version bigint not null,
+	document nvarchar(max),
+	[key status] varbinary(1001) not null,
+	[key customer.name] varbinary(1001) not null,
+	[partition customer.id] binary(16) not null,
+	check (document is null or isjson(document) = 1),
+	primary key clustered (tenant_id, build, id_bytes)
+);
+
+-- and then
+
+alter table manifold_documents.[order-summary.12] set (lock_escalation = disable);
+
+-- and then
+
+if not exists (select * from sys.indexes where object_id = object_id(N'manifold_documents.[order-summary.12]') and name = N'checkpoints')
+create index [checkpoints] on manifold_documents.[order-summary.12] (build, tenant_id) include (version) where id_bytes = 0x;
