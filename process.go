@@ -302,6 +302,10 @@ func (p *Process) wire(o settings) error {
 	p.rebuilds = rebuild.New(rebuild.Config{
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Catalog: p.catalog, Outages: p.outage,
 		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Log: p.log,
+		Yield: func(ctx context.Context, database string) error {
+			p.runner.Yield(ctx, database)
+			return ctx.Err()
+		},
 		Observer: rebuild.Observer{
 			Progress: func(r domain.Rebuild) {
 				p.metrics.Rebuilding(r.Name, r.Shared(), r.EventsDone, r.EventsTotal)
@@ -312,7 +316,7 @@ func (p *Process) wire(o settings) error {
 	handler, err := api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
-		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log,
+		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log, Stopping: p.stopping.Load,
 		Observer: api.Observer{Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported},
 	})
 	if err != nil {
