@@ -105,6 +105,9 @@ func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked a
 	if asked.from != nil && asked.from.build != p.Build {
 		return AllDocumentsPage{}, pageGone()
 	}
+	if err := checkNarrowed(p.LiveBuild(), asked.where); err != nil {
+		return AllDocumentsPage{}, err
+	}
 	tenants, own, err := c.tenantsOf(ctx, p, asked)
 	if err != nil {
 		return AllDocumentsPage{}, err

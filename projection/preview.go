@@ -177,6 +177,9 @@ func GivenEvents(where string, given []GivenEvent) ([]domain.Event, error) {
 // Try folds events, in their order and from nothing, in memory, after they went through upcasters (nil: none). The error is
 // ctx's cause, or domain.CodeTooLarge where the steps come to more than 8 MiB.
 func (f *Fold) Try(ctx context.Context, events []domain.Event, upcasters *upcasting.Set) (Preview, error) {
+	if _, raw := f.handler.(asRecorded); raw {
+		upcasters = nil
+	}
 	t := trial{fold: f, upcasters: upcasters, documents: make(map[string]*tried)}
 	for i := range events {
 		if ctx.Err() != nil {
@@ -224,8 +227,7 @@ func (t *trial) step(event domain.Event) PreviewStep {
 		return step
 	}
 	e := Event{Event: &event}
-	if fault := t.upcast(&event); fault != nil {
-		step.Fault = &EventError{Event: event, Where: fault.Upcaster.Name(), Expression: fault.Upcaster.Expression, Err: fault.Err}
+	if step.Fault = upcast(t.upcasters, &event); step.Fault != nil {
 		return step
 	}
 	step.Event = event
@@ -255,13 +257,6 @@ func (t *trial) step(event domain.Event) PreviewStep {
 		document.data, document.version = after, event.Position
 	}
 	return step
-}
-
-func (t *trial) upcast(event *domain.Event) *upcasting.Fault {
-	if _, raw := t.fold.handler.(asRecorded); raw {
-		return nil
-	}
-	return t.upcasters.Upcast(event)
 }
 
 // wants reports whether the event is of the definition's source and of a type that the fold is for.
