@@ -78,11 +78,15 @@ func (b Batch) Mends() bool { return b.From == b.To }
 type Driver interface {
 	// CreateTemporaryTable makes the place for a new build beside the live one, empty. It may be repeated: a table that
 	// is there already stays as it is. For the build of a tenant's own projection it sees to it that the common table is
-	// there, in a database that came back empty while this process ran.
+	// there, in a database that came back empty while this process ran. What the build says of Indexes and PartitionBy holds
+	// for the table from then on.
 	CreateTemporaryTable(ctx context.Context, build domain.Build) error
 
-	// IndexTable makes the build's secondary indexes, after it was filled. Saves may wait for it. It may be repeated. For
-	// the common table it does nothing: build.Indexes is for shared projections.
+	// IndexTable makes the build's secondary indexes, after it was filled: for each of build.Indexes one by tenant and the
+	// value at the path; with build.PartitionBy by tenant, the value at that path, and the value, and one by tenant and
+	// partition alone. They make queries fast, those whose predicate fixes the partition (domain.Fixed) where there is one,
+	// and change nothing else: no document is refused for them. Saves may wait for it. It may be repeated. For the common
+	// table it does nothing: both are for shared projections.
 	IndexTable(ctx context.Context, build domain.Build) error
 
 	// SwapTable points the public name of a shared projection (a view, for people who read the database directly, with
