@@ -86,15 +86,14 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 	if err != nil {
 		return openapi.UpcasterTouches{}, err
 	}
-	touches := openapi.UpcasterTouches{
-		Projections: make([]openapi.TouchedProjection, len(touched.Projections)), Aggregates: make([]string, len(touched.Aggregates)),
-	}
-	for i, p := range touched.Projections {
+	touches := openapi.UpcasterTouches{Projections: []openapi.TouchedProjection{}, Aggregates: make([]string, len(touched.Aggregates))}
+	for _, p := range touched.Projections {
+		if projection.BuiltIn(p.ProjectionID) {
+			continue // it sees events as they are in the log
+		}
 		one := openapi.TouchedProjection{Name: p.Name, Shared: p.Shared()}
 		switch {
-		case !again, p.Definition.Mode == domain.ModeLive: // which is folded when it is asked for
-		case p.Owner != caller.tenant:
-			one.Error = "it is shared: only the operator rebuilds it"
+		case !again, p.Owner != caller.tenant, p.Definition.Mode == domain.ModeLive: // which is folded when it is asked for
 		default:
 			rebuild, err := s.startRebuild(ctx, p.ProjectionID, caller.by())
 			if err != nil {
@@ -106,7 +105,7 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 				one.Rebuild = rebuild.ID.String()
 			}
 		}
-		touches.Projections[i] = one
+		touches.Projections = append(touches.Projections, one)
 	}
 	for i, category := range touched.Aggregates {
 		touches.Aggregates[i] = category

@@ -936,7 +936,7 @@ type TouchedProjection struct {
 	Name   string `json:"name"`
 	Shared bool   `json:"shared"`
 
-	// Rebuild The rebuild that was started.
+	// Rebuild The rebuild that was started. Missing where none was asked for, for a shared projection that only the operator rebuilds, and for a live one.
 	Rebuild string `json:"rebuild,omitempty"`
 
 	// Error Why none could be started.
