@@ -251,5 +251,6 @@ func (h *expressions) Fold(doc Value, event *Event) (Value, error) {
 }
 
 func (h *expressions) Encode(doc Value) (json.RawMessage, error) {
-	return expr.AppendJSON(nil, doc.(*expr.Object))
+	object := doc.(*expr.Object)
+	return expr.AppendJSON(make([]byte, 0, expr.Size(object)), object)
 }

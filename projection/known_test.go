@@ -1,0 +1,147 @@
+package projection_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// tallying is a driver that counts what is loaded and saved.
+type tallying struct {
+	drivers.Driver
+	loaded, saves, written atomic.Int64
+}
+
+func (d *tallying) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	d.loaded.Add(int64(len(ids)))
+	return d.Driver.Load(ctx, build, tenant, ids)
+}
+
+func (d *tallying) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	d.saves.Add(1)
+	d.written.Add(int64(len(batch.Upserts)))
+	return d.Driver.Save(ctx, build, tenant, batch)
+}
+
+// appendMany appends an event to each of so many streams, in order.
+func (b bench) appendMany(t testing.TB, tenant domain.TenantID, streams int) {
+	t.Helper()
+	for first := 0; first < streams; first += 1000 {
+		var all []domain.StreamAppend
+		for i := first; i < min(streams, first+1000); i++ {
+			all = append(all, domain.StreamAppend{
+				Stream: fmt.Sprintf("x-%d", i), Expected: domain.Any,
+				Events: []domain.NewEvent{{Type: "A", Data: json.RawMessage(fmt.Sprintf(`{"n": %d}`, i))}},
+			})
+		}
+		if _, err := b.store.Append(t.Context(), tenant, domain.Append{Streams: all}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var tallied = domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1, 'last': event.data.n}"}}
+
+// A build that begins where there is nothing asks the database for no document that it has not saved itself, also where
+// there are more than it holds in memory; and what it holds no more, it loads.
+func TestReplayKnowsWhatANewBuildHasNot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	const streams = 3000
+	b.appendMany(t, tenant, streams)
+	fold, err := projection.Compile(tallied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver := &tallying{Driver: b.driver}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	replay := &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{Events: 500, Bytes: 1 << 20, DocumentBytes: 100_000}}
+	if err := replay.Run(t.Context(), b.store, streams); err != nil {
+		t.Fatal(err)
+	}
+	if n := driver.loaded.Load(); n > streams/100 {
+		t.Errorf("%d documents were asked for that cannot be there", n)
+	}
+	if n := driver.saves.Load(); n < 5 {
+		t.Errorf("%d saves: all documents were held in memory", n)
+	}
+	b.appendMany(t, tenant, streams)
+	if err := replay.Run(t.Context(), b.store, 2*streams); err != nil {
+		t.Fatal(err)
+	}
+	if n := driver.loaded.Load(); n < streams/2 {
+		t.Errorf("%d documents were loaded: what was let go of is not known any more", n)
+	}
+	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
+}
+
+// What many readings change is written once for several of them.
+func TestReplaySavesManyReadingsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	const rounds, streams = 20, 50
+	for range rounds {
+		b.appendMany(t, tenant, streams)
+	}
+	fold, err := projection.Compile(tallied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver := &tallying{Driver: b.driver}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	replay := &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{Events: streams, Bytes: 1 << 20, DocumentBytes: 1 << 20}}
+	if err := replay.Run(t.Context(), b.store, rounds*streams); err != nil {
+		t.Fatal(err)
+	}
+	if n := driver.written.Load(); n >= rounds*streams/2 {
+		t.Errorf("%d documents were written for %d readings of %d", n, rounds, streams)
+	}
+	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, tallied, b.log(t, tenant)))
+}
+
+// In a database without transactions a build's first batch may have left documents and no checkpoint. Whoever begins
+// again does not look for them; what comes out is the same.
+func TestReplayBeginsAgainOverWhatWasLeft(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	conn, err := pgx.Connect(t.Context(), b.db.URL(pgtest.RoleSuperuser))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	definition := domain.Definition{Name: "p", On: map[string]string{"A": "doc.?n.orValue(0) == 6 ? null : {'n': doc.?n.orValue(0) + 1}"}}
+	fold, err := projection.Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant := b.tenant(t)
+	for range 10 {
+		b.appendMany(t, tenant, 4)
+	}
+	for number, left := range []int64{1, 17, 28, 29, 40} {
+		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: int64(number + 1), Database: "default"}
+		replay := func(to int64, limits projection.Limits) {
+			r := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
+			if err := r.Run(t.Context(), b.store, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		replay(left, projection.CatchUpLimits)
+		if _, err := conn.Exec(t.Context(), "delete from manifold_documents.documents where tenant_id = $1 and build = $2 and id = ''", tenant.String(), build.Number); err != nil {
+			t.Fatal(err)
+		}
+		replay(40, projection.Limits{Events: 3, Bytes: 1 << 20, DocumentBytes: 1})
+		mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)))
+	}
+}
