@@ -149,11 +149,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	delete(documented.params, "explain")
 	delete(documented.params, "tenant")
 	documented.run(a, "getProjectionState", 200)
-	rebuild := documented.run(a, "startRebuild", 202)
-	documented.params["rebuildId"] = rebuild.text("id")
-	documented.run(a, "getRebuild", 200)
-	documented.run(a, "listRebuilds", 200)
-	documented.run(a, "cancelRebuild", 202, 409) // it may have ended already
+	testRebuilds(t, &documented, a)
 	documented.run(a, "resetProjection", 200, 409)
 	testUpcasters(t, &documented, a)
 	documented.run(a, "deleteProjection", 204)
