@@ -21,6 +21,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/erasure"
+	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/store"
@@ -48,6 +49,7 @@ type Process struct {
 	inline    *projection.Inline
 	catalog   *projection.Catalog
 	runner    *projection.Runner
+	members   *members.Members
 	rebuilds  *rebuild.Rebuilds
 
 	listener   net.Listener
@@ -276,10 +278,15 @@ func (p *Process) wire(o settings) error {
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: keep, Log: p.log,
 		Outages: p.outage, LogIn: p.logIn, Upcasters: p.upcasters,
 	})
+	p.members = members.New(members.Config{
+		Store: p.store, Name: p.memberName, Version: Version(), Changed: func() { p.runner.Rebalance() }, Log: p.log,
+	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
+		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Outages: p.outage,
 		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Log: p.log,
 		Observer: projection.Observer{
+			Turn: func(id domain.ProjectionID) { p.metrics.Turned(id.Name, id.Shared()) },
 			Batch: func(b projection.BatchInfo) {
 				p.metrics.Projected(b.Projection.Name, b.Projection.Shared(), b.Events)
 				p.metrics.Lag(b.Projection.Name, b.Projection.Shared(), b.Lag)
@@ -293,6 +300,9 @@ func (p *Process) wire(o settings) error {
 			yield(lag.Projection, lag.Positions, lag.Faulted)
 		}
 	})
+	if p.config.Role.Worker() {
+		p.metrics.CollectMembers(func() (alive, tenants int) { return len(p.members.Alive()), p.runner.Owned() })
+	}
 	p.metrics.CollectDatabases(func(yield func(database string, up bool)) {
 		for name, d := range p.databases {
 			_, out := d.Outage()
@@ -314,7 +324,7 @@ func (p *Process) wire(o settings) error {
 		},
 	})
 	handler, err := api.New(api.Config{
-		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Aggregates: p.states,
+		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
 		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log, Stopping: p.stopping.Load,
 		Observer: api.Observer{Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported},
@@ -430,7 +440,11 @@ func (p *Process) run(ctx context.Context) {
 			p.rebuilds.Wake()
 		})
 	})
+	start("follow retries", func(ctx context.Context) error {
+		return p.store.ListenRetries(ctx, p.runner.Retry)
+	})
 	start("follow projections", p.runner.Run)
+	start("announce the process", p.members.Run)
 	start("work on rebuilds", p.rebuilds.Run)
 	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
 	p.background.Go(func() { p.deployRest(ctx) })

@@ -88,7 +88,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	t.Cleanup(func() { cancel(); background.Wait() })
 
 	config := api.Config{
-		Log: s, Streams: s, Keys: keys, Tenants: s, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters,
+		Log: s, Streams: s, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,
@@ -381,4 +381,16 @@ func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
+}
+
+// memberList is the members of a store; that it counts nothing is no matter here.
+type memberList struct{ *store.Store }
+
+func (l memberList) Members(ctx context.Context) ([]api.Member, error) {
+	alive, err := l.Store.Members(ctx, time.Minute)
+	all := make([]api.Member, len(alive))
+	for i := range alive {
+		all[i] = api.Member{Member: alive[i], Tenants: 1}
+	}
+	return all, err
 }

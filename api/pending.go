@@ -11,14 +11,6 @@ import (
 
 func pending() error { return domain.Errorf(domain.CodeUnsupported, "", "this is being built") }
 
-func (s generated) ListMembers(context.Context, openapi.ListMembersRequestObject) (openapi.ListMembersResponseObject, error) {
-	return nil, pending()
-}
-
-func (s generated) CatchUpProjection(context.Context, openapi.CatchUpProjectionRequestObject) (openapi.CatchUpProjectionResponseObject, error) {
-	return nil, pending()
-}
-
 func (s generated) ListParkedDocuments(context.Context, openapi.ListParkedDocumentsRequestObject) (openapi.ListParkedDocumentsResponseObject, error) {
 	return nil, pending()
 }

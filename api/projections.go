@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
@@ -22,6 +23,7 @@ type Projections interface {
 	Preview(ctx context.Context, tenant domain.TenantID, q projection.PreviewQuery) (projection.Preview, error)
 	Versions(ctx context.Context, tenant domain.TenantID, name string) ([]projection.Version, error)
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
+	CatchUp(ctx context.Context, tenant domain.TenantID, name string, wait time.Duration) (projection.Status, error)
 	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
 	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)
 	AllDocuments(ctx context.Context, name string, query projection.AllDocumentsQuery) (projection.AllDocumentsPage, error)
@@ -240,8 +242,20 @@ func (s generated) GetProjectionState(ctx context.Context, request openapi.GetPr
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.GetProjectionState200JSONResponse{
-		Name: request.Name, State: string(status.State), Build: status.Projection.Build, Head: status.Head, Error: status.Error,
+	return openapi.GetProjectionState200JSONResponse(projectionState(request.Name, status)), nil
+}
+
+func (s generated) CatchUpProjection(ctx context.Context, request openapi.CatchUpProjectionRequestObject) (openapi.CatchUpProjectionResponseObject, error) {
+	status, err := s.config.Projections.CatchUp(ctx, callerOf(ctx).tenant, request.Name, freshness(nil, request.Params.Timeout).Wait)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.CatchUpProjection200JSONResponse(projectionState(request.Name, status)), nil
+}
+
+func projectionState(name string, status projection.Status) openapi.ProjectionState {
+	answer := openapi.ProjectionState{
+		Name: name, State: string(status.State), Build: status.Projection.Build, Head: status.Head, Error: status.Error,
 	}
 	if status.Known {
 		answer.Checkpoint, answer.LagEvents, answer.LagSeconds = new(status.Checkpoint), new(status.LagEvents), new(status.Lag.Seconds())
@@ -252,7 +266,7 @@ func (s generated) GetProjectionState(ctx context.Context, request openapi.GetPr
 			Position: fault.Position, EventId: fault.EventID.String(), Message: fault.Message, At: fault.At.UTC(),
 		}
 	}
-	return answer, nil
+	return answer
 }
 
 // definitionFor is the definition in a body, at the place given, of the projection that the path names.

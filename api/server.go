@@ -28,6 +28,7 @@ type Config struct {
 	Streams     Streams
 	Keys        Keys
 	Tenants     Tenants
+	Members     Members
 	Aggregates  Aggregates
 	Projections Projections
 	Rebuilds    Rebuilds

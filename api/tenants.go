@@ -19,6 +19,8 @@ type Tenants interface {
 	// Tenants returns those with ids above after, in their order.
 	Tenants(ctx context.Context, after domain.TenantID, limit int) ([]domain.Tenant, error)
 	SetTenantState(ctx context.Context, id domain.TenantID, state domain.TenantState) error
+	// SetTenantShare changes what is given.
+	SetTenantShare(ctx context.Context, id domain.TenantID, weight, ceiling *int) error
 
 	CreateKey(ctx context.Context, key domain.APIKey) error
 	Keys(ctx context.Context, tenant domain.TenantID) ([]domain.APIKey, error)
@@ -79,8 +81,26 @@ func (s generated) GetTenant(ctx context.Context, request openapi.GetTenantReque
 }
 
 func (s generated) ChangeTenant(ctx context.Context, request openapi.ChangeTenantRequestObject) (openapi.ChangeTenantResponseObject, error) {
-	tenant, err := s.setState(ctx, request.TenantId, domain.TenantState(request.Body.State))
+	tenant, err := s.tenant(ctx, request.TenantId)
 	if err != nil {
+		return nil, err
+	}
+	change := request.Body
+	if change.Weight != 0 || change.Ceiling != nil {
+		var weight *int
+		if change.Weight != 0 {
+			weight = &change.Weight
+		}
+		if err := s.config.Tenants.SetTenantShare(ctx, tenant.ID, weight, change.Ceiling); err != nil {
+			return nil, err
+		}
+	}
+	if change.State != "" {
+		if err := s.config.Tenants.SetTenantState(ctx, tenant.ID, domain.TenantState(change.State)); err != nil {
+			return nil, err
+		}
+	}
+	if tenant, err = s.config.Tenants.Tenant(ctx, tenant.ID); err != nil {
 		return nil, err
 	}
 	return openapi.ChangeTenant200JSONResponse(tenantAnswer(tenant)), nil
@@ -147,8 +167,12 @@ func label(where, text string) (string, error) {
 }
 
 func tenantAnswer(tenant domain.Tenant) openapi.Tenant {
-	return openapi.Tenant{
-		Id: tenant.ID.String(), Name: tenant.Name, State: string(tenant.State),
+	answer := openapi.Tenant{
+		Id: tenant.ID.String(), Name: tenant.Name, State: string(tenant.State), Ceiling: tenant.Ceiling,
 		CreatedAt: tenant.CreatedAt.UTC(), DeletedAt: moment(tenant.DeletedAt),
 	}
+	if tenant.Weight != 1 {
+		answer.Weight = tenant.Weight
+	}
+	return answer
 }

@@ -89,6 +89,7 @@ type Limits struct {
 	QueueBytes        Size `yaml:"queueBytes" env:"QUEUE_BYTES"`               // waiting appends of all tenants together
 	TenantQueueBytes  Size `yaml:"tenantQueueBytes" env:"TENANT_QUEUE_BYTES"`  // waiting appends of one tenant
 	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"` // batches of projections at the same time, for each database; 0: by the processors
+	ProjectionCeiling int  `yaml:"projectionCeiling" env:"PROJECTION_CEILING"` // of these, for one tenant; 0: all but one, where there are two or more
 	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`       // tenants that a rebuild replays at the same time; 0: by the processors
 	Connections       int  `yaml:"connections" env:"CONNECTIONS"`              // HTTP connections at the same time
 }
@@ -180,6 +181,9 @@ func (c *Config) Check() error {
 		if count < 0 {
 			refuse(setting, "%d is negative; 0 chooses by the number of processors", count)
 		}
+	}
+	if c.Limits.ProjectionCeiling < 0 {
+		refuse("limits.projectionCeiling", "%d is negative; 0 leaves one worker to the other tenants", c.Limits.ProjectionCeiling)
 	}
 	// A request may be that large, and must not be refused for ever.
 	for setting, size := range map[string]Size{

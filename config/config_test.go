@@ -61,7 +61,7 @@ databases:
 projections: [a, b]
 usage: false
 operatorKeyFile: `+keys+`
-limits: {queueBytes: 64MiB, tenantQueueBytes: 9000000, projectionWorkers: 3}
+limits: {queueBytes: 64MiB, tenantQueueBytes: 9000000, projectionWorkers: 3, projectionCeiling: 2}
 log: {level: debug, format: json}
 shutdownDeadline: 1m30s
 rebuildKeep: 0s
@@ -81,6 +81,7 @@ rebuildKeep: 0s
 	want.Databases = map[string]config.DocumentsDatabase{"reporting": {Driver: "postgres", URL: "postgres://reports@r:5432/d", Password: "p:w/d@", PasswordFile: secret}}
 	want.OperatorKeyFile, want.OperatorKeys = keys, []string{"new-operator-key", "old-operator-key"}
 	want.Limits.QueueBytes, want.Limits.TenantQueueBytes, want.Limits.ProjectionWorkers, want.Limits.RebuildWorkers = 64<<20, 9_000_000, 3, 5
+	want.Limits.ProjectionCeiling = 2
 	want.Log = config.Log{Level: slog.LevelWarn, Format: "json"}
 	want.ShutdownDeadline, want.RebuildKeep = 90*time.Second, 0
 	if !reflect.DeepEqual(c, want) {

@@ -13,6 +13,9 @@ import (
 
 // Store keeps the members' signs of life.
 type Store interface {
+	// Join announces a member, in the place of any other of its name: that one has come to its end without a word, since two
+	// processes cannot listen at one place.
+	Join(ctx context.Context, member domain.Member) error
 	// Announce gives a sign of life of the member, and returns those that have given one within the time, by the
 	// database's clock, in the order in which they started.
 	Announce(ctx context.Context, member domain.Member, within time.Duration) ([]domain.Member, error)
@@ -30,12 +33,12 @@ const (
 	leaveWithin = 2 * time.Second // at the end there is no more waiting than this
 )
 
-// Config is what Members are made of. Store, Name and Log must be set.
+// Config is what Members are made of. Store and Log must be set.
 type Config struct {
 	Store   Store
-	Name    string // for people: the host's name and where the process listens
-	Version string // of the program
-	Changed func() // called when Owns may answer otherwise than before; must return soon; may be nil
+	Name    func() string // for people: the host's name and where the process listens; asked when Run begins
+	Version string        // of the program
+	Changed func()        // called when Owns may answer otherwise than before; must return soon; may be nil
 	Log     *slog.Logger
 
 	Beat, Dead, StepDown time.Duration // for tests; 0: the constants above
@@ -56,7 +59,7 @@ func New(config Config) *Members {
 	config.Beat = cmp.Or(config.Beat, Beat)
 	config.Dead = cmp.Or(config.Dead, Dead)
 	config.StepDown = cmp.Or(config.StepDown, stepDown)
-	return &Members{config: config, self: domain.Member{ID: domain.NewMemberID(), Name: config.Name, Version: config.Version}}
+	return &Members{config: config, self: domain.Member{ID: domain.NewMemberID(), Version: config.Version}}
 }
 
 // ID is this process's.
@@ -80,12 +83,15 @@ func (m *Members) Owns(tenant domain.TenantID) bool {
 
 // Run announces the process until ctx ends, and returns nil then, after it has left. It may be called once.
 func (m *Members) Run(ctx context.Context) error {
+	if m.config.Name != nil {
+		m.self.Name = m.config.Name()
+	}
 	next := time.NewTimer(0)
 	defer next.Stop()
 	down := time.NewTimer(m.config.StepDown)
 	defer down.Stop()
 	answers := make(chan answer, 1) // there is one under way at the most
-	asked, failing := false, false
+	asked, failing, joined := false, false, false
 	var under sync.WaitGroup
 	defer under.Wait()
 	beating, stop := context.WithCancel(ctx)
@@ -104,7 +110,7 @@ func (m *Members) Run(ctx context.Context) error {
 		case <-next.C:
 			if !asked {
 				asked = true
-				under.Go(func() { m.announce(beating, answers) })
+				under.Go(func() { m.announce(beating, joined, answers) })
 			}
 			next.Reset(m.config.Beat)
 		case a := <-answers:
@@ -116,7 +122,7 @@ func (m *Members) Run(ctx context.Context) error {
 				failing = true
 				continue
 			}
-			failing = false
+			failing, joined = false, true
 			// It counts from the moment at which it was sent: the database's own moment is no earlier.
 			if left := m.config.StepDown - time.Since(a.sent); left > 0 {
 				down.Reset(left)
@@ -132,11 +138,17 @@ type answer struct {
 	err   error
 }
 
-func (m *Members) announce(ctx context.Context, answers chan<- answer) {
+func (m *Members) announce(ctx context.Context, joined bool, answers chan<- answer) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.StepDown)
 	defer cancel()
-	a := answer{sent: time.Now()}
-	a.alive, a.err = m.config.Store.Announce(ctx, m.self, m.config.Dead)
+	var a answer
+	if !joined && m.self.Name != "" {
+		a.err = m.config.Store.Join(ctx, m.self)
+	}
+	a.sent = time.Now()
+	if a.err == nil {
+		a.alive, a.err = m.config.Store.Announce(ctx, m.self, m.config.Dead)
+	}
 	answers <- a
 }
 

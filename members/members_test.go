@@ -75,6 +75,20 @@ func (l *link) Announce(ctx context.Context, m domain.Member, within time.Durati
 	return alive, nil
 }
 
+func (l *link) Join(_ context.Context, m domain.Member) error {
+	if broken, hangs := l.state(); broken || hangs {
+		return errGone
+	}
+	l.clock.mu.Lock()
+	defer l.clock.mu.Unlock()
+	for id, row := range l.rows {
+		if row.Name == m.Name && id != m.ID {
+			delete(l.rows, id)
+		}
+	}
+	return nil
+}
+
 func (l *link) Leave(_ context.Context, id domain.MemberID) error {
 	if broken, hangs := l.state(); broken || hangs {
 		return errGone
@@ -95,7 +109,7 @@ type process struct {
 func start(t *testing.T, c *clock, name string) process {
 	t.Helper()
 	l := &link{clock: c}
-	m := members.New(members.Config{Store: l, Name: name, Log: slog.New(slog.DiscardHandler)})
+	m := members.New(members.Config{Store: l, Name: func() string { return name }, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -169,9 +183,22 @@ func TestMembersComeAndGo(t *testing.T) {
 		b.stop() // cannot say so
 		pass(members.Dead + members.Beat + time.Second)
 		owners(t, tenants, 1, a)
+
+		// One that starts again in the place of a dead one does not wait for that to be taken for dead.
+		c2 := start(t, c, "c")
+		pass(members.Beat + time.Second)
+		c2.link.set(true, false)
+		c2.stop()
+		c2 = start(t, c, "c")
+		pass(members.Beat + time.Second)
+		owners(t, tenants, 1, a, c2)
+		if len(c2.Alive()) != 2 {
+			t.Errorf("alive are %+v", c2.Alive())
+		}
+		c2.stop()
 		a.stop()
 		owners(t, tenants, 0, a)
-		if len(c.rows) != 1 { // the dead one's
+		if len(c.rows) != 1 { // the first dead one's
 			t.Errorf("%d rows are left", len(c.rows))
 		}
 	})

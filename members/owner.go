@@ -2,6 +2,8 @@ package members
 
 import (
 	"encoding/binary"
+	"iter"
+	"slices"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -18,6 +20,17 @@ func Owner(tenant domain.TenantID, members []domain.MemberID) (owner domain.Memb
 		}
 	}
 	return owner, ok
+}
+
+// Count returns how many of the tenants each of the members owns, in the order of the members.
+func Count(tenants iter.Seq[domain.TenantID], members []domain.MemberID) []int64 {
+	counts := make([]int64, len(members))
+	for tenant := range tenants {
+		if owner, ok := Owner(tenant, members); ok {
+			counts[slices.Index(members, owner)]++
+		}
+	}
+	return counts
 }
 
 // weight is a number between 0 and 2^64 that only the two ids decide. Every release must give the same.

@@ -1,6 +1,7 @@
 package members_test
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -30,6 +31,11 @@ func TestOwner(t *testing.T) {
 			without, ok := members.Owner(tenant, all[1:])
 			if !ok || owner != all[0] && without != owner {
 				t.Fatalf("%s moves although its owner stays", tenant)
+			}
+		}
+		for i, n := range members.Count(slices.Values(tenants), all) {
+			if n != int64(counts[all[i]]) {
+				t.Fatalf("counted are %d tenants of a member that owns %d", n, counts[all[i]])
 			}
 		}
 		// A binomial part is this far from the mean less often than once in a billion times.

@@ -13,6 +13,14 @@ import (
 // membersKept is how long a member's row stays behind its last sign of life: much longer than anybody takes it for alive.
 const membersKept = time.Hour
 
+// Join forgets every other member of this one's name: a process that has started where another one was.
+func (s *Store) Join(ctx context.Context, member domain.Member) error {
+	if _, err := s.system.Exec(ctx, "delete from members m where m.name = $1 and m.member_id <> $2", member.Name, member.ID); err != nil {
+		return unavailable(fmt.Errorf("announce a member: %w", err))
+	}
+	return nil
+}
+
 // Announce gives a sign of life of a member, whose StartedAt and AliveAt are the database's, and returns those that have
 // given one within the time, by the database's clock, in the order in which they started; the member is one of them.
 // Members that have been silent for an hour are forgotten.

@@ -31,6 +31,15 @@ func TestMembers(t *testing.T) {
 		t.Errorf("again: %+v", alive)
 	}
 
+	again := domain.Member{ID: domain.NewMemberID(), Name: two.Name, Version: "v2"}
+	must(t, s.Join(t.Context(), again))
+	alive, err = s.Announce(t.Context(), again, within)
+	must(t, err)
+	if len(alive) != 2 || alive[0].ID != one.ID || alive[1].ID != again.ID {
+		t.Errorf("with one in the place of another: %+v", alive)
+	}
+	two = again
+
 	// Time goes by, for the database.
 	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
 	age := func(id domain.MemberID, by string) {
@@ -67,16 +76,16 @@ func TestShares(t *testing.T) {
 		t.Errorf("a new tenant is %+v, %v", plain, err)
 	}
 	for _, wrong := range []domain.Share{{Weight: 0}, {Weight: domain.MaxWeight + 1}, {Weight: 1, Ceiling: -1}, {Weight: 1, Ceiling: domain.MaxCeiling + 1}} {
-		wantCode(t, s.SetTenantShare(t.Context(), tenant, wrong), domain.CodeInvalidRequest)
+		wantCode(t, s.SetTenantShare(t.Context(), tenant, &wrong.Weight, &wrong.Ceiling), domain.CodeInvalidRequest)
 	}
-	wantCode(t, s.SetTenantShare(t.Context(), domain.NewTenantID(), domain.Share{Weight: 1}), domain.CodeNotFound)
+	wantCode(t, s.SetTenantShare(t.Context(), domain.NewTenantID(), new(1), nil), domain.CodeNotFound)
 	changed := make(chan struct{}, 100)
 	done := make(chan error, 1)
-	other := s // changes of this process are told as well
-	go func() { done <- other.ListenProjections(t.Context(), func() { changed <- struct{}{} }) }()
+	go func() { done <- s.ListenProjections(t.Context(), func() { changed <- struct{}{} }) }()
 	receive(t, changed, "the listener's beginning")
 	want := domain.Share{Weight: 7, Ceiling: 2}
-	must(t, s.SetTenantShare(t.Context(), tenant, want))
+	must(t, s.SetTenantShare(t.Context(), tenant, &want.Weight, nil))
+	must(t, s.SetTenantShare(t.Context(), tenant, nil, &want.Ceiling))
 	receive(t, changed, "the change")
 	if got, err := s.Tenant(t.Context(), tenant); err != nil || got.Share != want {
 		t.Errorf("the tenant is %+v, %v", got, err)
@@ -84,7 +93,7 @@ func TestShares(t *testing.T) {
 	if shares, err := s.Shares(t.Context()); err != nil || len(shares) != 1 || shares[tenant] != want {
 		t.Errorf("the shares are %+v, %v", shares, err)
 	}
-	must(t, s.SetTenantShare(t.Context(), tenant, domain.Share{Weight: 1}))
+	must(t, s.SetTenantShare(t.Context(), tenant, new(1), new(0)))
 	if shares, err := s.Shares(t.Context()); err != nil || len(shares) != 0 {
 		t.Errorf("the shares are %+v, %v", shares, err)
 	}

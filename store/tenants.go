@@ -110,17 +110,20 @@ func (s *Store) SetTenantState(ctx context.Context, id domain.TenantID, state do
 	return nil
 }
 
-// SetTenantShare says what the tenant gets of the work on projections, and tells every process that works on them. A weight
-// or a ceiling beyond its bounds is domain.CodeInvalidRequest, a tenant that is not there, or is deleted, domain.CodeNotFound.
-func (s *Store) SetTenantShare(ctx context.Context, id domain.TenantID, share domain.Share) error {
-	if share.Weight < 1 || share.Weight > domain.MaxWeight {
-		return domain.Errorf(domain.CodeInvalidRequest, "weight", "it is %d; it must be 1 to %d", share.Weight, domain.MaxWeight)
+// SetTenantShare changes what the tenant gets of the work on projections, and tells every process that works on them; what is
+// nil stays as it is. A weight or a ceiling beyond its bounds is domain.CodeInvalidRequest, a tenant that is not there, or is
+// deleted, domain.CodeNotFound.
+func (s *Store) SetTenantShare(ctx context.Context, id domain.TenantID, weight, ceiling *int) error {
+	if weight != nil && (*weight < 1 || *weight > domain.MaxWeight) {
+		return domain.Errorf(domain.CodeInvalidRequest, "weight", "it is %d; it must be 1 to %d", *weight, domain.MaxWeight)
 	}
-	if share.Ceiling < 0 || share.Ceiling > domain.MaxCeiling {
-		return domain.Errorf(domain.CodeInvalidRequest, "ceiling", "it is %d; it must be 0, which is as configured, to %d", share.Ceiling, domain.MaxCeiling)
+	if ceiling != nil && (*ceiling < 0 || *ceiling > domain.MaxCeiling) {
+		return domain.Errorf(domain.CodeInvalidRequest, "ceiling", "it is %d; it must be 0, which is as configured, to %d", *ceiling, domain.MaxCeiling)
 	}
 	err := pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
-		set, err := tx.Exec(ctx, "update tenants t set weight = $2, ceiling = $3 where t.tenant_id = $1 and t.state <> 'deleted'", id, share.Weight, share.Ceiling)
+		set, err := tx.Exec(ctx, `
+			update tenants t set weight = coalesce($2, t.weight), ceiling = coalesce($3, t.ceiling)
+			where t.tenant_id = $1 and t.state <> 'deleted'`, id, weight, ceiling)
 		switch {
 		case err != nil:
 			return fmt.Errorf("set a tenant's share: %w", err)

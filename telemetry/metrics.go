@@ -27,11 +27,11 @@ type Metrics struct {
 	requestSeconds                                      *prometheus.HistogramVec
 	inFlight                                            prometheus.Gauge
 
-	projectedEvents, faults *prometheus.CounterVec
-	lag                     *lag
-	rebuildDone             *prometheus.GaugeVec
-	rebuildTotal            *prometheus.GaugeVec
-	rebuilds                *prometheus.CounterVec
+	projectedEvents, faults, turns *prometheus.CounterVec
+	lag                            *lag
+	rebuildDone                    *prometheus.GaugeVec
+	rebuildTotal                   *prometheus.GaugeVec
+	rebuilds                       *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics with a registry of their own, with the Go runtime's and the process's in it.
@@ -67,6 +67,9 @@ func NewMetrics(version string) *Metrics {
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "manifold_projection_faults_total", Help: "Times that a projection met an event that it could not fold.",
 		}, byProjection),
+		turns: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "manifold_projection_turns_total", Help: "Turns that a projection was given to follow a tenant's log, also those that found nothing to fold.",
+		}, byProjection),
 		lag: newLag(),
 		rebuildDone: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "manifold_rebuild_events_done", Help: "Events that the running rebuild has replayed.",
@@ -83,7 +86,7 @@ func NewMetrics(version string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(build, m.appends, m.appendedEvents, m.readEvents, m.importedEvents, m.batchEvents, m.batchRequests,
-		m.commitSeconds, m.requestSeconds, m.inFlight, m.projectedEvents, m.faults, m.lag, m.rebuildDone, m.rebuildTotal, m.rebuilds,
+		m.commitSeconds, m.requestSeconds, m.inFlight, m.projectedEvents, m.faults, m.turns, m.lag, m.rebuildDone, m.rebuildTotal, m.rebuilds,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -25,6 +25,11 @@ func (m *Metrics) Faulted(projection string, shared bool) {
 	m.faults.WithLabelValues(label(projection, shared)).Inc()
 }
 
+// Turned counts a turn of a projection.
+func (m *Metrics) Turned(projection string, shared bool) {
+	m.turns.WithLabelValues(label(projection, shared)).Inc()
+}
+
 // Lag notes how old the oldest event was that a projection's batch folded, when the batch was saved.
 func (m *Metrics) Lag(projection string, shared bool, lag time.Duration) {
 	m.lag.note(label(projection, shared), lag, time.Now())
