@@ -284,7 +284,7 @@ func (p *Process) wire(o settings) error {
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Outages: p.outage,
-		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Log: p.log,
+		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Inline: p.inline, Log: p.log,
 		Observer: projection.Observer{
 			Turn: func(id domain.ProjectionID) { p.metrics.Turned(id.Name, id.Shared()) },
 			Batch: func(b projection.BatchInfo) {
@@ -440,7 +440,11 @@ func (p *Process) run(ctx context.Context) {
 			p.rebuilds.Wake()
 		})
 	})
+<<<<<<< /work/main/process.go
+	start("follow what is to be tried again", func(ctx context.Context) error {
+=======
 	start("follow retries", func(ctx context.Context) error {
+>>>>>>> /tmp/runner/n
 		return p.store.ListenRetries(ctx, p.runner.Retry)
 	})
 	start("follow projections", p.runner.Run)

@@ -15,7 +15,7 @@ import (
 
 // InlineConfig is what an Inline is made of. Store, Drivers and Log must be set.
 type InlineConfig struct {
-	Store    Log
+	Store    InlineStore
 	Drivers  map[string]drivers.Driver // by the database's name in the configuration
 	Handlers map[string]Handler        // written in Go, by name
 	Keep     int                       // bytes of documents that are remembered from one append to the next, of all tenants; 0: 64 MiB; below 0: none

@@ -14,6 +14,7 @@ type followed struct {
 	revision int64 // of the projection's row
 	own      lived // the projection's own live build
 	sees     *interest
+	inlined  bool          // appends are to fold into its builds, once those have caught up
 	relaxed  time.Duration // how long it may be behind, see Relaxed; 0: it is followed closely
 
 	exceptions map[*tenant]exception // tenants for which another build is live
@@ -123,6 +124,7 @@ func (r *Runner) follow(p *domain.Projection, s surveys) {
 	f.own = r.lived(p)
 	f.sees = r.folds.interest(&p.Definition)
 	f.relaxed = r.folds.relaxed(&p.Definition)
+	f.inlined = p.Definition.Mode == domain.ModeInline
 	if !f.id.Shared() {
 		r.begin(f, r.tenant(f.id.Owner), s)
 		return
@@ -199,8 +201,8 @@ func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 	}
 	r.config.Progress.well(f.id, t.id)
 	p.restart(live.number)
-	if s == nil {
-		r.enqueue(p)
+	if s == nil || f.inlined {
+		r.enqueue(p) // one that is to become inline has something to do at the head, too
 		return
 	}
 	r.unplace(p)

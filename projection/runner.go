@@ -46,6 +46,7 @@ type RunnerConfig struct {
 	Log      *slog.Logger
 
 	Upcasters *upcasting.Upcasters // what events go through first; nil: they are folded as they are in the log
+	Inline    *Inline              // to which inline builds are handed over that have caught up; nil: they are followed for ever
 }
 
 // Observer is told what a Runner does. Each function may be nil; they are called by several goroutines and must return

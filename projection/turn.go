@@ -242,7 +242,10 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		case batch.more:
 			return 0, errMore
 		default:
-			return batch.reading.Head, replay.settle(ctx)
+			if err := replay.settle(ctx); err != nil {
+				return 0, err
+			}
+			return batch.reading.Head, r.beginInline(ctx, replay)
 		}
 	}
 }

@@ -39,6 +39,7 @@ type Store interface {
 	SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error
 	FinishTenants(ctx context.Context, rebuild domain.Rebuild) error
 	SettleTenantBuilds(ctx context.Context, dropAt time.Time) error
+	InlineStore
 
 	CreateRebuild(ctx context.Context, rebuild domain.Rebuild) error
 	CreateRollback(ctx context.Context, undone domain.RebuildID, rebuild domain.Rebuild) (domain.Rebuild, error)

@@ -28,10 +28,17 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 	if err := a.endOldOverrides(ctx); err != nil {
 		return err
 	}
+	if err := a.moveInline(ctx); err != nil {
+		return err
+	}
 	if err := a.r.config.Store.HoldProjection(ctx, a.row); err != nil {
 		return fmt.Errorf("hold the live build still: %w", err)
 	}
 	defer a.letGo(ctx, &err, a.r.config.Store.ReleaseProjection)
+	// While it is held, no tenant's appends begin to fold into it.
+	if err := a.moveInline(ctx); err != nil {
+		return err
+	}
 	if a.stored() {
 		heads, err := a.heads(ctx)
 		if err != nil {
@@ -79,6 +86,13 @@ func (a *attempt) swapTenants(ctx context.Context) error {
 
 func (a *attempt) swapTenant(ctx context.Context, tenant domain.TenantID) (err error) {
 	store := a.r.config.Store
+	p, err := store.Projection(ctx, a.row.ProjectionID)
+	if err != nil {
+		return fmt.Errorf("look the projection up: %w", err)
+	}
+	if err := a.followInline(ctx, p, tenant); err != nil {
+		return err
+	}
 	if err := store.HoldTenant(ctx, tenant, a.row); err != nil {
 		return fmt.Errorf("hold the live build still: %w", err)
 	}

@@ -43,6 +43,7 @@ func (r *Rebuilds) Run(ctx context.Context) error {
 		}
 		r.catchUpNames(ctx, &all)
 		r.heal(ctx)
+		r.settleInline(ctx)
 		if err := r.claim(ctx, &all); err != nil && ctx.Err() == nil {
 			r.config.Log.Warn("rebuilds to work on cannot be listed; trying again", "error", err)
 		}

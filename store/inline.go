@@ -232,14 +232,16 @@ func (s *Store) InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]dom
 	return builds, nil
 }
 
-// StrayInlineBuilds returns the inline builds that are not what their projection has any more: it is gone or is not inline
-// now, or the build was retired.
+// StrayInlineBuilds returns the inline builds that are not what their projection has any more: it is gone, is not inline now
+// or has another definition, or the build was retired. Those that a rebuild under way has made are where they belong.
 func (s *Store) StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, error) {
 	rows, _ := s.system.Query(ctx, `
 		select b.tenant_id, b.owner, b.name, b.build, b.definition
 		from tenant_builds b left join projections p on p.tenant_id = b.owner and p.name = b.name
-		where b.base is null and (p.definition ->> 'mode' is distinct from 'inline'
-			or exists (select from retired_builds r where r.tenant_id = b.owner and r.name = b.name and r.build = b.build))
+		where b.base is null
+			and (p.definition ->> 'mode' is distinct from 'inline' or b.definition is distinct from p.definition
+				or exists (select from retired_builds r where r.tenant_id = b.owner and r.name = b.name and r.build = b.build and r.drop_at < 'infinity'))
+			and not exists (select from rebuilds r where r.tenant_id = b.owner and r.name = b.name and r.build = b.build and `+running+`)
 		order by b.tenant_id, b.owner, b.name`)
 	builds, err := pgx.CollectRows(rows, scanInline)
 	if err != nil {
@@ -259,11 +261,11 @@ func scanInline(row pgx.CollectableRow) (domain.TenantBuild, error) {
 	return b, err
 }
 
-// BeginInline has the tenant's appends fold into the projection's live build from now on, if ready says that this is at the
-// log's head; nobody appends meanwhile, so ready must not take long. begun is false where it is not ready, where the
-// projection is not as given any more or a rebuild holds it still, where the tenant has a build of its own, and where there
-// is no log: its first append does that.
-func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, p domain.Projection, ready func(ctx context.Context, head int64) (bool, error)) (begun bool, err error) {
+// BeginInline has the tenant's appends fold into the build that is live for it, as LiveProjection has returned it, from now
+// on, if ready says that this is at the log's head; nobody appends meanwhile, so ready must not take long. begun is false
+// where it is not ready, where another build is live or a rebuild holds it still, where the projection is not inline, and
+// where there is no log: its first append does that.
+func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, live domain.Projection, ready func(ctx context.Context, head int64) (bool, error)) (begun bool, err error) {
 	err = s.changeInline(ctx, tenant, func(tx pgx.Tx, head int64, there bool) (bool, error) {
 		if !there {
 			return false, nil
@@ -272,12 +274,14 @@ func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, p domai
 			return false, err
 		}
 		made, err := tx.Exec(ctx, `
-			insert into tenant_builds (tenant_id, owner, name, build, definition)
-			select $1, p.tenant_id, p.name, p.build, p.definition from projections p
-			where p.tenant_id = $2 and p.name = $3 and p.build = $4 and p.definition->>'mode' = 'inline' and p.held_by is null
+			insert into tenant_builds as t (tenant_id, owner, name, build, definition)
+			select $1, p.tenant_id, p.name, coalesce(b.build, p.build), coalesce(b.definition, p.definition)
+			from projections p left join tenant_builds b on `+inForce("$1")+`
+			where p.tenant_id = $2 and p.name = $3 and coalesce(b.build, p.build) = $4
+				and coalesce(b.definition, p.definition) ->> 'mode' = 'inline' and p.held_by is null and b.held_by is null
 			on conflict (tenant_id, owner, name) do update
 			  set build = excluded.build, base = null, definition = excluded.definition, held_by = null, updated_at = now()
-			  where tenant_builds.base is not null and tenant_builds.base <> $4`, tenant, p.Owner, p.Name, p.Build)
+			  where t.base is not null`, tenant, live.Owner, live.Name, live.Build)
 		if err != nil {
 			return false, fmt.Errorf("begin an inline build: %w", err)
 		}
@@ -289,7 +293,7 @@ func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, p domai
 
 // MoveInline has the tenant's appends fold into another build than from, if ready says that this is at the log's head, as
 // for BeginInline. Where to has a Base, it is not inline: it is followed behind the appends, and in force while Base is the
-// projection's live build. moved is false where it is not ready; where from is not the tenant's any more it is
+// projection's live build; below 0 never, so that the projection's own is live for the tenant. moved is false where it is not ready; where from is not the tenant's any more it is
 // domain.CodeConflict.
 func (s *Store) MoveInline(ctx context.Context, from, to domain.TenantBuild, ready func(ctx context.Context, head int64) (bool, error)) (moved bool, err error) {
 	var definition []byte
@@ -320,18 +324,37 @@ func (s *Store) MoveInline(ctx context.Context, from, to domain.TenantBuild, rea
 	return moved && err == nil, err
 }
 
+// ended is the base of a tenant's build that is not in force any more, whatever the projection's own is. Its row goes in a
+// while: until then it tells those who look for changes.
+const ended = -1
+
 // EndInline has the tenant's appends not fold into the build any more: the projection's own is live for it then, if there
 // is one, and followed behind the appends. Where the build is not the tenant's it does nothing.
 func (s *Store) EndInline(ctx context.Context, build domain.TenantBuild) error {
 	return s.changeInline(ctx, build.Tenant, func(tx pgx.Tx, _ int64, _ bool) (bool, error) {
-		gone, err := tx.Exec(ctx, `
-			delete from tenant_builds b where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4 and b.base is null`,
-			build.Tenant, build.Owner, build.Name, build.Build)
+		done, err := tx.Exec(ctx, `
+			update tenant_builds b set base = $5, held_by = null, updated_at = now()
+			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4 and b.base is null`,
+			build.Tenant, build.Owner, build.Name, build.Build, ended)
 		if err != nil {
 			return false, fmt.Errorf("end an inline build: %w", err)
 		}
-		return gone.RowsAffected() > 0, nil
+		return done.RowsAffected() > 0, nil
 	})
+}
+
+// endInlineOf does so for all tenants, behind the removal of a projection. What it leaves undone is stray.
+func (s *Store) endInlineOf(ctx context.Context, id domain.ProjectionID) error {
+	builds, err := s.InlineBuilds(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, build := range builds {
+		if err := s.EndInline(ctx, build); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // changeInline runs change while nobody appends to the tenant's log, which is at head, or (there is false) does not exist,

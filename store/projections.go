@@ -133,7 +133,7 @@ func (s *Store) NextBuild(ctx context.Context, owner domain.TenantID) (int64, er
 // finds out with its next save. The builds may be dropped at dropAt. That by removed it is kept as its last version.
 // domain.CodeNotFound where there is none.
 func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error {
-	return s.changeProjection(ctx, id, func(tx pgx.Tx) error {
+	err := s.changeProjection(ctx, id, func(tx pgx.Tx) error {
 		live, err := lockProjection(ctx, tx, id)
 		if err != nil {
 			return err
@@ -168,6 +168,11 @@ func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dr
 		}
 		return deleteOwnFaults(ctx, tx, live)
 	})
+	if err != nil {
+		return err
+	}
+	// Until then appends fold into builds that stay for a while yet, and could refuse events for their sake.
+	return s.endInlineOf(ctx, id)
 }
 
 // ResetProjection makes an empty build live at once, which follows from position 0, and retires the old one. The number

@@ -189,7 +189,8 @@ func (s *Store) TenantBuildsOf(ctx context.Context, id domain.ProjectionID) ([]d
 func (s *Store) SettleTenantBuilds(ctx context.Context, dropAt time.Time) error {
 	rows, _ := s.system.Query(ctx, "select "+tenantBuildColumns+`
 		from tenant_builds b left join projections p on p.tenant_id = b.owner and p.name = b.name
-		where b.base is not null and (p.build is null or p.build <> b.base or b.held_by is not null and not exists (
+		where b.base is not null and (b.base <> -1 or b.updated_at < now() - interval '1 minute')
+		  and (p.build is null or p.build <> b.base or b.held_by is not null and not exists (
 		  select from rebuilds r where r.tenant_id = b.owner and r.name = b.name and r.rebuild_id = b.held_by and `+running+"))")
 	over, err := pgx.CollectRows(rows, scanTenantBuild)
 	if err != nil {
