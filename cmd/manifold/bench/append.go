@@ -41,6 +41,8 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().IntVar(&f.streamLength, "stream-length", 100, "events after which a client begins another stream; 0: never")
 	command.Flags().BoolVar(&f.direct, "direct", false, "append to the store, without HTTP")
 	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: processes that the clients are spread over")
+	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: inline projections, each with a document for each stream, that the appends fold into")
+	command.Flags().BoolVar(&f.inlineForget, "inline-forget", false, "with --inline: load the documents for each append anew")
 	command.Flags().StringVar(&f.url, "url", "", "append over HTTP to this running service")
 	command.Flags().StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key")
 	command.Flags().StringVar(&f.role, "child", "", "")
@@ -57,7 +59,7 @@ func (f *flags) appendName() string {
 	for _, extra := range []struct {
 		flag        string
 		value, hide int
-	}{{"batch", f.batch, 1}, {"tenants", f.tenants, 1}, {"processes", f.processes, 1}, {"preload", f.preload, 0}} {
+	}{{"batch", f.batch, 1}, {"tenants", f.tenants, 1}, {"processes", f.processes, 1}, {"preload", f.preload, 0}, {"inline", f.inline, 0}} {
 		if extra.value != extra.hide {
 			name += fmt.Sprintf(" --%s %d", extra.flag, extra.value)
 		}
@@ -68,6 +70,9 @@ func (f *flags) appendName() string {
 func appendDirect(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
 	if f.clients < 1 || f.batch < 1 || f.tenants < 1 || f.processes < 1 {
 		return Result{}, errors.New("--clients, --batch, --tenants and --processes must be at least 1")
+	}
+	if f.processes > 1 && f.inline > 0 {
+		return Result{}, errors.New("--inline is measured in one process")
 	}
 	if f.processes > f.clients {
 		return Result{}, fmt.Errorf("--processes %d needs as many clients, and there are %d", f.processes, f.clients)
@@ -129,11 +134,18 @@ func (r Result) finish(ctx context.Context, measured load, super string, progres
 
 // appendStore drives clients on a store of its own. begin is called when everything is ready.
 func appendStore(ctx context.Context, f *flags, super string, tenants []domain.TenantID, clients int, begin func() error) (load, error) {
-	opened, err := openStore(ctx, super)
+	open := func() (*store.Store, func(), error) { return openInline(ctx, f, super) }
+	if f.inline == 0 {
+		open = func() (*store.Store, func(), error) {
+			opened, err := openStore(ctx, super)
+			return opened, opened.Close, err
+		}
+	}
+	opened, closeAll, err := open()
 	if err != nil {
 		return load{}, err
 	}
-	defer opened.Close()
+	defer closeAll()
 	run := os.Getpid() // streams of two processes differ
 	all := make([]client, clients)
 	for i := range all {
@@ -150,10 +162,14 @@ func appendStore(ctx context.Context, f *flags, super string, tenants []domain.T
 }
 
 func openStore(ctx context.Context, super string) (*store.Store, error) {
-	return store.Open(ctx, store.Config{
+	return store.Open(ctx, storeConfig(super))
+}
+
+func storeConfig(super string) store.Config {
+	return store.Config{
 		AppURL:       asRole(super, migrations.RoleApp),
 		SystemURL:    asRole(super, migrations.RoleSystem),
 		RetentionURL: asRole(super, migrations.RoleRetention),
 		Log:          slog.New(slog.DiscardHandler),
-	})
+	}
 }

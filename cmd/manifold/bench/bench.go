@@ -20,9 +20,10 @@ type flags struct {
 	clients, batch, tenants, processes int
 	events, documents, preload         int
 	streamLength                       int
+	inline                             int // projections that appends fold into
 	rate                               float64
 	duration, warmUp                   time.Duration
-	direct, json                       bool
+	direct, json, inlineForget         bool
 	url, key, databaseURL              string
 	config, database                   string // the database of a configuration file that documents are to be kept in
 	role                               string // "" for the command that a user runs; else what a child of it does
@@ -74,7 +75,7 @@ func newCommand(f *flags, use, short string, run func(ctx context.Context, f *fl
 
 func (f *flags) check() error {
 	switch {
-	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0:
+	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0, f.inline < 0:
 		return errors.New("numbers must not be negative")
 	case f.batch > 1000:
 		return fmt.Errorf("--batch %d: a request has at most 1000 events", f.batch)
@@ -82,6 +83,8 @@ func (f *flags) check() error {
 		return errors.New("--direct works on a database, not on the service that --url names")
 	case f.url != "" && f.key == "":
 		return errors.New("--url needs --key (or MANIFOLD_KEY), a tenant's key with all scopes; the benchmark appends to that tenant's log")
+	case f.inline > 0 && !f.direct:
+		return errors.New("--inline needs --direct")
 	case f.processes > 1 && !f.direct:
 		return errors.New("--processes needs --direct")
 	case f.config != "" && f.database == "":

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/store"
+)
+
+// inline is what folds with the appends of a store, as it does in a process of the service.
+type inline struct{ of *projection.Inline }
+
+func (i *inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.TenantBuild, []domain.TenantBuild, error) {
+	folds, gone, behind, err := i.of.Open(ctx, tenant, head, builds)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return folds, gone, behind, nil
+}
+
+func (i *inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
+	return i.of.Mend(ctx, tenant, head, builds)
+}
+
+// openInline opens a store whose appends fold into f.inline shared projections, which it creates. close closes both.
+func openInline(ctx context.Context, f *flags, super string) (_ *store.Store, closeAll func(), _ error) {
+	folds := &inline{}
+	config := storeConfig(super)
+	config.Inline = folds
+	opened, err := store.Open(ctx, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	driver, err := postgres.Open(ctx, postgres.Config{URL: asRole(super, migrations.RoleDocuments)})
+	if err != nil {
+		opened.Close()
+		return nil, nil, err
+	}
+	closeAll = func() {
+		opened.Close()
+		driver.Close()
+	}
+	quiet, databases := slog.New(slog.DiscardHandler), map[string]drivers.Driver{projection.DefaultDatabase: driver}
+	inlineConfig := projection.InlineConfig{Store: opened, Drivers: databases, Log: quiet}
+	if f.inlineForget {
+		inlineConfig.Keep = -1
+	}
+	folds.of = projection.NewInline(inlineConfig)
+	catalog := projection.NewCatalog(projection.CatalogConfig{
+		Store: opened, Drivers: databases, Progress: projection.NewProgress(), LogIn: projection.DefaultDatabase, Log: quiet,
+	})
+	for n := range f.inline {
+		definition := domain.Definition{
+			Name: fmt.Sprintf("orders-%d", n+1), Mode: domain.ModeInline,
+			On: map[string]string{"*": `{"customer": event.data.customer, "events": doc.?events.orValue(0) + 1,
+				"total": doc.?total.orValue(0) + event.data.price * event.data.quantity, "city": event.data.address.city}`},
+		}
+		if _, err := catalog.Create(ctx, domain.Everyone, definition, "benchmark"); err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+	}
+	return opened, closeAll, nil
+}
