@@ -93,7 +93,7 @@ func (s *side) secrets() []string {
 func (s *side) path(path string) string {
 	return strings.NewReplacer(
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
-		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey,
+		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
 	).Replace(path)
 }
 
@@ -148,13 +148,12 @@ var tries = map[string]try{
 	"getRebuild":             {status: []int{200}, own: true},
 	"listRebuilds":           {status: []int{200}, own: true},
 	"cancelRebuild":          {status: []int{202, 409}},
-	"watchRebuild":           {status: []int{200}, own: true},
-	"listRebuildTenants":     {status: []int{200}, own: true},
-	"approveRebuild":         {status: []int{409}},
-	"pauseRebuild":           {status: []int{409}}, // by then it has ended
-	"resumeRebuild":          {status: []int{409}},
-	"rollbackRebuild":        {status: []int{202}, own: true},
 	"resetProjection":        {status: []int{200, 409}},
+	"putUpcaster":            {body: text(`{"expression":"merge(event.data, {'seen': '%s'})"}`), status: []int{201}, own: true},
+	"getUpcaster":            {status: []int{200}, own: true},
+	"listUpcasters":          {status: []int{200}, own: true},
+	"previewUpcaster":        {body: text(`{"source":{"stream":"order-1"}}`), status: []int{200}, own: true},
+	"deleteUpcaster":         {status: []int{200}},
 	"createKey":              {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
 	"listKeys":               {status: []int{200}, own: true},
 	"revokeKey":              {status: []int{204}},
@@ -184,8 +183,8 @@ var sequence = []string{
 	"appendToStream", "append", "importEvents", "readStream", "readAll", "readCategory", "exportEvents", "listStreams", "getStreamMetadata",
 	"putAggregate", "getAggregate", "listAggregates", "getState", "takeSnapshot", "getLatestSnapshot",
 	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "listDocuments", "getDocument",
-	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",
-	"rollbackRebuild", "resetProjection",
+	"startRebuild", "getRebuild", "listRebuilds", "cancelRebuild", "resetProjection",
+	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey",
 	"createTenant", "listAllDocuments", "listTenants", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
