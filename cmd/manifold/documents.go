@@ -18,6 +18,7 @@ import (
 type documentsFlags struct {
 	filter, orderBy, fields string
 	pageSize                int
+	minPosition             int64
 	all, count, explain     bool
 	tenant                  string
 }
@@ -55,6 +56,7 @@ With --explain and the operator's key, show how the database of the projection a
 	command.Flags().StringVar(&f.orderBy, "order-by", "", "paths, such as 'total desc,customer' (default: by id)")
 	command.Flags().StringVar(&f.fields, "fields", "", "paths of the parts that are wanted, such as 'total,customer.name' (default: all)")
 	command.Flags().IntVar(&f.pageSize, "page-size", 100, "how many documents a page has, 1 to 1000")
+	command.Flags().Int64Var(&f.minPosition, "min-position", 0, "wait until the projection has seen the log up to this position")
 	command.Flags().BoolVar(&f.all, "all", false, "read all pages")
 	command.Flags().BoolVar(&f.count, "count", false, "print how many there are, and no document")
 	command.Flags().BoolVar(&f.explain, "explain", false, "print how the database answers, and no document (operator)")
@@ -66,9 +68,13 @@ With --explain and the operator's key, show how the database of the projection a
 
 // params asks for a page.
 func (f *documentsFlags) params() *client.ListDocumentsParams {
-	return &client.ListDocumentsParams{
+	p := &client.ListDocumentsParams{
 		Filter: given(f.filter), OrderBy: given(f.orderBy), Fields: given(f.fields), PageSize: &f.pageSize,
 	}
+	if f.minPosition > 0 {
+		p.MinPosition = &f.minPosition
+	}
+	return p
 }
 
 // given is a parameter that is left out where it is empty.

@@ -24,7 +24,7 @@ func projectionCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
-	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionVersions(to), projectionDocuments(to), projectionRemove(to))
+	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionVersions(to), projectionPreview(to), projectionDocuments(to), projectionRemove(to))
 	return command
 }
 
