@@ -152,11 +152,6 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	testRebuilds(t, &documented, a)
 	equal(t, "the state after catching up", documented.run(a, "catchUpProjection", 200).at("lagEvents"), 0)
 	documented.run(operator, "listMembers", 200)
-	rebuild := documented.run(a, "startRebuild", 202)
-	documented.params["rebuildId"] = rebuild.text("id")
-	documented.run(a, "getRebuild", 200)
-	documented.run(a, "listRebuilds", 200)
-	documented.run(a, "cancelRebuild", 202, 409) // it may have ended already
 	documented.run(a, "resetProjection", 200, 409)
 	testUpcasters(t, &documented, a)
 	documented.run(a, "deleteProjection", 204)
