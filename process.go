@@ -440,11 +440,7 @@ func (p *Process) run(ctx context.Context) {
 			p.rebuilds.Wake()
 		})
 	})
-<<<<<<< /work/main/process.go
 	start("follow what is to be tried again", func(ctx context.Context) error {
-=======
-	start("follow retries", func(ctx context.Context) error {
->>>>>>> /tmp/runner/n
 		return p.store.ListenRetries(ctx, p.runner.Retry)
 	})
 	start("follow projections", p.runner.Run)
