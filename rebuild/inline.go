@@ -203,7 +203,6 @@ func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) err
 			return err
 		}
 		fold = fold.Through(r.config.Upcasters)
-		fold = fold.Through(r.config.Upcasters)
 		head, err := store.Head(ctx, from.Tenant)
 		if err == nil {
 			err = projection.CatchUpTo(ctx, store, driver, p.LiveBuild(), from.Tenant, fold, head.Position)
