@@ -154,6 +154,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(operator, "listMembers", 200)
 	documented.run(a, "resetProjection", 200, 409)
 	testUpcasters(t, &documented, a)
+	testFaults(t, &documented, a, operator)
 	documented.run(a, "deleteProjection", 204)
 	documented.run(operator, "createProjection", 201)
 	documented.run(a, "getDocument", 200)

@@ -78,6 +78,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 		func(ctx context.Context) error { return s.Listen(ctx, runner.Wake) },
 		func(ctx context.Context) error { return s.ListenKeys(ctx, keys.Forget) },
 		func(ctx context.Context) error { return s.ListenProjections(ctx, runner.Refresh) },
+		func(ctx context.Context) error { return s.ListenRetries(ctx, runner.Retry) },
 	} {
 		background.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/manifold-es/manifold/api/openapi"
@@ -28,6 +29,7 @@ type Projections interface {
 	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)
 	AllDocuments(ctx context.Context, name string, query projection.AllDocumentsQuery) (projection.AllDocumentsPage, error)
 	Explain(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.Explanation, error)
+	Faults
 }
 
 func (s generated) ListProjections(ctx context.Context, _ openapi.ListProjectionsRequestObject) (openapi.ListProjectionsResponseObject, error) {
@@ -242,7 +244,7 @@ func (s generated) GetProjectionState(ctx context.Context, request openapi.GetPr
 	if err != nil {
 		return nil, err
 	}
-	return openapi.GetProjectionState200JSONResponse(projectionState(request.Name, status)), nil
+	return statusAnswer{http.StatusOK, projectionState(request.Name, status)}, nil
 }
 
 func (s generated) CatchUpProjection(ctx context.Context, request openapi.CatchUpProjectionRequestObject) (openapi.CatchUpProjectionResponseObject, error) {
@@ -250,23 +252,7 @@ func (s generated) CatchUpProjection(ctx context.Context, request openapi.CatchU
 	if err != nil {
 		return nil, err
 	}
-	return openapi.CatchUpProjection200JSONResponse(projectionState(request.Name, status)), nil
-}
-
-func projectionState(name string, status projection.Status) openapi.ProjectionState {
-	answer := openapi.ProjectionState{
-		Name: name, State: string(status.State), Build: status.Projection.Build, Head: status.Head, Error: status.Error,
-	}
-	if status.Known {
-		answer.Checkpoint, answer.LagEvents, answer.LagSeconds = new(status.Checkpoint), new(status.LagEvents), new(status.Lag.Seconds())
-	}
-	answer.Since, answer.NextTry = moment(status.Since), moment(status.NextTry)
-	if fault := status.Fault; fault != nil {
-		answer.Fault = &openapi.Fault{
-			Position: fault.Position, EventId: fault.EventID.String(), Message: fault.Message, At: fault.At.UTC(),
-		}
-	}
-	return answer
+	return statusAnswer{http.StatusOK, projectionState(request.Name, status)}, nil
 }
 
 // definitionFor is the definition in a body, at the place given, of the projection that the path names.

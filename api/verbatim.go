@@ -18,7 +18,34 @@ type (
 	previewAnswer   openapi.PreviewResult
 	planAnswer      openapi.PlanResult
 	versionsAnswer  openapi.ProjectionVersionList
+	parkedAnswer    openapi.ListParkedDocuments200JSONResponse
 )
+
+// statusAnswer is how a projection is doing; a fault has a document in it.
+type statusAnswer struct {
+	status int
+	body   openapi.ProjectionState
+}
+
+// VisitGetProjectionStateResponse writes the answer.
+func (a statusAnswer) VisitGetProjectionStateResponse(w http.ResponseWriter) error {
+	return writeVerbatimAs(w, a.status, a.body, "", nil)
+}
+
+// VisitRetryProjectionResponse writes the answer.
+func (a statusAnswer) VisitRetryProjectionResponse(w http.ResponseWriter) error {
+	return writeVerbatimAs(w, a.status, a.body, "", nil)
+}
+
+// VisitCatchUpProjectionResponse writes the answer.
+func (a statusAnswer) VisitCatchUpProjectionResponse(w http.ResponseWriter) error {
+	return writeVerbatimAs(w, a.status, a.body, "", nil)
+}
+
+// VisitListParkedDocumentsResponse writes the answer.
+func (a parkedAnswer) VisitListParkedDocumentsResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
+}
 
 // VisitGetDocumentResponse writes the answer.
 func (a documentAnswer) VisitGetDocumentResponse(w http.ResponseWriter) error {
@@ -57,6 +84,10 @@ func (a versionsAnswer) VisitListProjectionVersionsResponse(w http.ResponseWrite
 
 // writeVerbatim answers with a body, and with a header unless its value is nil. Nothing is sent of a body that is no JSON.
 func writeVerbatim(w http.ResponseWriter, body any, header string, value *string) error {
+	return writeVerbatimAs(w, http.StatusOK, body, header, value)
+}
+
+func writeVerbatimAs(w http.ResponseWriter, status int, body any, header string, value *string) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
@@ -67,7 +98,7 @@ func writeVerbatim(w http.ResponseWriter, body any, header string, value *string
 	if value != nil {
 		w.Header().Set(header, *value)
 	}
-	w.WriteHeader(http.StatusOK)
+	w.WriteHeader(status)
 	_, err := text.WriteTo(w)
 	return err
 }

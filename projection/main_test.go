@@ -103,7 +103,7 @@ func (b bench) process(o options) process {
 func (p process) start(t testing.TB, b bench) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{}, 3)
+	done := make(chan struct{}, 4)
 	run := func(do func() error) {
 		go func() {
 			defer func() { done <- struct{}{} }()
@@ -115,6 +115,7 @@ func (p process) start(t testing.TB, b bench) (stop func()) {
 	run(func() error { return p.runner.Run(ctx) })
 	run(func() error { return b.store.Listen(ctx, p.runner.Wake) })
 	run(func() error { return b.store.ListenProjections(ctx, p.runner.Refresh) })
+	run(func() error { return b.store.ListenRetries(ctx, p.runner.Retry) })
 	stopped := false
 	stop = func() {
 		if stopped {

@@ -22,9 +22,9 @@ type tally struct {
 	Events int64 `json:"events"`
 }
 
-// tallying adds up by data.k in an order that shows, removes at Remove, and cannot fold a data.n that is a text while it is
+// addingUp adds up by data.k in an order that shows, removes at Remove, and cannot fold a data.n that is a text while it is
 // broken: it has changed the document then already.
-func tallying(broken *atomic.Bool) projection.Handler {
+func addingUp(broken *atomic.Bool) projection.Handler {
 	type data struct {
 		K string
 		N any
@@ -54,8 +54,8 @@ func tallying(broken *atomic.Bool) projection.Handler {
 	})
 }
 
-// tallied is what tallying makes of events when it is not broken.
-func tallied(t rapid.TB, events []domain.Event, skipped map[int64]bool) map[string]domain.Document {
+// addedUp is what addingUp makes of events when it is not broken.
+func addedUp(t rapid.TB, events []domain.Event, skipped map[int64]bool) map[string]domain.Document {
 	t.Helper()
 	all := make(map[string]domain.Document)
 	for _, event := range events {
@@ -118,7 +118,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var broken atomic.Bool
-	handlers := map[string]projection.Handler{"tally": tallying(&broken)}
+	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
 	catalog := projection.NewCatalog(projection.CatalogConfig{
 		Store: faultyUnpark{b.store, driver.ask}, Drivers: map[string]drivers.Driver{"default": driver},
@@ -204,7 +204,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 		for _, event := range events {
 			skipped[event.Position] = true
 		}
-		mustEqual(rt, stored(rt, t, b, p.LiveBuild(), tenant), tallied(rt, b.log(t, tenant), skipped))
+		mustEqual(rt, stored(rt, t, b, p.LiveBuild(), tenant), addedUp(rt, b.log(t, tenant), skipped))
 	})
 }
 
@@ -216,7 +216,7 @@ func TestReplayBesideARunner(t *testing.T) {
 	tenant := b.tenant(t)
 	var broken atomic.Bool
 	broken.Store(true)
-	p := b.process(options{handlers: map[string]projection.Handler{"tally": tallying(&broken)}})
+	p := b.process(options{handlers: map[string]projection.Handler{"tally": addingUp(&broken)}})
 	p.start(t, b)
 	made, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
 	if err != nil {
@@ -277,7 +277,7 @@ func TestReplayBesideARunner(t *testing.T) {
 	if _, err := p.catalog.ReplayAllParked(t.Context(), tenant, "tally"); err != nil {
 		t.Fatal(err)
 	}
-	mustEqual(t, documents(t, p.catalog, tenant, "tally", int64(len(log))), tallied(t, log, nil))
+	mustEqual(t, documents(t, p.catalog, tenant, "tally", int64(len(log))), addedUp(t, log, nil))
 	if parked, err := b.store.ParkedIDs(t.Context(), made.ProjectionID, made.Build); err != nil || len(parked) != 0 {
 		t.Errorf("still parked: %v, %v", parked, err)
 	}
