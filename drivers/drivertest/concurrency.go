@@ -75,7 +75,8 @@ func (s *suite) concurrency(t *testing.T) {
 	})
 
 	s.each(t, "a chain of saves by several workers", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		const workers, saves = 4, 40
+		const workers = 4
+		saves := s.times(40, 15)
 		var mutex sync.Mutex
 		won := make(map[int64]drivers.Batch) // by From
 		// All fold one log: each position changes a document, and most say more than once what becomes of one.

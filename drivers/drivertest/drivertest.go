@@ -38,8 +38,8 @@ type Harness struct {
 	MaxDocumentBytes int
 
 	// Slow says that the server takes a millisecond or more for each document, as one that stands in for another does:
-	// tests with very many documents go with a fiftieth of them, and what is asked of shared builds is asked of those with
-	// indexes alone.
+	// tests with very many documents go with a fiftieth of them, those that repeat something do so less often, and what is
+	// asked of shared builds is asked of those with indexes alone.
 	Slow bool
 }
 
@@ -114,6 +114,14 @@ func (s *suite) many(documents int64) int64 {
 	return documents
 }
 
+// times is how often something is repeated, or how many there are of it: fewer where the server is slow.
+func (s *suite) times(usual, slow int) int {
+	if s.Slow {
+		return slow
+	}
+	return usual
+}
+
 func (s *suite) open(t *testing.T) drivers.Driver {
 	t.Helper()
 	driver := s.place.Open(t)
@@ -158,6 +166,15 @@ func (s *suite) each(t *testing.T, name string, test func(t *testing.T, build do
 			test(t, s.own(tenant), tenant)
 		})
 	})
+}
+
+// large is each for a test with large documents, or a long one: where the server is slow, on a shared build alone.
+func (s *suite) large(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
+	if !s.Slow {
+		s.each(t, name, test)
+		return
+	}
+	parallel(t, name, func(t *testing.T) { test(t, s.shared(t), domain.NewTenantID()) })
 }
 
 // parallel runs a test beside the others.

@@ -16,7 +16,7 @@ func (s *suite) queries(t *testing.T) {
 	t.Parallel()
 	s.each(t, "pages in the order of bytes", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		ids := slices.Clone(oddIDs)
-		for i := range 50 {
+		for i := range s.times(50, 10) {
 			ids = append(ids, fmt.Sprintf("%03d", i))
 		}
 		batch := drivers.Batch{To: 1}
@@ -57,16 +57,16 @@ func (s *suite) queries(t *testing.T) {
 		}
 	})
 
-	s.each(t, "pages end with the document that fills them", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		batch := drivers.Batch{To: 1}
-		for i := range 40 {
+	s.large(t, "pages end with the document that fills them", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		batch, n := drivers.Batch{To: 1}, s.times(40, 15)
+		for i := range n {
 			text, bytes := strings.Repeat("x", 100*(i%7)), i%3
 			batch.Upserts = append(batch.Upserts, document(fmt.Sprintf("%02d", i), 1, fmt.Sprintf(`{"a": %q, "b": %d, "c": [%d]}`, text, bytes, i)))
 		}
 		s.save(t, build, tenant, batch)
 		for _, order := range [][]domain.Order{nil, {{Path: domain.Path{"b"}}}, {{Path: domain.Path{"c"}}}, {{Path: domain.Path{"b"}, Descending: true}, {Path: domain.Path{"a"}}}} {
 			for _, most := range []int{1, 150, 1000, 1 << 20} {
-				got, err := s.pages(build, tenant, domain.DocumentQuery{Order: order, Limit: 25, MaxBytes: most})
+				got, err := s.pages(build, tenant, domain.DocumentQuery{Order: order, Limit: n * 5 / 8, MaxBytes: most})
 				if err != nil || len(got) != len(batch.Upserts) {
 					t.Fatalf("in the order %v, in pages of %d bytes, there are %d documents, %v; want %d", order, most, len(got), err, len(batch.Upserts))
 				}
@@ -87,10 +87,10 @@ func (s *suite) queries(t *testing.T) {
 		}
 	})
 
-	s.each(t, "paging beside saves misses and doubles nothing", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		batch := drivers.Batch{To: 1}
+	s.large(t, "paging beside saves misses and doubles nothing", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+		batch, stay := drivers.Batch{To: 1}, int64(s.times(500, 100))
 		want := make(map[string]bool)
-		for i := range 500 {
+		for i := range stay {
 			id := fmt.Sprintf("stays %03d", i)
 			want[id] = true
 			batch.Upserts = append(batch.Upserts, document(id, 1, `{}`))
@@ -109,10 +109,10 @@ func (s *suite) queries(t *testing.T) {
 				next := drivers.Batch{From: at, To: at + 1}
 				for i := range int64(10) {
 					next.Upserts = append(next.Upserts,
-						document(fmt.Sprintf("stays %03d", (at*10+i)%500), at+1, fmt.Sprintf(`{"at": %d}`, at)),
-						document(fmt.Sprintf("stays %03d and goes %d", (at*37+i*50)%500, at), at+1, `{}`))
+						document(fmt.Sprintf("stays %03d", (at*10+i)%stay), at+1, fmt.Sprintf(`{"at": %d}`, at)),
+						document(fmt.Sprintf("stays %03d and goes %d", (at*37+i*stay/10)%stay, at), at+1, `{}`))
 					if at > 1 {
-						next.Deletes = append(next.Deletes, drivers.Deletion{ID: fmt.Sprintf("stays %03d and goes %d", ((at-1)*37+i*50)%500, at-1), Version: at + 1})
+						next.Deletes = append(next.Deletes, drivers.Deletion{ID: fmt.Sprintf("stays %03d and goes %d", ((at-1)*37+i*stay/10)%stay, at-1), Version: at + 1})
 					}
 				}
 				if err := s.driver.Save(t.Context(), build, tenant, next); err != nil {
@@ -121,7 +121,7 @@ func (s *suite) queries(t *testing.T) {
 				}
 			}
 		})
-		for range 5 {
+		for range s.times(5, 3) {
 			documents, err := s.pages(build, tenant, domain.DocumentQuery{Limit: 17})
 			if err != nil {
 				t.Errorf("Query: %v", err)

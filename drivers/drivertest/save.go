@@ -106,7 +106,7 @@ func (s *suite) saves(t *testing.T) {
 		}
 	})
 
-	s.each(t, "a document that cannot be kept keeps its whole batch out", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+	s.large(t, "a document that cannot be kept keeps its whole batch out", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		for _, wrong := range []struct {
 			name string
 			data string
@@ -137,7 +137,7 @@ func (s *suite) saves(t *testing.T) {
 		s.wantDocuments(t, build, tenant, largest)
 	})
 
-	s.each(t, "a document that grows in the database is kept or refused", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
+	s.large(t, "a document that grows in the database is kept or refused", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		grows := document("grows", 1, `{"a": [1`+strings.Repeat(",1", min(1_400_000, s.MaxDocumentBytes/2-10))+`]}`)
 		batch := drivers.Batch{To: 1, Upserts: []domain.Document{document("good", 1, `{}`), grows, document("behind it", 1, `{}`)}}
 		if err := s.driver.Save(t.Context(), build, tenant, batch); err != nil {
@@ -197,7 +197,7 @@ func (s *suite) saves(t *testing.T) {
 	s.each(t, "a save that is given up is whole or was never begun", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		n := min(200, int(s.many(1000)))
 		var at int64
-		for range 30 {
+		for range s.times(30, 10) {
 			batch := drivers.Batch{From: at, To: at + 1}
 			for i := range n {
 				batch.Upserts = append(batch.Upserts, document(fmt.Sprint(i), at+1, fmt.Sprintf(`{"n": %d}`, at+1)))
