@@ -472,7 +472,8 @@ func TestDefinitionsThatCannotWork(t *testing.T) {
 			`there is no database \"nowhere\" in the configuration; there is default, reports`},
 		"inline elsewhere": {`{"name":"x","database":"reports","mode":"inline","on":{"A":"doc"}}`,
 			`it needs documents in the log's own database, which is "default", and cannot be in "reports"`, "mode"},
-		"inline":   {`{"name":"x","mode":"inline","on":{"A":"doc"}}`, "mode inline is not there yet; use async", "mode"},
+		"inline that looks at the time": {`{"name":"x","mode":"inline","on":{"A":"{'at': string(event.recordedAt)}"}}`,
+			"with mode inline it cannot use event.recordedAt", "with mode inline it cannot use event.recordedAt"},
 		"any mode": {`{"name":"x","mode":"sideways","on":{"A":"doc"}}`, `there is no mode "sideways"; use async`, "mode"},
 	} {
 		if r := acme.put(d.definition); r.StatusCode() != http.StatusBadRequest && r.StatusCode() != http.StatusUnprocessableEntity || !strings.Contains(string(r.Body), d.request) {

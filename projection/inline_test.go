@@ -3,9 +3,12 @@ package projection_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -97,6 +100,39 @@ func (a *appender) add(tenant domain.TenantID, texts ...string) (domain.Appended
 	return a.store.Append(context.Background(), tenant, domain.Append{Streams: []domain.StreamAppend{some}})
 }
 
+// documents are those of a build, as text.
+func (a *appender) documents(t *testing.T, p domain.Projection, tenant domain.TenantID) string {
+	t.Helper()
+	documents, err := a.driver.Query(t.Context(), p.LiveBuild(), tenant, domain.DocumentQuery{Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, d := range documents {
+		text += fmt.Sprintf("%s@%d %s\n", d.ID, d.Version, d.Data)
+	}
+	return text
+}
+
+// wantInline fails the test unless the projection has so many inline builds, each at the log's head.
+func (a *appender) wantInline(t *testing.T, p domain.Projection, want int) {
+	t.Helper()
+	builds, err := a.store.InlineBuilds(t.Context(), p.ProjectionID)
+	if err != nil || len(builds) != want {
+		t.Fatalf("there are %d inline builds of %s, %v; want %d", len(builds), p.Name, err, want)
+	}
+	for _, b := range builds {
+		head, err := a.store.Head(t.Context(), b.Tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if checkpoint, err := a.driver.Checkpoint(t.Context(), p.LiveBuild(), b.Tenant); err != nil || checkpoint != head.Position {
+			t.Fatalf("%s is at %d of %d, %v", p.Name, checkpoint, head.Position, err)
+		}
+	}
+}
+
+// A first append begins what is inline; an event that cannot be folded refuses its request and no other.
 func TestInlineFirstAppend(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -112,10 +148,10 @@ func TestInlineFirstAppend(t *testing.T) {
 	if _, err := a.add(tenant, `{"k": "a", "n": 1}`, `{"k": "b", "n": 2e1}`, `{"k": "a", "n": 3}`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.add(tenant, `-{"k": "b"}`, `{"k": "a", "n": "text"}`); err == nil {
-		t.Fatal("an event that cannot be folded was appended")
-	} else {
-		t.Log(err)
+	_, err := a.add(tenant, `-{"k": "b"}`, `{"k": "a", "n": "text"}`)
+	refused, ok := errors.AsType[*domain.Error](err)
+	if !ok || refused.Code != domain.CodeRefused || refused.Where != "events[1].data" || !strings.Contains(refused.Message, `"counting"`) || !strings.Contains(refused.Message, "on.Add") {
+		t.Fatalf("an event that cannot be folded is answered %v", err)
 	}
 	if _, err := a.add(tenant, `-{"k": "b"}`, `{"k": "c", "n": 1}`); err != nil {
 		t.Fatal(err)
@@ -125,18 +161,171 @@ func TestInlineFirstAppend(t *testing.T) {
 		if err != nil || position != 5 {
 			t.Fatalf("%s: checkpoint %d, %v", p.Name, position, err)
 		}
-		documents, err := a.driver.Query(t.Context(), p.LiveBuild(), tenant, domain.DocumentQuery{Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		for _, d := range documents {
-			got += fmt.Sprintf("%s@%d %s\n", d.ID, d.Version, d.Data)
-		}
+		got := a.documents(t, p, tenant)
 		want := "a@3 {\"n\": 4, \"last\": 3}\nc@5 {\"n\": 1, \"last\": 5}\n"
 		if got != want {
 			t.Errorf("%s has\n%s, want\n%s", p.Name, got, want)
 		}
 	}
-	_ = time.Now
+}
+
+// What a process of an earlier release appends is folded into nothing: the next append that folds makes up for it, also
+// where it is refused itself, and gives up a build that cannot make up for it.
+func TestInlineMends(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	a := newAppender(t, db, db.URL(migrations.RoleApp))
+	earlier, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 4, Log: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(earlier.Close)
+	tenant := domain.NewTenantID()
+	if err := a.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	p := a.project(t, domain.Everyone, counting)
+	add := func(texts ...string) {
+		t.Helper()
+		if _, err := a.add(tenant, texts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addEarlier := func(text string) {
+		t.Helper()
+		_, err := earlier.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
+			Stream: "x-2", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Add", Data: json.RawMessage(text)}},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(`{"k": "a", "n": 1}`)
+	for n := range 30 { // it takes turns with locking the log first, and with not doing so
+		addEarlier(`{"k": "a", "n": 10}`)
+		if n%3 == 0 {
+			if _, err := a.add(tenant, `{"k": "a", "n": "one"}`); !isCode(err, domain.CodeRefused) {
+				t.Fatalf("an event that cannot be folded is answered %v", err)
+			}
+		}
+		add(`{"k": "a", "n": 1}`)
+		a.wantInline(t, p, 1)
+	}
+	if got, want := a.documents(t, p, tenant), "a@61 {\"n\": 331, \"last\": 61}\n"; got != want {
+		t.Errorf("there is %s, want %s", got, want)
+	}
+	addEarlier(`{"k": "a", "n": "one"}`)
+	add(`{"k": "a", "n": 1}`)
+	a.wantInline(t, p, 0)
+}
+
+// A table that vanishes is no reason not to append.
+func TestInlineTableVanishes(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	a := newAppender(t, db, db.URL(migrations.RoleApp))
+	tenant := domain.NewTenantID()
+	if err := a.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	p, own := a.project(t, domain.Everyone, counting), counting
+	own.Name = "own"
+	q := a.project(t, tenant, own)
+	for n := range 4 {
+		if n == 2 {
+			if err := a.driver.DropTable(t.Context(), p.LiveBuild()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := a.add(tenant, fmt.Sprintf(`{"k": "%d", "n": 1}`, n%3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if builds, err := a.store.InlineBuilds(t.Context(), p.ProjectionID); err != nil || len(builds) != 0 {
+		t.Errorf("there are inline builds without a table: %+v, %v", builds, err)
+	}
+	a.wantInline(t, q, 1)
+}
+
+// An event is the same to a fold before it is appended and behind that, in whatever form its numbers come.
+func TestInlineNumbersAreThoseOfTheLog(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	a := newAppender(t, db, db.URL(migrations.RoleApp))
+	tenant := domain.NewTenantID()
+	if err := a.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	definition := domain.Definition{
+		Name: "numbers", Mode: domain.ModeInline, Key: "string(event.data.k)",
+		On: map[string]string{"Add": `{"n": event.data.n, "s": event.data.n.map(x, string(x)), "m": event.metadata}`},
+	}
+	p := a.project(t, domain.Everyone, definition)
+	digits := func(n int) string {
+		text := ""
+		for range n {
+			text += strconv.Itoa(rand.IntN(10))
+		}
+		return text
+	}
+	numbers := []string{"0", "-0", "0e7", "-0.0", "0.00e1", "0e-3", "1e2", "1.5e1", "1.50e1", "-2.5E+3", "12e-1", "1E-20", "100", "1.0", "9223372036854775807", "92233720368547758070e-1", "1e18", "1e19"}
+	for range 300 {
+		number := digits(1 + rand.IntN(18))
+		if number = strings.TrimLeft(number, "0"); number == "" {
+			number = "0"
+		}
+		if rand.IntN(2) == 0 {
+			number += "." + digits(1+rand.IntN(5))
+		}
+		if rand.IntN(2) == 0 {
+			number = "-" + number
+		}
+		if rand.IntN(3) > 0 {
+			number += []string{"e", "E", "e+", "e-"}[rand.IntN(4)] + strconv.Itoa(rand.IntN(25))
+		}
+		numbers = append(numbers, number)
+	}
+	for i := 0; i+3 <= len(numbers); i += 3 {
+		list := "[" + strings.Join(numbers[i:i+3], " , ") + "]"
+		_, err := a.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
+			Stream: "x-1", Expected: domain.Any, Events: []domain.NewEvent{{
+				Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"n": %s, "k": %s, "text": "\"1e2"}`, list, numbers[i])), Metadata: json.RawMessage(`{"n": ` + numbers[i+1] + `}`),
+			}},
+		}}})
+		if err != nil {
+			t.Fatalf("%s: %v", list, err)
+		}
+	}
+	a.wantInline(t, p, 1)
+	number, err := a.store.NextBuild(t.Context(), domain.Everyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := p
+	again.Build = number
+	if err := a.driver.CreateTemporaryTable(t.Context(), again.LiveBuild()); err != nil {
+		t.Fatal(err)
+	}
+	fold, err := projection.Compile(p.Definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := a.store.Head(t.Context(), tenant)
+	if err == nil {
+		err = projection.CatchUpTo(t.Context(), a.store, a.driver, again.LiveBuild(), tenant, fold, head.Position)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := strings.Split(a.documents(t, p, tenant), "\n"), strings.Split(a.documents(t, again, tenant), "\n")
+	if len(got) != len(want) {
+		t.Fatalf("%d documents, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("folded with the append %s, from the log %s", got[i], want[i])
+		}
+	}
 }
