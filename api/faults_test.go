@@ -22,7 +22,7 @@ func testFaults(t *testing.T, documented *documentation, a, operator *actor) {
 
 	parked, _ := a.faulty("parking", "park")
 	a.get(parked).want(200)
-	documented.params["name"], documented.params["documentId"] = "parking", "fault-parking"
+	documented.params["name"], documented.params["documentId"] = "parking", "parking-1"
 	documented.run(a, "listParkedDocuments", 200)
 	documented.run(a, "replayParkedDocuments", 200)
 	documented.run(a, "replayParkedDocument", 200)
@@ -50,10 +50,10 @@ func testFaults(t *testing.T, documented *documentation, a, operator *actor) {
 func (a *actor) faulty(name, onError string) (path string, position int) {
 	a.t.Helper()
 	a.post("/v1/projections", object{
-		"name": name, "source": object{"categories": list{"fault"}}, "onError": onError,
+		"name": name, "source": object{"categories": list{name}}, "onError": onError,
 		"on": object{"Added": "{'n': doc.?n.orValue(0) + event.data.n, 'more': 1 < 2}"},
 	}).want(201)
-	stream := "fault-" + name
+	stream := name + "-1"
 	appended := a.post("/v1/streams/"+stream+"/events", list{
 		object{"type": "Added", "data": object{"n": 1}}, object{"type": "Added", "data": object{"n": "one"}},
 	}).want(201)
@@ -75,7 +75,7 @@ func TestFaults(t *testing.T) {
 	delete(fault, "at")
 	delete(fault, "eventId")
 	equal(t, "the fault", fault, object{
-		"position": position, "stream": "fault-stopping", "type": "Added", "documentId": "fault-stopping", "where": "on.Added",
+		"position": position, "stream": "stopping-1", "type": "Added", "documentId": "stopping-1", "where": "on.Added",
 		"expression": "{'n': doc.?n.orValue(0) + event.data.n, 'more': 1 < 2}", "before": object{"n": 1, "more": true},
 		"message": "line 1, column 25: + does not take an int and a string; to join texts, write string(x); to add, write double(x) or int(x)",
 	})
@@ -102,16 +102,16 @@ func TestFaults(t *testing.T) {
 	listed := a.get("/v1/projections/parking/parked").want(200).at("parked").(list)
 	one := listed[0].(object)
 	equal(t, "what waits", one["events"], 1)
-	equal(t, "its document", one["id"], "fault-parking")
+	equal(t, "its document", one["id"], "parking-1")
 	equal(t, "its fault", one["fault"].(object)["position"], position)
 	equal(t, "what replaying does", a.post("/v1/projections/parking/parked/replay", nil).want(200).json(), object{"documents": 0, "events": 0, "stillParked": 1})
 	other.get("/v1/projections/parking/parked").wantProblem(404, domain.CodeNotFound, "name")
-	a.post("/v1/projections/parking/parked/fault-none/replay", nil).wantProblem(404, domain.CodeNotFound, "documentId")
-	a.send("DELETE", "/v1/projections/parking/parked/fault-parking", nil).want(204)
-	a.send("DELETE", "/v1/projections/parking/parked/fault-parking", nil).wantProblem(404, domain.CodeNotFound, "documentId")
+	a.post("/v1/projections/parking/parked/none/replay", nil).wantProblem(404, domain.CodeNotFound, "documentId")
+	a.send("DELETE", "/v1/projections/parking/parked/parking-1", nil).want(204)
+	a.send("DELETE", "/v1/projections/parking/parked/parking-1", nil).wantProblem(404, domain.CodeNotFound, "documentId")
 	equal(t, "what is parked", a.get("/v1/projections/parking/parked").want(200).json(), object{"parked": list{}})
-	last := a.post("/v1/streams/fault-parking/events", list{object{"type": "Added", "data": object{"n": 5}}}).want(201)
-	equal(t, "the document", a.get("/v1/projections/parking/documents/fault-parking?minPosition="+fmt.Sprint(last.number("position"))).want(200).at("document"), object{"n": 6, "more": true})
+	last := a.post("/v1/streams/parking-1/events", list{object{"type": "Added", "data": object{"n": 5}}}).want(201)
+	equal(t, "the document", a.get("/v1/projections/parking/documents/parking-1?minPosition="+fmt.Sprint(last.number("position"))).want(200).at("document"), object{"n": 6, "more": true})
 }
 
 // A live projection stores nothing, and answers as one that does.
