@@ -27,6 +27,7 @@ type CatalogStore interface {
 	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)
 	ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error
 	NextBuild(ctx context.Context, owner domain.TenantID) (int64, error)
+	AnnounceBuild(ctx context.Context, build domain.Build) error
 	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
 
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
@@ -147,9 +148,15 @@ func (c *Catalog) mustBeFree(ctx context.Context, id domain.ProjectionID) error 
 	return nil
 }
 
-// makeTable makes the place for a new, empty build, with its indexes: on nothing they cost nothing.
+// makeTable makes the place for a new, empty build, with its indexes: on nothing they cost nothing. A shared projection's
+// table is announced before, so that it is found if nothing comes of it.
 func (c *Catalog) makeTable(ctx context.Context, build domain.Build) error {
 	driver := c.config.Drivers[build.Database]
+	if build.Shared() {
+		if err := c.config.Store.AnnounceBuild(ctx, build); err != nil {
+			return err
+		}
+	}
 	if err := driver.CreateTemporaryTable(ctx, build); err != nil {
 		return fmt.Errorf("make the table of build %d of projection %q: %w", build.Number, build.Name, err)
 	}

@@ -98,7 +98,10 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 			return c.found, err
 		}
 		if here == nil && there == nil {
-			return c.found, c.lookAgain(ctx)
+			if err := c.lookAgain(ctx); err != nil {
+				return c.found, err
+			}
+			return c.found, c.lookAtParked(ctx)
 		}
 		order := 0
 		switch {

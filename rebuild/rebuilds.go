@@ -18,6 +18,8 @@ import (
 // Store is what rebuilds ask of Manifold's own database.
 type Store interface {
 	projection.Log
+	projection.AsideStore
+	ParkedDocuments(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, after string, limit int) ([]domain.ParkedDocument, error)
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
 	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
 	AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error)

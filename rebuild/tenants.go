@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -113,7 +114,7 @@ func (r *Rebuilds) headsOf(ctx context.Context, row domain.Rebuild) ([]domain.He
 	switch {
 	case len(tenants) > 0:
 	case row.Shared():
-		return r.config.Store.Heads(ctx, everSince)
+		return r.config.Store.Heads(ctx, time.Time{})
 	default:
 		tenants = []domain.TenantID{row.Owner}
 	}

@@ -24,8 +24,9 @@ type attempt struct {
 	driver drivers.Driver
 	fold   *projection.Fold
 	limits projection.Limits // of all batches together
-
-	log projection.Log // the store's, at the pace that the rebuild may have
+	log    projection.Log    // the store's, at the pace that the rebuild may have
+	// version is the definition's, whose skipped events are passed over; 0: it is no version yet.
+	version int64
 
 	mu        sync.Mutex
 	positions map[domain.TenantID]int64 // up to where each tenant's log is folded
@@ -39,9 +40,6 @@ const (
 	nearEnough = 500 * time.Millisecond
 	fewEvents  = 500
 )
-
-// everSince asks for the heads of all logs.
-var everSince time.Time
 
 // attempt goes through all phases. After a try that did not come to its end batches are smaller: they may have been more
 // than the database can take in the time that it is given.
@@ -63,6 +61,9 @@ func (w *work) attempt(ctx context.Context, tries int) error {
 	}
 	a.fold = a.fold.Through(w.r.config.Upcasters)
 	a.log = pacedLog{w.r.config.Store, a.pace, newThrottle(a.row.MaxEventsPerSecond)}
+	if err := a.findVersion(ctx); err != nil {
+		return err
+	}
 	if err := a.findSwapped(ctx); err != nil {
 		return err
 	}
@@ -100,6 +101,18 @@ func (a *attempt) pace(ctx context.Context) error {
 		return nil
 	}
 	return a.r.config.Yield(ctx, a.build.Database)
+}
+
+// findVersion finds the version of the definition, where it is the projection's.
+func (a *attempt) findVersion(ctx context.Context) error {
+	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
+	if err != nil {
+		return fmt.Errorf("look the projection up: %w", err)
+	}
+	if projection.SameDefinition(p.Definition, a.row.Definition) {
+		a.version = p.Version
+	}
+	return nil
 }
 
 // findSwapped finds the tenants to whom a rebuild for some tenants was swapped by an earlier attempt: the live runner
@@ -305,6 +318,7 @@ func share(limits projection.Limits, among int) projection.Limits {
 func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits) error {
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits,
+		Aside: a.r.config.Store, Version: a.version,
 		Folded: func(events, _ int) {
 			a.progress.done.Add(int64(events))
 			a.progress.folded.Add(int64(events))

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,33 @@ func (s *Store) RetiredBuilds(ctx context.Context, before time.Time) ([]domain.R
 		return nil, unavailable(fmt.Errorf("list the retired builds: %w", err))
 	}
 	return builds, nil
+}
+
+// announced is how long a build that is announced may wait for the projection that it is for.
+const announced = time.Hour
+
+// AnnounceBuild says that the table of a build is about to be made, for a projection that is created or reset: it is on the
+// list of those to drop, from which CreateProjection and ResetProjection take it. So a table is found and dropped that
+// somebody made who died before.
+func (s *Store) AnnounceBuild(ctx context.Context, build domain.Build) error {
+	return under(ctx, s.app, build.Owner, func(tx pgx.Tx) error { return retire(ctx, tx, build, time.Now().Add(announced)) })
+}
+
+// takeAnnounced takes a build off the list that goes live now. One that nobody has announced is fine; where it is being
+// dropped, it came too late.
+func takeAnnounced(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, build int64) error {
+	var dropping bool
+	err := tx.QueryRow(ctx, "delete from retired_builds d where d.tenant_id = $1 and d.name = $2 and d.build = $3 returning d.dropping",
+		id.Owner, id.Name, build).Scan(&dropping)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("take build %d: %w", build, err)
+	case dropping:
+		return domain.Errorf(domain.CodeUnavailable, "", "making projection %q took so long that its table is being dropped; try again", id.Name)
+	}
+	return nil
 }
 
 // keepUndated keeps a build that is live for some tenants alone on the list of those to drop, with no date.

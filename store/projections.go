@@ -51,6 +51,9 @@ func (s *Store) CreateProjection(ctx context.Context, projection domain.Projecti
 		case err != nil:
 			return fmt.Errorf("create a projection: %w", err)
 		}
+		if err := takeAnnounced(ctx, tx, projection.ProjectionID, projection.Build); err != nil {
+			return err
+		}
 		// Where there was one of this name before, its versions go on.
 		version, err := insertVersion(ctx, tx, domain.ProjectionVersion{
 			ProjectionID: projection.ProjectionID, Definition: projection.Definition, Cause: domain.VersionCreated, By: by,
@@ -197,6 +200,9 @@ func (s *Store) ResetProjection(ctx context.Context, id domain.ProjectionID, bui
 			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, build)
 		if err != nil {
 			return fmt.Errorf("reset a projection: %w", err)
+		}
+		if err := takeAnnounced(ctx, tx, id, build); err != nil {
+			return err
 		}
 		if err := retire(ctx, tx, live, dropAt); err != nil {
 			return err
