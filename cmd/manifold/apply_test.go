@@ -75,7 +75,7 @@ func TestDiffAndApply(t *testing.T) {
 		d.manifold(2, append(diff, "--remove"), "- other-"+owner+": remove", "1 to rebuild, 1 to remove\n")
 		d.manifold(0, append(apply, "--remove"), "other-"+owner+": removed", sums+": rebuild", sums+": build", "is live")
 		d.manifold(0, append(diff, "--remove"), "1 unchanged\n")
-		d.manifold(0, []string{"projection", "versions", sums}, "version 1: created by ", "on.Placed")
+		d.manifold(0, []string{"projection", "versions", sums}, "version 2: changed by ", "on.Placed", "version 1: created by ", "on.Placed")
 
 		d.write("wrong.yaml", "name: wrong-"+owner+"\ninitial: {}\non:\n  A: doc\n  B: 'doc.'\ndatabase: nowhere\n")
 		d.manifold(1, diff, filepath.Join(d.folder, "wrong.yaml")+":6: database: there is no database")

@@ -1,0 +1,94 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+func TestPreviewTellsNoEventsWithoutTheScope(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("a")
+	a.post("/v1/streams/order-1/events", list{object{"type": "Placed", "data": object{"secret": "s3cret"}}}).want(201)
+	writer := &actor{w, w.key(a.tenantID, domain.ScopeProjectionsWrite), a.tenantID}
+	definition := object{"on": object{"*": "{'data': event.data}"}}
+	for _, source := range []object{{"stream": "order-1"}, {"last": 5}} {
+		refused := writer.post("/v1/projections/preview", object{"definition": definition, "source": source}).want(403)
+		if strings.Contains(string(refused.body), "s3cret") {
+			t.Errorf("it tells %s", refused.body)
+		}
+		got := a.post("/v1/projections/preview", object{"definition": definition, "source": source}).want(200)
+		equal(t, "the document", got.at("documents", 0, "document"), object{"data": object{"secret": "s3cret"}})
+	}
+	given := object{"definition": definition, "source": object{"events": list{object{"type": "Placed", "data": 1}}}}
+	for _, who := range []*actor{writer, w.operator()} {
+		got := who.post("/v1/projections/preview", given).want(200)
+		equal(t, "the document", got.at("documents", 0, "document"), object{"data": 1})
+	}
+	refused := w.operator().post("/v1/projections/preview", object{"definition": definition, "source": object{"last": 1}}).want(400)
+	equal(t, "the place", refused.at("where"), "source")
+}
+
+func TestPreviewAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("a")
+	preview := func(definition, source object) *answer {
+		return a.post("/v1/projections/preview", object{"definition": definition, "source": source})
+	}
+	event := func(data any) object { return object{"stream": "order-1", "type": "Added", "data": data} }
+	wrong := preview(object{"on": object{"Added": "doc.", "Other": "dok"}, "database": "nowhere"}, object{"events": list{event(1)}}).want(422)
+	equal(t, "the code", wrong.at("code"), "invalid-definition")
+	if !strings.Contains(string(wrong.body), "nowhere") {
+		t.Errorf("a definition that is wrong is answered %s", wrong.body)
+	}
+	got := preview(object{"initial": object{"n": 0}, "on": object{"Added": "{'n': doc.n + event.data.n, 'text': '<&>'}", "Gone": "null"}}, object{"events": list{
+		event(object{"n": 1}), object{"stream": "order-1", "type": "Gone", "data": object{}}, event(object{"n": 2}), event(object{"m": 1}), event(object{"n": 3}),
+	}}).want(200)
+	if !strings.Contains(string(got.body), "<&>") {
+		t.Errorf("texts are not as they are in %s", got.body)
+	}
+	equal(t, "the second document", got.at("steps", 1, "document"), nil)
+	if _, there := got.at("steps", 1).(object)["document"]; !there {
+		t.Error("a document that is removed is not null but missing")
+	}
+	equal(t, "the steps", len(got.at("steps").(list)), 4)
+	fault := got.at("steps", 3, "fault").(object)
+	equal(t, "where", fault["where"], "on.Added")
+	equal(t, "the document before", fault["before"], object{"n": 2, "text": "<&>"})
+	equal(t, "whose", fault["documentId"], "order-1")
+	if !strings.Contains(fault["expression"].(string), "doc.n + event.data.n") {
+		t.Errorf("the fault is %v", fault)
+	}
+	for _, source := range []object{{}, {"stream": "order-1", "last": 2}, {"last": 0}, {"events": list{}}} {
+		preview(object{"on": object{"*": "doc"}}, source).want(400)
+	}
+	preview(object{"on": object{"*": "doc"}}, object{"stream": "order-7"}).want(404)
+}
+
+// A definition whose documents stay as they are is put in at once, and each version says who did it.
+func TestVersionsSayWho(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("a")
+	put := func(onError string) *answer {
+		return a.send("PUT", "/v1/projections/orders", object{"on": object{"*": "doc"}, "onError": onError})
+	}
+	put("stop").want(201)
+	put("park").want(200)
+	put("park").want(200)
+	plan := a.post("/v1/projections/plan", object{"definitions": list{object{"name": "orders", "on": object{"*": "doc"}}}}).want(200)
+	equal(t, "the plan", plan.at("changes", 0), object{"name": "orders", "action": "change", "changes": list{object{"field": "onError", "before": "park", "after": "stop"}}})
+	versions := a.get("/v1/projections/orders/versions").want(200)
+	equal(t, "how many", len(versions.at("versions").(list)), 2)
+	equal(t, "the change", versions.at("versions", 0, "changes"), list{object{"field": "onError", "before": "stop", "after": "park"}})
+	if by := versions.text("versions", 0, "by"); !strings.HasPrefix(by, "key ") || !strings.HasSuffix(by, " (test)") {
+		t.Errorf("it is by %s", by)
+	}
+	a.send("DELETE", "/v1/projections/orders", nil).want(204)
+	removed := a.get("/v1/projections/orders/versions").want(200)
+	equal(t, "the last", removed.at("versions", 0, "cause"), "removed")
+	w.tenant("b").get("/v1/projections/orders/versions").want(404)
+}
