@@ -47,12 +47,10 @@ func (r *Runner) next(l *lane) *pair {
 		p := l.ready.pop(func(p *pair) bool { return p.state == pairReady && p.lane == l })
 		if p != nil {
 			p.state = pairRunning
-			if !l.ready.waits() {
-				l.nobodyWaits()
-			}
+			l.tellIdle()
 			return p
 		}
-		l.nobodyWaits()
+		l.tellIdle()
 	}
 	l.workers--
 	return nil
@@ -85,7 +83,7 @@ const maxYield = 250 * time.Millisecond
 func (r *Runner) Yield(ctx context.Context, database string) {
 	r.mu.Lock()
 	l := r.lanes[database]
-	if l == nil || l.closed || !l.ready.waits() {
+	if l == nil || l.closed || l.ready.waiting == 0 {
 		r.mu.Unlock()
 		return
 	}
@@ -103,8 +101,9 @@ func (r *Runner) Yield(ctx context.Context, database string) {
 	}
 }
 
-func (l *lane) nobodyWaits() {
-	if l.idle != nil {
+// tellIdle lets those go on who have waited until nobody waits for a turn.
+func (l *lane) tellIdle() {
+	if l.idle != nil && (l.closed || l.ready.waiting == 0) {
 		close(l.idle)
 		l.idle = nil
 	}
@@ -114,7 +113,7 @@ func (l *lane) nobodyWaits() {
 func (r *Runner) closeLane(l *lane) bool {
 	if _, out := r.config.Outages.of(l.database); out {
 		l.closed = true
-		l.nobodyWaits()
+		l.tellIdle()
 	}
 	return l.closed
 }

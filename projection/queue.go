@@ -12,6 +12,7 @@ type queue struct {
 	ceiling int // of a tenant that has none of its own; 0: none
 	tenants map[*tenant]*queued
 	ring    list.List // of *queued: those that may have a turn, the next one in front
+	waiting int       // pairs, also those that a ceiling keeps from a turn
 }
 
 // queued is a tenant in a queue.
@@ -34,6 +35,7 @@ func (q *queue) push(p *pair) {
 		q.tenants[p.of] = t
 	}
 	t.pairs.push(p)
+	q.waiting++
 	q.admit(t)
 }
 
@@ -69,6 +71,7 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 		var next *pair
 		if q.room(t) {
 			for next == nil && t.pairs.len() > 0 {
+				q.waiting--
 				if p := t.pairs.pop(); wants(p) {
 					next = p
 				}

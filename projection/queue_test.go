@@ -54,7 +54,16 @@ func TestQueueIsFair(t *testing.T) {
 			waiting[p.of] = append(waiting[p.of], p)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"": func(t *rapid.T) { check() },
+			"": func(t *rapid.T) {
+				check()
+				n := 0
+				for _, of := range waiting {
+					n += len(of)
+				}
+				if q.waiting != n {
+					t.Fatalf("%d pairs are said to wait, %d do", q.waiting, n)
+				}
+			},
 			"push": func(t *rapid.T) {
 				p := rapid.SampledFrom(pairs).Draw(t, "pair")
 				if p.state == pairIdle {
@@ -92,13 +101,13 @@ func TestQueueIsFair(t *testing.T) {
 				if len(running) == 0 {
 					t.Skip("nothing is under way")
 				}
-				var under_ []*pair
+				var begun []*pair
 				for _, p := range pairs {
 					if running[p] {
-						under_ = append(under_, p)
+						begun = append(begun, p)
 					}
 				}
-				p := rapid.SampledFrom(under_).Draw(t, "pair")
+				p := rapid.SampledFrom(begun).Draw(t, "pair")
 				delete(running, p)
 				p.state = pairIdle
 				if rapid.Bool().Draw(t, "more") {
