@@ -1,7 +1,7 @@
 // Package expr is Manifold's expression language: CEL, with numbers that behave as one kind.
 //
-// A definition holds expressions as text. Compile, CompileFold and CompileKey turn a text into a program once; the
-// program is then evaluated for each event, by any number of goroutines at once. cel-go parses the text, expands its
+// A definition holds expressions as text. Compile, CompileFold, CompileKey, CompileMap and CompileUpcaster turn a text into
+// a program once; the program is then evaluated for each event, by any number of goroutines at once. cel-go parses the text, expands its
 // macros and checks its types; evaluation is this package's own, because almost every rule that makes an expression fit
 // for folding differs from cel-go's:
 //

@@ -208,10 +208,12 @@ func TestTheLiveBuildFollowsUpcasters(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(tenant, `{"n":"shared"}`)
-	b.upcast(t, tenant, "A", 2, `{'n': event.data.nope}`)
+	const broken = `{'n': event.data.nope}`
+	b.upcast(t, tenant, "A", 2, broken)
 	position := b.append(t, tenant, "x-1", "A", `{"n": 1}`)
 	fault := <-faults
-	if fault.Tenant != tenant || fault.Position != position || !strings.Contains(fault.Where+": "+fault.Message, "upcaster A/2: line 1, column 18: ") {
+	if fault.Tenant != tenant || fault.Position != position || fault.Where != "upcaster A/2" || fault.Expression != broken ||
+		!strings.Contains(fault.Message, "line 1, column 18: ") || fault.EventType != "A" {
 		t.Errorf("the fault is %+v", fault)
 	}
 	want(other, `{"n":"shared"}`)
