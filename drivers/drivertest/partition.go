@@ -25,13 +25,13 @@ func (s *suite) partitions(t *testing.T) {
 		}
 		return build
 	}
-	for _, path := range []string{"a", "a.b"} {
-		parallel(t, "drawn questions of one partition by "+path, func(t *testing.T) {
-			build := partitioned(t, path, indexed...)
+	parallel(t, "drawn questions of one partition", func(t *testing.T) {
+		builds := []domain.Build{partitioned(t, "a", indexed...), partitioned(t, "a.b", indexed...)}
+		for _, build := range builds {
 			s.index(t, build)
-			rapid.Check(t, func(t *rapid.T) { s.drawnPartition(t, build) })
-		})
-	}
+		}
+		rapid.Check(t, func(t *rapid.T) { s.drawnPartition(t, rapid.SampledFrom(builds).Draw(t, "build")) })
+	})
 
 	parallel(t, "values of any kind and length, before and behind the index", func(t *testing.T) {
 		build, tenant := partitioned(t, "a", "n", "n.b"), domain.NewTenantID()

@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -76,5 +77,24 @@ func TestViewPipelineOfManyOverrides(t *testing.T) {
 		if bringsIn(bson.Raw(raw).Lookup("pipeline"), "orders.99999") {
 			t.Error("the view is taken for showing a build that it does not")
 		}
+	}
+}
+
+// What a row says of its partition fits beside the largest data, and tells values apart.
+func TestPartitionKeysAreShort(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]string)
+	for _, text := range []string{"", "a", "#", "null", "1", strings.Repeat("x", maxPartition-2), strings.Repeat("x", maxPartition-1), strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "y"} {
+		key := partitionKey(domain.Scalar{Kind: domain.ScalarText, Text: text})
+		if len(key) > maxPartition {
+			t.Errorf("the key of a text of %d bytes has %d", len(text), len(key))
+		}
+		if other, twice := seen[key]; twice {
+			t.Errorf("%.20q and %.20q are in one partition", text, other)
+		}
+		seen[key] = text
+	}
+	if partitionKey(domain.Scalar{Kind: domain.ScalarText, Text: "1"}) == partitionKey(domain.Scalar{Kind: domain.ScalarInt, Int: 1}) {
+		t.Error("a text and a number are in one partition")
 	}
 }
