@@ -7,8 +7,9 @@ import (
 )
 
 // asStored writes the numbers of an event's data, or metadata, as the log gives them back: without an exponent, and 0 for
-// -0. What an event is folded from must be the same before it is appended and behind that, and whether a number is whole is
-// told by its form. All else that the log changes makes no difference to a fold: the order of an object's fields, blanks.
+// -0. What an event is folded from must be the same before it is appended and behind that: expressions know a number by its
+// value, but a handler written in Go may look at its form, and cannot read 1e2 into an int. All else that the log changes
+// makes no difference to a fold: the order of an object's fields, blanks.
 // The text is checked JSON, and one that is in that form already is returned itself.
 func asStored(text json.RawMessage) json.RawMessage {
 	var out []byte

@@ -62,14 +62,31 @@ func newAppender(t *testing.T, db pgtest.DB, url string) *appender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": d}, Upcasters: upcasters, Log: quiet})
+	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": d}, Upcasters: upcasters, Log: quiet,
+		Handlers: map[string]projection.Handler{"listing": listing}})
 	return &appender{store: s, driver: d, inline: folds.of}
 }
 
 var counting = domain.Definition{
 	Name: "counting", Database: "default", Mode: domain.ModeInline, Key: "event.data.k",
-	On: map[string]string{"Add": `{"n": doc.?n.orValue(0) + event.data.n, "last": event.position}`, "Drop": "null"},
+	On: map[string]string{
+		"Add": `{"n": doc.?n.orValue(0) + event.data.n, "last": event.position}`, "Drop": "null",
+		"Check": `doc.n == event.data.n ? doc : {"n": int("another")}`,
+	},
 }
+
+// listing keeps the numbers of events as Go code sees them.
+var listing = projection.HandlerOf(projection.Rule[struct{ N []string }]{
+	Key: func(domain.Event) (string, error) { return "all", nil },
+	Fold: func(doc *struct{ N []string }, event domain.Event) (bool, error) {
+		var data, metadata struct{ N json.Number }
+		if err := errors.Join(json.Unmarshal(event.Data, &data), json.Unmarshal(event.Metadata, &metadata)); err != nil {
+			return false, err
+		}
+		doc.N = append(doc.N, data.N.String(), metadata.N.String())
+		return true, nil
+	},
+})
 
 func (a *appender) project(t *testing.T, owner domain.TenantID, definition domain.Definition) domain.Projection {
 	t.Helper()
@@ -94,6 +111,9 @@ func (a *appender) add(tenant domain.TenantID, texts ...string) (domain.Appended
 		kind := "Add"
 		if text[0] == '-' {
 			kind, text = "Drop", text[1:]
+		}
+		if text[0] == '?' {
+			kind, text = "Check", text[1:]
 		}
 		some.Events = append(some.Events, domain.NewEvent{Type: kind, Data: json.RawMessage(text)})
 	}
@@ -205,7 +225,10 @@ func TestInlineMends(t *testing.T) {
 	add(`{"k": "a", "n": 1}`)
 	for n := range 30 { // it takes turns with locking the log first, and with not doing so
 		addEarlier(`{"k": "a", "n": 10}`)
-		if n%3 == 0 {
+		switch n % 3 {
+		case 0: // refused from a document that lacks something, if it were folded from that
+			add(fmt.Sprintf(`?{"k": "a", "n": %d}`, 11+11*n))
+		case 1:
 			if _, err := a.add(tenant, `{"k": "a", "n": "one"}`); !isCode(err, domain.CodeRefused) {
 				t.Fatalf("an event that cannot be folded is answered %v", err)
 			}
@@ -213,7 +236,7 @@ func TestInlineMends(t *testing.T) {
 		add(`{"k": "a", "n": 1}`)
 		a.wantInline(t, p, 1)
 	}
-	if got, want := a.documents(t, p, tenant), "a@61 {\"n\": 331, \"last\": 61}\n"; got != want {
+	if got, want := a.documents(t, p, tenant), "a@71 {\"n\": 331, \"last\": 71}\n"; got != want {
 		t.Errorf("there is %s, want %s", got, want)
 	}
 	addEarlier(`{"k": "a", "n": "one"}`)
@@ -258,11 +281,11 @@ func TestInlineNumbersAreThoseOfTheLog(t *testing.T) {
 	if err := a.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "one"}); err != nil {
 		t.Fatal(err)
 	}
-	definition := domain.Definition{
-		Name: "numbers", Mode: domain.ModeInline, Key: "string(event.data.k)",
-		On: map[string]string{"Add": `{"n": event.data.n, "s": event.data.n.map(x, string(x)), "m": event.metadata}`},
-	}
-	p := a.project(t, domain.Everyone, definition)
+	p := a.project(t, domain.Everyone, domain.Definition{
+		Name: "numbers", Mode: domain.ModeInline, Key: "string(event.data.n)",
+		On: map[string]string{"Add": `{"n": event.data.n, "s": string(event.data.n), "m": event.metadata}`},
+	})
+	listed := a.project(t, domain.Everyone, domain.Definition{Name: "listed", Mode: domain.ModeInline, Handler: "listing"})
 	digits := func(n int) string {
 		text := ""
 		for range n {
@@ -287,45 +310,112 @@ func TestInlineNumbersAreThoseOfTheLog(t *testing.T) {
 		}
 		numbers = append(numbers, number)
 	}
-	for i := 0; i+3 <= len(numbers); i += 3 {
-		list := "[" + strings.Join(numbers[i:i+3], " , ") + "]"
+	for i := range len(numbers) - 1 {
 		_, err := a.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
 			Stream: "x-1", Expected: domain.Any, Events: []domain.NewEvent{{
-				Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"n": %s, "k": %s, "text": "\"1e2"}`, list, numbers[i])), Metadata: json.RawMessage(`{"n": ` + numbers[i+1] + `}`),
+				Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"n": %s, "text": "\"1e2"}`, numbers[i])), Metadata: json.RawMessage(`{"n": ` + numbers[i+1] + `}`),
 			}},
 		}}})
 		if err != nil {
-			t.Fatalf("%s: %v", list, err)
+			t.Fatalf("%s: %v", numbers[i], err)
 		}
 	}
-	a.wantInline(t, p, 1)
+	for _, p := range []domain.Projection{p, listed} {
+		a.wantInline(t, p, 1)
+		again := a.fromScratch(t, p, tenant)
+		got, want := strings.Split(a.documents(t, p, tenant), "\n"), strings.Split(a.documents(t, again, tenant), "\n")
+		if len(got) != len(want) {
+			t.Fatalf("%d documents, want %d", len(got), len(want))
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("folded with the append %s, from the log %s", got[i], want[i])
+			}
+		}
+	}
+}
+
+// fromScratch folds a tenant's log into another build of a projection.
+func (a *appender) fromScratch(t *testing.T, p domain.Projection, tenant domain.TenantID) domain.Projection {
+	t.Helper()
 	number, err := a.store.NextBuild(t.Context(), domain.Everyone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := p
-	again.Build = number
-	if err := a.driver.CreateTemporaryTable(t.Context(), again.LiveBuild()); err != nil {
+	p.Build = number
+	if err := a.driver.CreateTemporaryTable(t.Context(), p.LiveBuild()); err != nil {
 		t.Fatal(err)
 	}
-	fold, err := projection.Compile(p.Definition)
+	a.catchUp(t, p, tenant)
+	return p
+}
+
+func (a *appender) catchUp(t *testing.T, p domain.Projection, tenant domain.TenantID) *projection.Fold {
+	t.Helper()
+	fold, err := projection.CompileWith(p.Definition, map[string]projection.Handler{"listing": listing})
 	if err != nil {
 		t.Fatal(err)
 	}
 	head, err := a.store.Head(t.Context(), tenant)
 	if err == nil {
-		err = projection.CatchUpTo(t.Context(), a.store, a.driver, again.LiveBuild(), tenant, fold, head.Position)
+		err = projection.CatchUpTo(t.Context(), a.store, a.driver, p.LiveBuild(), tenant, fold, head.Position)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, want := strings.Split(a.documents(t, p, tenant), "\n"), strings.Split(a.documents(t, again, tenant), "\n")
-	if len(got) != len(want) {
-		t.Fatalf("%d documents, want %d", len(got), len(want))
+	return fold
+}
+
+// A process that appends alone, and looks at nothing but its own batches, learns of what it is to fold into from the append
+// itself.
+func TestInlineBuildsChangeBesideAnAppender(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	a, b := newAppender(t, db, db.URL(migrations.RoleApp)), newAppender(t, db, db.URL(migrations.RoleApp))
+	tenant := domain.NewTenantID()
+	if err := a.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "one"}); err != nil {
+		t.Fatal(err)
 	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("folded with the append %s, from the log %s", got[i], want[i])
+	p := a.project(t, domain.Everyone, counting)
+	add := func(texts ...string) {
+		t.Helper()
+		if _, err := a.add(tenant, texts...); err != nil {
+			t.Fatal(err)
 		}
+	}
+	checkpoint := func() int64 {
+		t.Helper()
+		position, err := a.driver.Checkpoint(t.Context(), p.LiveBuild(), tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return position
+	}
+	for range 5 {
+		for range 20 { // until it takes the log to be its own again
+			add(`{"k": "a", "n": 1}`)
+		}
+		a.wantInline(t, p, 1)
+		builds, err := b.store.InlineBuilds(t.Context(), p.ProjectionID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.store.EndInline(t.Context(), builds[0]); err != nil {
+			t.Fatal(err)
+		}
+		before := checkpoint()
+		add(`{"k": "a", "n": 1}`)
+		if after := checkpoint(); after != before {
+			t.Fatalf("an append has folded into what is not inline any more, from %d to %d", before, after)
+		}
+		for range 20 {
+			add(`{"k": "a", "n": 1}`)
+		}
+		fold := b.catchUp(t, p, tenant)
+		if begun, err := b.inline.Begin(t.Context(), tenant, p.LiveBuild(), fold); err != nil || !begun {
+			t.Fatalf("begun: %t, %v", begun, err)
+		}
+		add(`{"k": "a", "n": 1}`)
+		a.wantInline(t, p, 1)
 	}
 }
