@@ -119,7 +119,8 @@ type Driver interface {
 	// over an older version of itself, and removed only if it is older than its Deletion. In a database without
 	// transactions the checkpoint is stored last, and a batch that was cut off in the middle may be visible in part;
 	// saving it again completes it. Documents can be made again from the log, so a driver need not wait until a save is
-	// on disk: a crash of the database's machine may take the last saves back, each with its checkpoint.
+	// on disk: a crash of the database's machine may take the last saves back, each with its checkpoint. A batch that mends
+	// stays, like what DropTenant removes: by the checkpoint nobody would notice that it is gone.
 	Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch Batch) error
 
 	// Checkpoint returns the stored checkpoint; 0 where there is none.

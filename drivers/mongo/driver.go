@@ -225,7 +225,7 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(saversAtOnce)
 	for _, part := range parts {
-		group.Go(func() error { return d.write(grouped, place, part, batch.From == 0) })
+		group.Go(func() error { return d.write(grouped, place, part, batch.From == 0, batch.Mends()) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -236,13 +236,13 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 // write writes one part of a batch: each document over an older version of itself, or where there is none. That is an
 // update that asks for an older one, and inserts where it finds none: where the one that is there is not older, the
 // insert fails on the key, and that is as it should be. fresh says that nothing is likely to be there; then inserting
-// comes first, which costs half as much, and only what is there is updated.
-func (d *Driver) write(ctx context.Context, place place, part part, fresh bool) error {
+// comes first, which costs half as much, and only what is there is updated. onDisk: it is to stay, whatever crashes.
+func (d *Driver) write(ctx context.Context, place place, part part, fresh, onDisk bool) error {
 	all := part.writes
 	if fresh {
 		inserts, rest := part.inserts()
 		if len(inserts) > 0 {
-			there, err := d.bulk(ctx, encodeInserts(place.collection, part, inserts, writing(ctx, false)))
+			there, err := d.bulk(ctx, encodeInserts(place.collection, part, inserts, writing(ctx, onDisk)))
 			if err != nil {
 				return err
 			}
@@ -255,7 +255,7 @@ func (d *Driver) write(ctx context.Context, place place, part part, fresh bool) 
 	if len(all) == 0 {
 		return nil
 	}
-	_, err := d.bulk(ctx, encodeUpdates(place.collection, part, all, writing(ctx, false)))
+	_, err := d.bulk(ctx, encodeUpdates(place.collection, part, all, writing(ctx, onDisk)))
 	return err
 }
 

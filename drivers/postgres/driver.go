@@ -190,7 +190,10 @@ const uniqueViolation = "23505"
 // save stores a batch that was checked, if the checkpoint is where it starts.
 func (d *Driver) save(ctx context.Context, table string, build domain.Build, tenant domain.TenantID, batch drivers.Batch) (saved bool, err error) {
 	key := [][]byte{encodeTenant(tenant), encodeInt(build.Number)}
-	steps := []statement{{sql: "set local synchronous_commit = off", once: true}} // see drivers.Driver.Save
+	var steps []statement
+	if !batch.Mends() {
+		steps = append(steps, statement{sql: "set local synchronous_commit = off", once: true}) // see drivers.Driver.Save
+	}
 	cas := len(steps)
 	if len(batch.Upserts) == 0 && len(batch.Deletes) == 0 {
 		steps = append(steps, moveCheckpoint(table, key, batch.From, batch.To))
