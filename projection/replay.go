@@ -39,6 +39,7 @@ type Replay struct {
 	saving   *saving  // what is being saved; nil: nothing
 	aside    *aside   // what is set aside; nil: not known
 	numbered int64    // the last save that succeeded, by its number
+	saveTook time.Duration // how long the driver took for that
 }
 
 // position is how far a build has come with a tenant's log.

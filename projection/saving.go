@@ -13,9 +13,14 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// saveInterval is how long what was folded waits for more of the same documents to come, while there is more to fold:
-// a document that many events touch is written once for all of them.
-const saveInterval = time.Second
+// What was folded waits so long for more of the same documents to come, while there is more to fold: a document that many
+// events touch is written once for all of them. It waits longer where saving takes long, which is then a fifth of the
+// time at most.
+const (
+	saveInterval    = time.Second
+	longestInterval = 10 * time.Second
+	foldingASave    = 4 // times as long as a save takes
+)
 
 // readingsASave bounds the events of one save, whatever time they take: so many times those of a reading.
 const readingsASave = 8
@@ -53,6 +58,7 @@ type saving struct {
 	waiting   []domain.ParkedEvent
 	documents []unsaved
 	batch     drivers.Batch
+	took      time.Duration
 	err       error
 }
 
@@ -73,7 +79,8 @@ func (r *Replay) due() bool {
 	case len(g.changed) == 0:
 		return false
 	}
-	return g.weight >= r.Limits.DocumentBytes/2 || g.events >= readingsASave*r.Limits.Events || time.Since(g.since) >= saveInterval
+	return g.weight >= r.Limits.DocumentBytes/2 || g.events >= readingsASave*r.Limits.Events ||
+		time.Since(g.since) >= min(max(saveInterval, foldingASave*r.saveTook), longestInterval)
 }
 
 // push begins to save what was gathered, when the save before has come to its end. From then on that is what later
@@ -113,7 +120,9 @@ func (r *Replay) push(ctx context.Context) error {
 			s.err = r.keepWaiting(ctx, s)
 		}
 		if s.err == nil {
+			began := time.Now()
 			s.err = r.Driver.Save(ctx, r.Build, r.Tenant, s.batch)
+			s.took = time.Since(began)
 		}
 	}()
 	return nil
@@ -160,7 +169,7 @@ func (r *Replay) wasSaved(s *saving) {
 	if r.at.refused != nil && r.at.refused.Event.Position <= s.to {
 		r.at.refused = nil
 	}
-	r.numbered = s.number
+	r.numbered, r.saveTook = s.number, s.took
 	if r.at.atOnce > 0 {
 		// What was too much is behind it, or is met again.
 		if r.at.atOnce *= 2; r.at.atOnce >= careful {
