@@ -16,7 +16,7 @@ import (
 const (
 	examplesOfAKind = 5
 	fieldsNamed     = 20
-	exampleBytes    = 8 << 10
+	exampleBytes    = 4 << 10
 )
 
 // tally is what was found among one tenant's documents.

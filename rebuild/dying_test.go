@@ -126,6 +126,13 @@ func (d dying) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (domain.
 	return d.Store.SaveRebuild(ctx, rebuild)
 }
 
+func (d dying) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (domain.Rebuild, error) {
+	if err := d.calls.alive(); err != nil {
+		return domain.Rebuild{}, err
+	}
+	return d.Store.BeatRebuild(ctx, rebuild)
+}
+
 func (d dying) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (domain.Rebuild, bool, error) {
 	if err := d.calls.alive(); err != nil {
 		return domain.Rebuild{}, false, err

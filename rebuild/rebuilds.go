@@ -50,6 +50,7 @@ type Store interface {
 	RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error)
 	ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (domain.Rebuild, bool, error)
 	SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error)
+	BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error)
 	ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) error
 	CancelRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error
 	PauseRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error

@@ -287,7 +287,7 @@ func (w *work) save(ctx context.Context, stop context.CancelCauseFunc) {
 	defer w.mu.Unlock()
 	w.row.EventsDone, w.row.EventsTotal = w.progress.events()
 	w.row.EventsPerSecond = w.progress.rate(time.Now())
-	saved, err := w.r.config.Store.SaveRebuild(ctx, w.row)
+	saved, err := w.r.config.Store.BeatRebuild(ctx, w.row)
 	switch {
 	case isCode(err, domain.CodeConflict):
 		stop(errTaken)

@@ -175,27 +175,36 @@ func (s *Store) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuil
 	return claimed, ok && err == nil, err
 }
 
-// SaveRebuild stores state, progress and the sign of life of the rebuild's worker. It returns the rebuild as it is then,
-// with what people have asked for meanwhile: Cancel, Paused, Approved. Where the rebuild has ended or another worker has
-// it, it is domain.CodeConflict, and the caller must stop. A final state is not for it: see EndRebuild and SwapProjection.
+// SaveRebuild stores state, progress and the sign of life of the rebuild's worker. It returns the rebuild with what people
+// have asked for meanwhile: Cancel, Paused, Approved. Where the rebuild has ended or another worker has it, it is
+// domain.CodeConflict, and the caller must stop. A final state is not for it: see EndRebuild and SwapProjection.
 func (s *Store) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
-	if rebuild.State.Ended() {
-		return domain.Rebuild{}, fmt.Errorf("save a rebuild: %s is a final state", rebuild.State)
-	}
 	difference, err := encodeDifference(rebuild)
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
-	err = under(ctx, s.app, rebuild.Owner, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
+	return s.saveRebuild(ctx, rebuild, "difference = $12,", difference)
+}
+
+// BeatRebuild is SaveRebuild without the difference, which is found once and may be long.
+func (s *Store) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
+	return s.saveRebuild(ctx, rebuild, "")
+}
+
+// saveRebuild stores a rebuild's progress; set is one of the texts above, with its value behind it.
+func (s *Store) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set string, more ...any) (domain.Rebuild, error) {
+	if rebuild.State.Ended() {
+		return domain.Rebuild{}, fmt.Errorf("save a rebuild: %s is a final state", rebuild.State)
+	}
+	err := under(ctx, s.app, rebuild.Owner, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
 			update rebuilds r set state = $5, events_done = $6, events_total = $7, events_per_second = $8, documents = $9, live_before = $10,
-			  difference = $11, error = $12, alive_at = now(), updated_at = now()
+			  error = $11, `+set+` alive_at = now(), updated_at = now()
 			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker = $4 and `+running+`
-			returning `+rebuildColumns,
-			rebuild.Owner, rebuild.Name, rebuild.ID, text(rebuild.Worker), rebuild.State,
-			rebuild.EventsDone, rebuild.EventsTotal, rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, difference, text(rebuild.Error))
-		var err error
-		saved, err = pgx.CollectExactlyOneRow(rows, scanRebuild)
+			returning r.cancel, r.paused, r.approved`,
+			append([]any{rebuild.Owner, rebuild.Name, rebuild.ID, text(rebuild.Worker), rebuild.State, rebuild.EventsDone, rebuild.EventsTotal,
+				rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, text(rebuild.Error)}, more...)...).
+			Scan(&rebuild.Cancel, &rebuild.Paused, &rebuild.Approved)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return notMine(rebuild)
@@ -204,7 +213,7 @@ func (s *Store) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved 
 		}
 		return nil
 	})
-	return saved, err
+	return rebuild, err
 }
 
 // ReleaseRebuild gives a rebuild back before its end, so that another worker need not wait until this one counts as
