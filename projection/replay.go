@@ -34,11 +34,11 @@ type Replay struct {
 	documentBytes int // of a document, as seen lately; 0 while unknown
 	eventBytes    int // of an event, likewise
 
-	known    known    // documents that are in memory, unsaved ones among them
-	gathered gathered // what was folded and is to be saved together
-	saving   *saving  // what is being saved; nil: nothing
-	aside    *aside   // what is set aside; nil: not known
-	numbered int64    // the last save that succeeded, by its number
+	known    known         // documents that are in memory, unsaved ones among them
+	gathered gathered      // what was folded and is to be saved together
+	saving   *saving       // what is being saved; nil: nothing
+	aside    *aside        // what is set aside; nil: not known
+	numbered int64         // the last save that succeeded, by its number
 	saveTook time.Duration // how long the driver took for that
 }
 
