@@ -33,3 +33,15 @@ func (f *Fold) Prepared(events []domain.Event, maxBytes int, set *upcasting.Set)
 	}
 	return len(p.events), bytes, p.upTo, p.more
 }
+
+// Idle reports whether every pair of the runner's is at rest, and it has looked for them.
+func (r *Runner) Idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p := range r.allPairs() {
+		if p.state != pairIdle && p.state != pairFaulted && p.state != pairInline {
+			return false
+		}
+	}
+	return r.looks > 0 && len(r.unproven) == 0
+}

@@ -1,0 +1,206 @@
+package projection_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"iter"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/store"
+)
+
+var idleTenants = flag.Int("idle-tenants", 40, "tenants of the test of what idling costs, with 20 projections each")
+
+// counted counts the calls that a runner makes of its store, those for a pair apart from those for all.
+type counted struct {
+	*store.Store
+	pairs, tenants, polls atomic.Int64
+}
+
+func (c *counted) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
+	c.pairs.Add(1)
+	return c.Store.ReadFor(ctx, tenant, id, q)
+}
+
+func (c *counted) LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error) {
+	c.pairs.Add(1)
+	return c.Store.LiveProjection(ctx, tenant, id)
+}
+
+func (c *counted) Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error) {
+	c.pairs.Add(1)
+	return c.Store.Fault(ctx, tenant, id, build)
+}
+
+func (c *counted) Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (int64, []bool, error) {
+	c.tenants.Add(1)
+	return c.Store.Came(ctx, tenant, queries)
+}
+
+func (c *counted) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
+	c.polls.Add(1)
+	return c.Store.Heads(ctx, since)
+}
+
+// countedDriver does the same for a database of documents.
+type countedDriver struct {
+	drivers.Driver
+	pairs, surveys atomic.Int64
+}
+
+func (c *countedDriver) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
+	c.pairs.Add(1)
+	return c.Driver.Checkpoint(ctx, build, tenant)
+}
+
+func (c *countedDriver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	c.pairs.Add(1)
+	return c.Driver.Load(ctx, build, tenant, ids)
+}
+
+func (c *countedDriver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	c.pairs.Add(1)
+	return c.Driver.Save(ctx, build, tenant, batch)
+}
+
+func (c *countedDriver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
+	c.surveys.Add(1)
+	return c.Driver.Checkpoints(ctx, build)
+}
+
+func (c *countedDriver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
+	c.surveys.Add(1)
+	return c.Driver.OwnCheckpoints(ctx)
+}
+
+// Many tenants with many projections of their own, and some shared ones, cost nothing while nothing is appended, and at the
+// start no more than one look at all checkpoints and one round trip for each tenant: also where most checkpoints are
+// behind the heads, because what came since is for other projections.
+func TestIdlingCostsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	admin := b.db.Pool(t, pgtest.RoleSuperuser, 2)
+	const own, shared = 20, 3
+	tenants := make([]domain.TenantID, *idleTenants)
+	for i := range tenants {
+		tenants[i] = domain.NewTenantID()
+		if _, err := b.store.Append(t.Context(), tenants[i], domain.Append{Streams: []domain.StreamAppend{
+			{Stream: "c3-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Add", Data: []byte(`{"k": "a", "n": 1}`)}, {Type: "Add", Data: []byte(`{"k": "b", "n": 1}`)}}},
+			{Stream: "rare-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Rare", Data: []byte(`{}`)}}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := b.process(options{})
+	for i := range shared {
+		definition := sums(fmt.Sprintf("shared-%d", i))
+		definition.Source.Categories = []string{fmt.Sprintf("c%d", i)}
+		if _, err := p.catalog.Create(t.Context(), domain.Everyone, definition, "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Own ones as rows: making each by itself would take most of the test's time.
+	for i := range own {
+		if _, err := admin.Exec(t.Context(), `
+			insert into manifold.projections (tenant_id, name, definition, build)
+			select l.tenant_id, 'own-' || $1::int, jsonb_build_object('name', 'own-' || $1::int, 'database', 'default', 'source',
+				jsonb_build_object('categories', jsonb_build_array('c' || $1::int)), 'key', 'event.data.k', 'initial', '{}'::jsonb,
+				'on', '{"Add": "merge(doc, {''n'': 1})"}'::jsonb, 'mode', 'async', 'onError', 'stop'), $1::int + 1
+			from manifold.logs l`, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	catchUp := b.process(options{})
+	stop := catchUp.start(t, b)
+	for _, tenant := range tenants {
+		for _, name := range []string{"own-3", "own-7", "shared-0"} {
+			if _, err := catchUp.catalog.CatchUp(t.Context(), tenant, name, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	settled(t, catchUp.runner)
+	stop()
+
+	s, d := &counted{Store: b.store}, &countedDriver{Driver: b.driver}
+	before := heap()
+	runner := projection.NewRunner(projection.RunnerConfig{
+		Store: s, Drivers: map[string]drivers.Driver{"default": d}, Progress: projection.NewProgress(), Poll: 20 * time.Millisecond, Log: quiet,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	began := time.Now()
+	go func() { done <- runner.Run(ctx) }()
+	settled(t, runner)
+	took := time.Since(began)
+	pairs := len(tenants) * (own + shared)
+	if n := s.pairs.Load() + d.pairs.Load(); n > 0 {
+		t.Errorf("at the start %d calls are made for single pairs, of which there are %d", n, pairs)
+	}
+	if n := s.tenants.Load(); n > int64(len(tenants)) {
+		t.Errorf("at the start %d tenants are asked what came, of %d", n, len(tenants))
+	}
+	if n := d.surveys.Load(); n != 1+shared {
+		t.Errorf("at the start checkpoints are looked at %d times, want %d", n, 1+shared)
+	}
+	asked := s.tenants.Load()
+	// Some polls later nothing else has been asked for.
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for from := s.polls.Load(); s.polls.Load() < from+10; {
+		<-tick.C
+	}
+	if n := s.pairs.Load() + d.pairs.Load() + s.tenants.Load() - asked + d.surveys.Load() - 1 - shared; n != 0 {
+		t.Errorf("while nothing is appended %d calls are made beside the polls", n)
+	}
+	t.Logf("%d pairs of %d tenants: the start took %s, %d round trips for tenants, %d bytes of memory a pair",
+		pairs, len(tenants), took.Round(time.Millisecond), asked, (heap()-before)/int64(pairs))
+
+	// And they are there: an event is folded by those that it is for.
+	last := b.append(t, tenants[0], "c3-1", "Add", `{"k": "a", "n": 1}`)
+	runner.Wake(domain.Head{Tenant: tenants[0], Position: last})
+	if _, err := catchUp.catalog.CatchUp(t.Context(), tenants[0], "own-3", time.Minute); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	var tables int
+	if err := admin.QueryRow(t.Context(), "select count(*) from pg_tables where schemaname = 'manifold_documents'").Scan(&tables); err != nil {
+		t.Fatal(err)
+	}
+	if tables > 2+shared {
+		t.Errorf("%d definitions made %d tables", own*len(tenants), tables)
+	}
+}
+
+// settled waits until the runner has nothing to do.
+func settled(t *testing.T, r *projection.Runner) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(2 * time.Minute); !r.Idle(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("the runner does not come to rest")
+		}
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
