@@ -2,7 +2,9 @@ package systemtest
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +23,7 @@ func TestTheOtherProcessTakesOver(t *testing.T) {
 		_, tenants[i] = newTenant(t, operator, fmt.Sprintf("tenant-%d", i))
 		tenants[i].must(t, http.StatusCreated, nil, http.MethodPost, "/v1/projections",
 			map[string]any{"name": "counts", "key": "'all'", "on": map[string]string{"*": "merge(doc, {'n': event.position})"}})
-		tenants[i].must(t, http.StatusCreated, nil, http.MethodPost, "/v1/streams/order-1", []map[string]any{{"type": "Placed", "data": map[string]int{"n": 1}}})
+		tenants[i].must(t, http.StatusCreated, nil, http.MethodPost, "/v1/streams/order-1/events", []map[string]any{{"type": "Placed", "data": map[string]int{"n": 1}}})
 	}
 	caughtUp := func() {
 		t.Helper()
@@ -55,9 +57,16 @@ func TestTheOtherProcessTakesOver(t *testing.T) {
 			}
 		}
 	}
-	shared := int64(0)
+	shared, ofTwo := int64(0), int64(0)
+	address, _ := two.state()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, member := range await(2) {
-		shared += member.Tenants
+		if shared += member.Tenants; strings.HasSuffix(member.Name, ":"+port) {
+			ofTwo = member.Tenants
+		}
 		if member.Name == "" || member.Version == "" || member.StartedAt.IsZero() || member.AliveAt.IsZero() {
 			t.Errorf("a member is %+v", member)
 		}
@@ -66,14 +75,32 @@ func TestTheOtherProcessTakesOver(t *testing.T) {
 		t.Errorf("the members have %d tenants, there are %d", shared, len(tenants))
 	}
 
+	// The first process learns of the second with its next sign of life.
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(time.Minute); ; {
+		a, err := operator.once(t.Context(), 0, http.MethodGet, "/metrics", nil)
+		if err == nil && strings.Contains(string(a.body), fmt.Sprintf("\nmanifold_member_tenants %d\n", int64(len(tenants))-ofTwo)) &&
+			strings.Contains(string(a.body), "\nmanifold_members 2\n") {
+			break
+		}
+		select {
+		case <-tick.C:
+			continue
+		case <-deadline:
+			t.Fatalf("the first process does not hand %d tenants over", ofTwo)
+		}
+	}
+	caughtUp()
+
 	two.kill()
 	killed := time.Now()
 	for i := range tenants {
-		tenants[i].must(t, http.StatusCreated, nil, http.MethodPost, "/v1/streams/order-1", []map[string]any{{"type": "Placed", "data": map[string]int{"n": 2}}})
+		tenants[i].must(t, http.StatusCreated, nil, http.MethodPost, "/v1/streams/order-1/events", []map[string]any{{"type": "Placed", "data": map[string]int{"n": 2}}})
 	}
 	caughtUp()
 	took := time.Since(killed)
-	t.Logf("the killed process's tenants were caught up with after %s", took.Round(time.Millisecond))
+	t.Logf("the %d tenants of the killed process were caught up with after %s", ofTwo, took.Round(time.Millisecond))
 	if took > 10*time.Second {
 		t.Errorf("it took %s until all tenants were worked on", took)
 	}
