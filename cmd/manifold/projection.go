@@ -19,12 +19,14 @@ func projectionCommand() *cobra.Command {
 	to := &connection{}
 	command := &cobra.Command{
 		Use:   "projection",
-		Short: "Apply, list, show and remove projections, and read their documents",
-		Long:  "Apply, list, show and remove a tenant's projections; with the operator's key, apply, list and remove the shared ones.",
-		Args:  cobra.NoArgs,
+		Short: "Apply, list, show and remove projections, read their documents, and mend what they cannot fold",
+		Long: `Apply, list, show and remove a tenant's projections; with the operator's key, apply, list and remove the shared ones. What is
+done about events that cannot be folded, the operator does for the tenant that --tenant names.`,
+		Args: cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
-	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionVersions(to), projectionPreview(to), projectionDocuments(to), projectionRemove(to))
+	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionVersions(to), projectionPreview(to), projectionDocuments(to), projectionRemove(to),
+		projectionRetry(to), projectionSkip(to), projectionSkipped(to), projectionParked(to), projectionReplay(to), projectionDiscard(to))
 	return command
 }
 
@@ -145,6 +147,7 @@ func projectionState(to *connection) *cobra.Command {
 			switch {
 			case err != nil:
 			case state.Fault != nil:
+				showFault(command.OutOrStdout(), *state.Fault)
 				err = fmt.Errorf("it stands still before the event at position %d: %s", state.Fault.Position, state.Fault.Message)
 			case state.Error != "":
 				err = fmt.Errorf("it cannot go on%s: %s%s", at(" since ", state.Since), state.Error, at("; it is tried again at ", state.NextTry))

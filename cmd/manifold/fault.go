@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// showFault prints what stands in a projection's way, for people.
+func showFault(out io.Writer, fault client.Fault) {
+	fmt.Fprintf(out, "  event:      %d, %s", fault.Position, fault.EventId)
+	if fault.Type != "" {
+		fmt.Fprintf(out, ", %s of %s", fault.Type, fault.Stream)
+	}
+	fmt.Fprintln(out)
+	for _, part := range []struct{ name, text string }{
+		{"document", fault.DocumentId}, {"part", fault.Where}, {"expression", fault.Expression}, {"before", string(fault.Before)},
+	} {
+		if part.text != "" {
+			fmt.Fprintf(out, "  %-11s %s\n", part.name+":", strings.ReplaceAll(strings.TrimSpace(part.text), "\n", "\n              "))
+		}
+	}
+	fmt.Fprintf(out, "  message:    %s\n", fault.Message)
+}
+
+// onBehalf adds the flag by which the operator names a tenant. What it returns gives the tenant's id, as it is sent.
+func onBehalf(command *cobra.Command) func(ctx context.Context, service *client.ClientWithResponses) (*string, error) {
+	name := command.Flags().String("tenant", "", "with the operator's key: the name or id of the tenant that is meant")
+	return func(ctx context.Context, service *client.ClientWithResponses) (*string, error) {
+		if *name == "" {
+			return nil, nil
+		}
+		tenant, err := findTenant(ctx, service, *name)
+		if err != nil {
+			return nil, err
+		}
+		return &tenant.Id, nil
+	}
+}
+
+func projectionRetry(to *connection) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "retry NAME",
+		Short: "Try the event again that a projection stands before",
+		Args:  cobra.ExactArgs(1),
+	}
+	tenantOf := onBehalf(command)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		service, err := to.open()
+		if err != nil {
+			return err
+		}
+		tenant, err := tenantOf(command.Context(), service)
+		if err != nil {
+			return err
+		}
+		r, err := service.RetryProjectionWithResponse(command.Context(), args[0], &client.RetryProjectionParams{Tenant: tenant})
+		if err != nil {
+			return err
+		}
+		if _, err := answered(r.JSON202, r.HTTPResponse, r.Body); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: tried again; `manifold projection state %s` says what comes of it\n", args[0], args[0])
+		return err
+	}
+	return command
+}
+
+func projectionSkip(to *connection) *cobra.Command {
+	reason := ""
+	command := &cobra.Command{
+		Use:   "skip NAME POSITION",
+		Short: "Pass over the event that a projection stands before",
+		Long: `Pass over the event that a projection stands before, at the position that its state shows. It is recorded, with who did it and
+why, and holds for every build by this version of the definition.`,
+		Args: cobra.ExactArgs(2),
+	}
+	tenantOf := onBehalf(command)
+	command.Flags().StringVar(&reason, "reason", "", "why, for whoever asks later")
+	command.RunE = func(command *cobra.Command, args []string) error {
+		var position int64
+		if _, err := fmt.Sscanf(args[1], "%d", &position); err != nil || fmt.Sprint(position) != args[1] || position < 1 {
+			return fmt.Errorf("%q is no position: give the one that `manifold projection state %s` shows", args[1], args[0])
+		}
+		service, err := to.open()
+		if err != nil {
+			return err
+		}
+		tenant, err := tenantOf(command.Context(), service)
+		if err != nil {
+			return err
+		}
+		r, err := service.SkipEventWithResponse(command.Context(), args[0], &client.SkipEventParams{Tenant: tenant}, client.Skip{Position: position, Reason: reason})
+		if err != nil {
+			return err
+		}
+		skipped, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: version %d of it passes over event %d (%s)\n", args[0], skipped.Version, skipped.Position, skipped.EventId)
+		return err
+	}
+	return command
+}
+
+func projectionSkipped(to *connection) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "skipped NAME",
+		Short: "List the events that a projection passes over",
+		Args:  cobra.ExactArgs(1),
+	}
+	tenantOf := onBehalf(command)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		service, err := to.open()
+		if err != nil {
+			return err
+		}
+		tenant, err := tenantOf(command.Context(), service)
+		if err != nil {
+			return err
+		}
+		r, err := service.ListSkippedEventsWithResponse(command.Context(), args[0], &client.ListSkippedEventsParams{Tenant: tenant})
+		if err != nil {
+			return err
+		}
+		list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+		if err != nil {
+			return err
+		}
+		t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "POSITION\tVERSION\tBY\tREASON\tFAULT")
+		for _, e := range list.Skipped {
+			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\n", e.Position, e.Version, e.By, oneLine(e.Reason), oneLine(e.Message))
+		}
+		return t.Flush()
+	}
+	return command
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func projectionParked(to *connection) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "parked NAME",
+		Short: "List the documents that a projection has set aside",
+		Args:  cobra.ExactArgs(1),
+	}
+	tenantOf := onBehalf(command)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		service, err := to.open()
+		if err != nil {
+			return err
+		}
+		tenant, err := tenantOf(command.Context(), service)
+		if err != nil {
+			return err
+		}
+		params := &client.ListParkedDocumentsParams{Tenant: tenant}
+		for {
+			r, err := service.ListParkedDocumentsWithResponse(command.Context(), args[0], params)
+			if err != nil {
+				return err
+			}
+			list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			if err != nil {
+				return err
+			}
+			for _, d := range list.Parked {
+				fmt.Fprintf(command.OutOrStdout(), "%s: %d events wait\n", d.Id, d.Events)
+				showFault(command.OutOrStdout(), d.Fault)
+			}
+			token := nextPage(r.HTTPResponse)
+			if token == "" {
+				return nil
+			}
+			params.PageToken = &token
+		}
+	}
+	return command
+}
+
+func projectionReplay(to *connection) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "replay NAME [DOCUMENT]",
+		Short: "Fold what waits for a parked document, or for all of them",
+		Args:  cobra.RangeArgs(1, 2),
+	}
+	tenantOf := onBehalf(command)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		service, err := to.open()
+		if err != nil {
+			return err
+		}
+		tenant, err := tenantOf(command.Context(), service)
+		if err != nil {
+			return err
+		}
+		var replayed client.Replayed
+		if len(args) == 2 {
+			r, err := service.ReplayParkedDocumentWithResponse(command.Context(), args[0], args[1], &client.ReplayParkedDocumentParams{Tenant: tenant})
+			if err != nil {
+				return err
+			}
+			if replayed, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
+				return err
+			}
+		} else {
+			r, err := service.ReplayParkedDocumentsWithResponse(command.Context(), args[0], &client.ReplayParkedDocumentsParams{Tenant: tenant})
+			if err != nil {
+				return err
+			}
+			if replayed, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(command.OutOrStdout(), "%s: %d events took effect, %d documents are parked no more\n", args[0], replayed.Events, replayed.Documents)
+		if replayed.StillParked > 0 {
+			return fmt.Errorf("%d documents are still parked; `manifold projection parked %s` says why", replayed.StillParked, args[0])
+		}
+		return nil
+	}
+	return command
+}
+
+func projectionDiscard(to *connection) *cobra.Command {
+	yes := false
+	command := &cobra.Command{
+		Use:   "discard NAME DOCUMENT",
+		Short: "Give up the events that wait for a parked document",
+		Args:  cobra.ExactArgs(2),
+	}
+	tenantOf := onBehalf(command)
+	command.Flags().BoolVar(&yes, "yes", false, "confirm")
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if !yes {
+			return errors.New("this version of the projection will pass over all events that wait (they stay in the log); say --yes if that is meant")
+		}
+		service, err := to.open()
+		if err != nil {
+			return err
+		}
+		tenant, err := tenantOf(command.Context(), service)
+		if err != nil {
+			return err
+		}
+		r, err := service.DiscardParkedDocumentWithResponse(command.Context(), args[0], args[1], &client.DiscardParkedDocumentParams{Tenant: tenant})
+		if err != nil {
+			return err
+		}
+		if r.StatusCode() != http.StatusNoContent {
+			return refusal(r.Status(), r.Body)
+		}
+		return nil
+	}
+	return command
+}
