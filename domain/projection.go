@@ -79,6 +79,7 @@ type Projection struct {
 	Version    int64  // the definition's, from 1; see ProjectionVersion
 	Revision   int64  // grows with each change of the row
 	HeldBy     string // the rebuild that holds the live build still while it swaps; empty: nobody
+	Inline     bool   // as one tenant sees it: its appends fold into Build
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 }

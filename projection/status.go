@@ -33,7 +33,7 @@ type Status struct {
 	LagEvents  int64         // events of its source that are not folded yet
 	Lag        time.Duration // how long ago the first of them was recorded; 0 where there is none
 	Fault      *domain.Fault // with StateFaulted
-	Error      string        // with StateUnavailable and StateLost, and with StateRunning where it cannot go on at the moment
+	Error      string        // with StateUnavailable and StateLost, and with StateRunning where it cannot go on at the moment, or is to be inline and is not yet
 	Since      time.Time     // with Error: since when, where this process knows it
 	NextTry    time.Time     // with Error: when it is tried again, where this process knows it
 }
@@ -100,6 +100,11 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		s.State = StateHeld
 	case s.LagEvents > 0:
 		s.State = StateRunning
+		if troubled {
+			s.Error, s.Since, s.NextTry = trouble.Error, trouble.Since, trouble.NextTry
+		}
+	case p.Definition.Mode == domain.ModeInline && !p.Inline && s.Head > 0:
+		s.State, s.Error = StateRunning, "it has caught up, and is followed behind the appends until they take over, which they are about to"
 		if troubled {
 			s.Error, s.Since, s.NextTry = trouble.Error, trouble.Since, trouble.NextTry
 		}

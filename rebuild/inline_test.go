@@ -502,6 +502,11 @@ func TestInlineTakesOver(t *testing.T) {
 		}
 	}
 	until(t, "appends to take over", inline(2))
+	for _, tenant := range tenants {
+		if s, err := w.catalog.Status(t.Context(), tenant, id.Name); err != nil || s.State != projection.StateCaughtUp || s.Checkpoint != s.Head {
+			t.Errorf("the status is %+v, %v", s, err)
+		}
+	}
 	for range 5 {
 		add()
 		look(t, t.Context(), super)

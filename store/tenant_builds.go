@@ -19,12 +19,12 @@ func inForce(tenant string) string {
 }
 
 // LiveProjection returns a projection as the tenant sees it: Build and Definition are those that are live for the tenant,
-// HeldBy the rebuild that holds that build still, be it one for all tenants or for this one. domain.CodeNotFound where
-// there is none, or none that the tenant may see.
+// HeldBy the rebuild that holds that build still, be it one for all tenants or for this one; Inline says whether the tenant's
+// appends fold into it. domain.CodeNotFound where there is none, or none that the tenant may see.
 func (s *Store) LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error) {
 	var projection domain.Projection
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+projectionColumns+`, b.build, b.definition, b.held_by::text
+		rows, _ := tx.Query(ctx, "select "+projectionColumns+`, b.build, b.definition, b.held_by::text, b.build is not null and b.base is null
 			from projections p left join tenant_builds b on `+inForce("$3")+`
 			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, tenant)
 		var err error
@@ -44,11 +44,15 @@ func scanLive(row pgx.CollectableRow) (domain.Projection, error) {
 	var build *int64
 	var definition []byte
 	var heldBy string
-	p, err := scanProjectionAnd(row, &build, &definition, (*nullText)(&heldBy))
+	var inline bool
+	p, err := scanProjectionAnd(row, &build, &definition, (*nullText)(&heldBy), &inline)
 	if err != nil || build == nil {
 		return p, err
 	}
-	p.Build, p.HeldBy = *build, cmp.Or(heldBy, p.HeldBy)
+	p.Build, p.HeldBy, p.Inline = *build, cmp.Or(heldBy, p.HeldBy), inline
+	if inline {
+		p.HeldBy = heldBy // what is held still is not what appends fold into
+	}
 	if definition != nil {
 		p.Definition = domain.Definition{}
 		err = decodeStrictly(definition, &p.Definition)
