@@ -1,0 +1,53 @@
+package projection_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// The examples of docs/projections.md: each definition is one that works, and does what the cases behind it say.
+func TestExamplesInTheDocumentation(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/projections.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fold *projection.Fold
+	tried := 0
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		text := block[1]
+		if !strings.HasPrefix(text, "cases:") {
+			definition, err := projection.ParseDefinition([]byte(text))
+			if err == nil {
+				err = rules.Check(domain.ProjectionID{Owner: domain.NewTenantID(), Name: definition.Name}, definition)
+			}
+			if err == nil {
+				fold, err = projection.Compile(definition)
+			}
+			if err != nil {
+				t.Fatalf("%v:\n%s", err, text)
+			}
+			continue
+		}
+		folder := t.TempDir()
+		write(t, folder, fold.Definition().Name+".test.yaml", text)
+		files, err := projection.ReadExamples(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, failures := range files[0].Run(t.Context(), fold) {
+			tried++
+			for _, failure := range failures {
+				t.Errorf("%s: %v", fold.Definition().Name, failure)
+			}
+		}
+	}
+	if tried < 4 {
+		t.Errorf("only %d examples were found", tried)
+	}
+}
