@@ -46,7 +46,7 @@ func TestProblems(t *testing.T) {
 		{a, "POST", "/v1/projections", `{"on":{"A":"doc"}}`, nil, 400, domain.CodeInvalidRequest, "name"},
 		{a, "POST", "/v1/projections", `{"name":"x","on":{"A":5}}`, nil, 400, domain.CodeInvalidRequest, "on.A"},
 		{a, "POST", "/v1/projections", `{"name":"x","on":{"A":"doc"},"source":{"categorys":[]}}`, nil, 400, domain.CodeInvalidRequest, "source"},
-		{a, "POST", "/v1/projections", `{"name":"x","on":{"A":"doc"},"mode":"inline"}`, nil, 400, domain.CodeInvalidRequest, "mode"},
+		{a, "POST", "/v1/projections", `{"name":"x","on":{"A":"doc"},"mode":"sideways"}`, nil, 400, domain.CodeInvalidRequest, "mode"},
 		{a, "POST", "/v1/projections", `{"name":"x","on":{"A":"dco"}}`, nil, 422, domain.CodeInvalidDefinition, "on.A"},
 		{a, "POST", "/v1/projections", `{"name":"x","on":{"A":"` + strings.Repeat("x", 9<<20) + `"}}`, nil, 413, domain.CodeTooLarge, "body"},
 		{a, "PUT", "/v1/projections/y", `{"name":"x","on":{"A":"doc"}}`, nil, 400, domain.CodeInvalidRequest, "name"},
