@@ -150,7 +150,7 @@ func TestFollowRebuild(t *testing.T) {
 		t.Errorf("a tenant sees %s", mine.body)
 	}
 	one.get("/v1/projections/none/rebuilds/"+failed.text("id")+"/progress").wantProblem(404, domain.CodeNotFound, "")
-	one.get(path+"0/progress").want(400)
+	one.get(path + "0/progress").want(400)
 }
 
 // Who follows a rebuild is let go when the process stops.

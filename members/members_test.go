@@ -44,7 +44,7 @@ func (l *link) state() (broken, hangs bool) {
 }
 
 func (l *link) Announce(ctx context.Context, m domain.Member, within time.Duration) ([]domain.Member, error) {
-	time.Sleep(20 * time.Millisecond) // the way there, by the test's clock
+	<-time.After(20 * time.Millisecond) // the way there, by the test's clock
 	broken, hangs := l.state()
 	if hangs {
 		<-ctx.Done()
@@ -151,7 +151,7 @@ func newTenants(n int) []domain.TenantID {
 
 // pass lets time go by.
 func pass(d time.Duration) {
-	time.Sleep(d) // the test's clock, which does not wait
+	<-time.After(d) // the test's clock, which does not wait
 	synctest.Wait()
 }
 
