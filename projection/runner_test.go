@@ -199,7 +199,12 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	if _, err := q.catalog.Reset(t.Context(), domain.Everyone, "sums", "test"); err != nil {
 		t.Fatal(err)
 	}
-	if again := <-faults; again.Position != bad || again.Build == fault.Build {
+	// A process that begins to listen for retries tries everything again that stands still: the old build's may be told twice.
+	again := <-faults
+	for again.Build == fault.Build {
+		again = <-faults
+	}
+	if again.Position != bad {
 		t.Errorf("after a reset the fault is %+v", again)
 	}
 }

@@ -142,6 +142,7 @@ var tries = map[string]try{
 	"previewProjection":      {body: text(`{"definition":{"initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}},"source":{"last":10}}`), status: []int{200}, own: true},
 	"planProjections":        {body: text(`{"definitions":[{"name":"orders","initial":{"other":%q},"on":{"*":"doc"}}],"remove":true}`), status: []int{200}, own: true},
 	"getProjectionState":     {status: []int{200}},
+	"catchUpProjection":      {query: "?timeout=30", status: []int{200}},
 	"listDocuments":          {query: "?minPosition=3&timeout=30&filter=doc.mark.endsWith('mark')&orderBy=last+desc,mark&fields=mark,last&pageSize=2&count=exact", status: []int{200}, own: true},
 	"getDocument":            {query: "?minPosition=3&timeout=30&fields=mark", status: []int{200}, own: true},
 	"retryProjection":        {status: []int{202}},
@@ -175,6 +176,7 @@ var tries = map[string]try{
 
 	"createTenant":     {body: text(`{"name":"third-of-%s"}`), status: []int{201}},
 	"listTenants":      {status: []int{200}},
+	"listMembers":      {status: []int{200}},
 	"listAllDocuments": {status: []int{404}}, // both have a projection orders of their own, and there is no shared one
 	"getTenant":        {status: []int{200}, own: true},
 	"changeTenant":     {body: text(`{"state":"active"}`), status: []int{200}, own: true},
@@ -195,13 +197,13 @@ var tries = map[string]try{
 var sequence = []string{
 	"appendToStream", "append", "importEvents", "readStream", "readAll", "readCategory", "exportEvents", "listStreams", "getStreamMetadata",
 	"putAggregate", "getAggregate", "listAggregates", "getState", "takeSnapshot", "getLatestSnapshot",
-	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "listDocuments", "getDocument",
+	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument",
 	"retryProjection", "skipEvent", "listSkippedEvents", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
 	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",
 	"rollbackRebuild", "resetProjection",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey",
-	"createTenant", "listAllDocuments", "listTenants", "getTenant", "changeTenant",
+	"createTenant", "listAllDocuments", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
 	"deleteProjection", "deleteAggregate", "deleteTenant",
 }
