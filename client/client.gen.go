@@ -1111,6 +1111,9 @@ type NotFound = Problem
 // PreconditionFailed An error by RFC 9457.
 type PreconditionFailed = Problem
 
+// Refused An error by RFC 9457.
+type Refused = Problem
+
 // TooCostly An error by RFC 9457.
 type TooCostly = Problem
 
@@ -8705,6 +8708,8 @@ type AppendResponse struct {
 	JSON201 *Appended
 	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
 	ApplicationproblemJSON409 *VersionConflict
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *Refused
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 }
@@ -8722,6 +8727,11 @@ func (r AppendResponse) GetJSON201() *Appended {
 // GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
 func (r AppendResponse) GetApplicationproblemJSON409() *VersionConflict {
 	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r AppendResponse) GetApplicationproblemJSON422() *Refused {
+	return r.ApplicationproblemJSON422
 }
 
 // GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
@@ -11142,6 +11152,8 @@ type AppendToStreamResponse struct {
 	ApplicationproblemJSON409 *VersionConflict
 	// ApplicationproblemJSON412 the response for an HTTP 412 `application/problem+json` response
 	ApplicationproblemJSON412 *PreconditionFailed
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *Refused
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
@@ -11168,6 +11180,11 @@ func (r AppendToStreamResponse) GetApplicationproblemJSON409() *VersionConflict 
 // GetApplicationproblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
 func (r AppendToStreamResponse) GetApplicationproblemJSON412() *PreconditionFailed {
 	return r.ApplicationproblemJSON412
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r AppendToStreamResponse) GetApplicationproblemJSON422() *Refused {
+	return r.ApplicationproblemJSON422
 }
 
 // GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
@@ -13772,6 +13789,13 @@ func ParseAppendResponse(rsp *http.Response) (*AppendResponse, error) {
 		}
 		response.ApplicationproblemJSON409 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -15687,6 +15711,13 @@ func ParseAppendToStreamResponse(rsp *http.Response) (*AppendToStreamResponse, e
 			return nil, err
 		}
 		response.ApplicationproblemJSON412 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

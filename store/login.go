@@ -37,6 +37,9 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.aggregates": "select insert update delete", "manifold.snapshots": "select insert update delete",
 			"manifold.projections": "select insert update delete", "manifold.rebuilds": "select insert update delete",
 			"manifold.retired_builds": "select insert update delete", "manifold.faults": "select insert update delete",
+			"manifold.projection_versions": "select insert update delete", "manifold.tenant_builds": "select insert update delete",
+			"manifold.parked_documents": "select insert update delete", "manifold.parked_events": "select insert update delete",
+			"manifold.skipped_events": "select insert update delete", "manifold.upcasters": "select insert update delete",
 		},
 		mustNot: map[string]string{"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete"},
 	},
@@ -44,6 +47,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 		needs: map[string]string{
 			"manifold.tenants": "select insert update", "manifold.keys": "select insert update delete", "manifold.logs": "select",
 			"manifold.projections": "select", "manifold.rebuilds": "select", "manifold.faults": "select",
+			"manifold.tenant_builds": "select", "manifold.members": "select insert update delete",
 		},
 		mustNot: map[string]string{"manifold.events": "select insert update delete truncate", "manifold.logs": "insert update delete truncate", "manifold.snapshots": "select insert update delete"},
 	},

@@ -1108,6 +1108,9 @@ type NotFound = Problem
 // PreconditionFailed An error by RFC 9457.
 type PreconditionFailed = Problem
 
+// Refused An error by RFC 9457.
+type Refused = Problem
+
 // TooCostly An error by RFC 9457.
 type TooCostly = Problem
 
@@ -2871,6 +2874,8 @@ type NotFoundApplicationProblemPlusJSONResponse Problem
 type PreconditionFailedApplicationProblemPlusJSONResponse Problem
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type RefusedApplicationProblemPlusJSONResponse Problem
 
 type TooCostlyApplicationProblemPlusJSONResponse Problem
 
