@@ -190,8 +190,8 @@ func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) err
 	}
 	to := domain.TenantBuild{ProjectionID: from.ProjectionID, Tenant: from.Tenant, Build: p.Build, Definition: &p.Definition}
 	ready := func(context.Context, int64) (bool, error) { return true, nil }
-	if p.Definition.Mode != domain.ModeInline {
-		to.Base = -1
+	if p.Definition.Mode != domain.ModeInline || from.Base != 0 {
+		to.Base = -1 // the runner follows the projection's own, and makes it inline if it is to be
 	}
 	if p.Definition.Mode != domain.ModeLive && p.Build != from.Build {
 		driver := r.config.Drivers[p.Definition.Database]
@@ -207,13 +207,15 @@ func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) err
 		if err == nil {
 			err = projection.CatchUpTo(ctx, store, driver, p.LiveBuild(), from.Tenant, fold, head.Position)
 		}
-		if _, faulted := errors.AsType[*projection.EventError](err); faulted || errors.Is(err, drivers.ErrNoTable) {
-			return store.EndInline(ctx, from) // the runner meets it, and says so
-		}
-		if err != nil {
+		_, faulted := errors.AsType[*projection.EventError](err)
+		switch {
+		case faulted || errors.Is(err, drivers.ErrNoTable):
+			to.Base = -1 // the runner meets it, and says so
+		case err != nil:
 			return err
+		default:
+			ready = projection.AtHead(store, driver, p.LiveBuild(), from.Tenant, fold)
 		}
-		ready = projection.AtHead(store, driver, p.LiveBuild(), from.Tenant, fold)
 	}
 	_, err = store.MoveInline(ctx, from, to, ready)
 	return err

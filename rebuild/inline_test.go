@@ -581,3 +581,72 @@ func TestInlineTakesOver(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A rebuild that makes an inline projection async moves tenant by tenant, too. Cancelled when it has moved some, it leaves
+// none of them with the definition that nobody else has.
+func TestInlineIsTakenBack(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 2)
+	v := newInliner(t, db)
+	tenant := domain.NewTenantID()
+	if err := v.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: tenant.String()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []domain.ProjectionID{{Owner: domain.Everyone, Name: "shared"}, {Owner: tenant, Name: "own"}} {
+		if _, err := v.catalog.Create(t.Context(), id.Owner, variant(id.Name, 0), "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	add := func() {
+		t.Helper()
+		if err := v.appendSome(random, tenant, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add()
+	var before []domain.TenantBuild
+	for _, id := range []domain.ProjectionID{{Owner: domain.Everyone, Name: "shared"}, {Owner: tenant, Name: "own"}} {
+		builds, err := v.store.InlineBuilds(t.Context(), id)
+		if err != nil || len(builds) != 1 {
+			t.Fatalf("the inline builds are %+v, %v", builds, err)
+		}
+		before = append(before, builds[0])
+		definition := variant(id.Name, 2)
+		definition.Mode = domain.ModeAsync
+		r, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{Definition: &definition})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What a worker does who dies behind the first tenant.
+		if err := v.drivers["default"].CreateTemporaryTable(t.Context(), r.NewBuild()); err != nil {
+			t.Fatal(err)
+		}
+		fold, err := projection.Compile(r.Definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := domain.TenantBuild{ProjectionID: id, Tenant: tenant, Build: r.Build, Base: builds[0].Build, Definition: &r.Definition}
+		moved, err := v.store.MoveInline(t.Context(), builds[0], to, projection.AtHead(v.store, v.drivers["default"], r.NewBuild(), tenant, fold))
+		if err != nil || !moved {
+			t.Fatalf("moved: %v, %v", moved, err)
+		}
+		if _, err := v.rebuilds.Cancel(t.Context(), id, r.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add()
+	v.follow(t)
+	for _, was := range before {
+		until(t, was.Name+" to be taken back", func() bool {
+			live, err := v.store.LiveProjection(t.Context(), tenant, was.ProjectionID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return live.Inline && live.Build == was.Build
+		})
+	}
+	add()
+	look(t, t.Context(), super)
+}

@@ -154,7 +154,7 @@ func (a *attempt) letGo(ctx context.Context, failure *error, release func(contex
 // be in force again by the swap, and was followed by nobody meanwhile. There is none, once there is none: such a row is only
 // made while its base is live.
 func (a *attempt) endOldOverrides(ctx context.Context) error {
-	if a.row.RollbackOf == (domain.RebuildID{}) || !a.build.Shared() {
+	if a.row.RollbackOf == (domain.RebuildID{}) {
 		return nil
 	}
 	if err := a.r.config.Store.SettleTenantBuilds(ctx, time.Now().Add(a.r.config.Keep)); err != nil {

@@ -223,7 +223,7 @@ func (a *attempt) sendFolds(b *batch) error {
 // InlineBuilds returns every tenant's inline build of a projection, with its Definition.
 func (s *Store) InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error) {
 	rows, _ := s.system.Query(ctx, `
-		select b.tenant_id, b.owner, b.name, b.build, b.definition from tenant_builds b
+		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition from tenant_builds b
 		where b.owner = $1 and b.name = $2 and b.base is null and ($3 or b.tenant_id = $1) order by b.tenant_id`, id.Owner, id.Name, id.Shared())
 	builds, err := pgx.CollectRows(rows, scanInline)
 	if err != nil {
@@ -233,14 +233,16 @@ func (s *Store) InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]dom
 }
 
 // StrayInlineBuilds returns the inline builds that are not what their projection has any more: it is gone, is not inline now
-// or has another definition, or the build was retired. Those that a rebuild under way has made are where they belong.
+// or has another definition, or the build was retired. Those that a rebuild under way has made are where they belong. What
+// such a rebuild was moving away from inline, and has left behind, is among them, with its Base.
 func (s *Store) StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, error) {
 	rows, _ := s.system.Query(ctx, `
-		select b.tenant_id, b.owner, b.name, b.build, b.definition
+		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition
 		from tenant_builds b left join projections p on p.tenant_id = b.owner and p.name = b.name
-		where b.base is null
+		where (b.base is null
 			and (p.definition ->> 'mode' is distinct from 'inline' or b.definition is distinct from p.definition
 				or exists (select from retired_builds r where r.tenant_id = b.owner and r.name = b.name and r.build = b.build and r.drop_at < 'infinity'))
+			or b.base = p.build and b.definition <> p.definition)
 			and not exists (select from rebuilds r where r.tenant_id = b.owner and r.name = b.name and r.build = b.build and `+running+`)
 		order by b.tenant_id, b.owner, b.name`)
 	builds, err := pgx.CollectRows(rows, scanInline)
@@ -253,7 +255,7 @@ func (s *Store) StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, er
 func scanInline(row pgx.CollectableRow) (domain.TenantBuild, error) {
 	var b domain.TenantBuild
 	var definition []byte
-	err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &definition)
+	err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition)
 	if err == nil && definition != nil {
 		b.Definition = new(domain.Definition)
 		err = decodeStrictly(definition, b.Definition)
@@ -293,8 +295,8 @@ func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, live do
 
 // MoveInline has the tenant's appends fold into another build than from, if ready says that this is at the log's head, as
 // for BeginInline. Where to has a Base, it is not inline: it is followed behind the appends, and in force while Base is the
-// projection's live build; below 0 never, so that the projection's own is live for the tenant. moved is false where it is not ready; where from is not the tenant's any more it is
-// domain.CodeConflict.
+// projection's live build; below 0 never, so that the projection's own is live for the tenant. moved is false where it is
+// not ready; where from, with its Base, is not the tenant's any more it is domain.CodeConflict.
 func (s *Store) MoveInline(ctx context.Context, from, to domain.TenantBuild, ready func(ctx context.Context, head int64) (bool, error)) (moved bool, err error) {
 	var definition []byte
 	if to.Definition != nil {
@@ -310,8 +312,9 @@ func (s *Store) MoveInline(ctx context.Context, from, to domain.TenantBuild, rea
 		}
 		done, err := tx.Exec(ctx, `
 			update tenant_builds b set build = $5, base = nullif($6::bigint, 0), definition = $7, held_by = null, updated_at = now()
-			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4 and b.base is null`,
-			from.Tenant, from.Owner, from.Name, from.Build, to.Build, to.Base, definition)
+			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4
+				and b.base is not distinct from nullif($8::bigint, 0)`,
+			from.Tenant, from.Owner, from.Name, from.Build, to.Build, to.Base, definition, from.Base)
 		switch {
 		case err != nil:
 			return false, fmt.Errorf("move a tenant to another build: %w", err)

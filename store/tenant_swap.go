@@ -36,7 +36,9 @@ func (s *Store) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 			on conflict (tenant_id, owner, name) do update
 			  set build = case when b.base = excluded.base then b.build else excluded.build end, base = excluded.base, definition = null,
 			    held_by = excluded.held_by, updated_at = now()
-			  where b.base is not null and (b.held_by is null or b.held_by = excluded.held_by or b.base <> excluded.base)`,
+			  where b.base is not null and (b.held_by is null or b.held_by = excluded.held_by or b.base <> excluded.base)
+			    and (b.definition is null or b.base <> excluded.base or b.definition = (
+			      select p.definition from projections p where p.tenant_id = b.owner and p.name = b.name))`,
 			tenant, rebuild.Owner, rebuild.Name, live.Build, rebuild.ID)
 		switch {
 		case err != nil:
