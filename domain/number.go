@@ -6,6 +6,17 @@ import "encoding/json"
 // ParseNumber reads. All else stays as it is; a text whose numbers are in that form already is returned itself. What is no
 // JSON comes back as something that is none either.
 func CanonicalNumbers(text json.RawMessage) json.RawMessage {
+	return RewriteNumbers(text, func(number []byte) string {
+		if plainNumber(number) || !json.Valid(number) {
+			return ""
+		}
+		return ParseNumber(string(number)).JSON()
+	})
+}
+
+// RewriteNumbers writes each number of a JSON text as rewrite says; "" leaves it as it is. All else stays as it is, and
+// where every number does the text is returned itself. In what is no JSON, a number is what looks like one.
+func RewriteNumbers(text json.RawMessage, rewrite func(number []byte) string) json.RawMessage {
 	var out json.RawMessage
 	kept := 0 // what of the text is in out already
 	for i := 0; i < len(text); {
@@ -17,11 +28,9 @@ func CanonicalNumbers(text json.RawMessage) json.RawMessage {
 			for end < len(text) && inNumber(text[end]) {
 				end++
 			}
-			if number := text[i:end]; !plainNumber(number) && json.Valid(number) {
-				if canonical := ParseNumber(string(number)).JSON(); canonical != string(number) {
-					out = append(append(out, text[kept:i]...), canonical...)
-					kept = end
-				}
+			if number := rewrite(text[i:end]); number != "" && number != string(text[i:end]) {
+				out = append(append(out, text[kept:i]...), number...)
+				kept = end
 			}
 			i = end
 		default:

@@ -1,9 +1,12 @@
 package projection
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
 // asStored writes the numbers of an event's data, or metadata, as the log gives them back: without an exponent, and 0 for
@@ -12,38 +15,12 @@ import (
 // makes no difference to a fold: the order of an object's fields, blanks.
 // The text is checked JSON, and one that is in that form already is returned itself.
 func asStored(text json.RawMessage) json.RawMessage {
-	var out []byte
-	kept := 0 // what of the text is in out already
-	for i := 0; i < len(text); {
-		switch c := text[i]; {
-		case c == '"':
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-			i++
-		case c == '-' || '0' <= c && c <= '9':
-			end, plain := i+1, c != '-'
-			for end < len(text) && strings.IndexByte("0123456789.eE+-", text[end]) >= 0 {
-				plain = plain && text[end]|0x20 != 'e'
-				end++
-			}
-			if number := string(text[i:end]); !plain {
-				if stored := storedNumber(number); stored != number {
-					out = append(append(out, text[kept:i]...), stored...)
-					kept = end
-				}
-			}
-			i = end
-		default:
-			i++
+	return domain.RewriteNumbers(text, func(number []byte) string {
+		if number[0] != '-' && !bytes.ContainsAny(number, "eE") {
+			return ""
 		}
-	}
-	if out == nil {
-		return text
-	}
-	return append(out, text[kept:]...)
+		return storedNumber(string(number))
+	})
 }
 
 // storedNumber is a JSON number as PostgreSQL's NUMERIC writes it.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,19 +30,25 @@ func showFault(out io.Writer, fault client.Fault) {
 	fmt.Fprintf(out, "  message:    %s\n", fault.Message)
 }
 
-// onBehalf adds the flag by which the operator names a tenant. What it returns gives the tenant's id, as it is sent.
-func onBehalf(command *cobra.Command) func(ctx context.Context, service *client.ClientWithResponses) (*string, error) {
+// onBehalf makes a command do something for a tenant: the key's own or, with the operator's key, the one that the flag
+// --tenant names. do is given that one's id, as it is sent.
+func (to *connection) onBehalf(command *cobra.Command, do func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error) *cobra.Command {
 	name := command.Flags().String("tenant", "", "with the operator's key: the name or id of the tenant that is meant")
-	return func(ctx context.Context, service *client.ClientWithResponses) (*string, error) {
-		if *name == "" {
-			return nil, nil
-		}
-		tenant, err := findTenant(ctx, service, *name)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		service, err := to.open()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return &tenant.Id, nil
+		if *name == "" {
+			return do(command, args, service, nil)
+		}
+		tenant, err := findTenant(command.Context(), service, *name)
+		if err != nil {
+			return err
+		}
+		return do(command, args, service, &tenant.Id)
 	}
+	return command
 }
 
 func projectionRetry(to *connection) *cobra.Command {
@@ -52,16 +57,7 @@ func projectionRetry(to *connection) *cobra.Command {
 		Short: "Try the event again that a projection stands before",
 		Args:  cobra.ExactArgs(1),
 	}
-	tenantOf := onBehalf(command)
-	command.RunE = func(command *cobra.Command, args []string) error {
-		service, err := to.open()
-		if err != nil {
-			return err
-		}
-		tenant, err := tenantOf(command.Context(), service)
-		if err != nil {
-			return err
-		}
+	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
 		r, err := service.RetryProjectionWithResponse(command.Context(), args[0], &client.RetryProjectionParams{Tenant: tenant})
 		if err != nil {
 			return err
@@ -71,8 +67,7 @@ func projectionRetry(to *connection) *cobra.Command {
 		}
 		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: tried again; `manifold projection state %s` says what comes of it\n", args[0], args[0])
 		return err
-	}
-	return command
+	})
 }
 
 func projectionSkip(to *connection) *cobra.Command {
@@ -84,20 +79,11 @@ func projectionSkip(to *connection) *cobra.Command {
 why, and holds for every build by this version of the definition.`,
 		Args: cobra.ExactArgs(2),
 	}
-	tenantOf := onBehalf(command)
 	command.Flags().StringVar(&reason, "reason", "", "why, for whoever asks later")
-	command.RunE = func(command *cobra.Command, args []string) error {
+	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
 		var position int64
 		if _, err := fmt.Sscanf(args[1], "%d", &position); err != nil || fmt.Sprint(position) != args[1] || position < 1 {
 			return fmt.Errorf("%q is no position: give the one that `manifold projection state %s` shows", args[1], args[0])
-		}
-		service, err := to.open()
-		if err != nil {
-			return err
-		}
-		tenant, err := tenantOf(command.Context(), service)
-		if err != nil {
-			return err
 		}
 		r, err := service.SkipEventWithResponse(command.Context(), args[0], &client.SkipEventParams{Tenant: tenant}, client.Skip{Position: position, Reason: reason})
 		if err != nil {
@@ -109,8 +95,7 @@ why, and holds for every build by this version of the definition.`,
 		}
 		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: version %d of it passes over event %d (%s)\n", args[0], skipped.Version, skipped.Position, skipped.EventId)
 		return err
-	}
-	return command
+	})
 }
 
 func projectionSkipped(to *connection) *cobra.Command {
@@ -119,16 +104,7 @@ func projectionSkipped(to *connection) *cobra.Command {
 		Short: "List the events that a projection passes over",
 		Args:  cobra.ExactArgs(1),
 	}
-	tenantOf := onBehalf(command)
-	command.RunE = func(command *cobra.Command, args []string) error {
-		service, err := to.open()
-		if err != nil {
-			return err
-		}
-		tenant, err := tenantOf(command.Context(), service)
-		if err != nil {
-			return err
-		}
+	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
 		r, err := service.ListSkippedEventsWithResponse(command.Context(), args[0], &client.ListSkippedEventsParams{Tenant: tenant})
 		if err != nil {
 			return err
@@ -143,8 +119,7 @@ func projectionSkipped(to *connection) *cobra.Command {
 			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\n", e.Position, e.Version, e.By, oneLine(e.Reason), oneLine(e.Message))
 		}
 		return t.Flush()
-	}
-	return command
+	})
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -155,16 +130,7 @@ func projectionParked(to *connection) *cobra.Command {
 		Short: "List the documents that a projection has set aside",
 		Args:  cobra.ExactArgs(1),
 	}
-	tenantOf := onBehalf(command)
-	command.RunE = func(command *cobra.Command, args []string) error {
-		service, err := to.open()
-		if err != nil {
-			return err
-		}
-		tenant, err := tenantOf(command.Context(), service)
-		if err != nil {
-			return err
-		}
+	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
 		params := &client.ListParkedDocumentsParams{Tenant: tenant}
 		for {
 			r, err := service.ListParkedDocumentsWithResponse(command.Context(), args[0], params)
@@ -185,8 +151,7 @@ func projectionParked(to *connection) *cobra.Command {
 			}
 			params.PageToken = &token
 		}
-	}
-	return command
+	})
 }
 
 func projectionReplay(to *connection) *cobra.Command {
@@ -195,16 +160,7 @@ func projectionReplay(to *connection) *cobra.Command {
 		Short: "Fold what waits for a parked document, or for all of them",
 		Args:  cobra.RangeArgs(1, 2),
 	}
-	tenantOf := onBehalf(command)
-	command.RunE = func(command *cobra.Command, args []string) error {
-		service, err := to.open()
-		if err != nil {
-			return err
-		}
-		tenant, err := tenantOf(command.Context(), service)
-		if err != nil {
-			return err
-		}
+	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
 		var replayed client.Replayed
 		if len(args) == 2 {
 			r, err := service.ReplayParkedDocumentWithResponse(command.Context(), args[0], args[1], &client.ReplayParkedDocumentParams{Tenant: tenant})
@@ -228,8 +184,7 @@ func projectionReplay(to *connection) *cobra.Command {
 			return fmt.Errorf("%d documents are still parked; `manifold projection parked %s` says why", replayed.StillParked, args[0])
 		}
 		return nil
-	}
-	return command
+	})
 }
 
 func projectionDiscard(to *connection) *cobra.Command {
@@ -239,19 +194,10 @@ func projectionDiscard(to *connection) *cobra.Command {
 		Short: "Give up the events that wait for a parked document",
 		Args:  cobra.ExactArgs(2),
 	}
-	tenantOf := onBehalf(command)
 	command.Flags().BoolVar(&yes, "yes", false, "confirm")
-	command.RunE = func(command *cobra.Command, args []string) error {
+	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
 		if !yes {
 			return errors.New("this version of the projection will pass over all events that wait (they stay in the log); say --yes if that is meant")
-		}
-		service, err := to.open()
-		if err != nil {
-			return err
-		}
-		tenant, err := tenantOf(command.Context(), service)
-		if err != nil {
-			return err
 		}
 		r, err := service.DiscardParkedDocumentWithResponse(command.Context(), args[0], args[1], &client.DiscardParkedDocumentParams{Tenant: tenant})
 		if err != nil {
@@ -261,6 +207,5 @@ func projectionDiscard(to *connection) *cobra.Command {
 			return refusal(r.Status(), r.Body)
 		}
 		return nil
-	}
-	return command
+	})
 }
