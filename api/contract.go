@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -306,14 +309,34 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		return fmt.Sprintf("it needs %d to %s elements", schema.MinItems, most)
 	case "uniqueItems":
 		return "an element stands in it twice"
+	case "minProperties", "maxProperties":
+		return propertiesMessage(schema)
 	case "pattern":
 		if text, ok := e.Value.(string); ok {
+			if schema.Example != nil {
+				return fmt.Sprintf("%q does not fit; it must look like %v", clip(text, 60), schema.Example)
+			}
 			return fmt.Sprintf("%q does not fit; it must match %s", clip(text, 60), schema.Pattern)
 		}
 	case "format":
 		return "it must be a " + schema.Format + ", such as 2026-03-01T09:30:00Z"
 	}
 	return e.Reason
+}
+
+// propertiesMessage says how many members an object must have and, where they have names, which.
+func propertiesMessage(schema *openapi3.Schema) string {
+	most := uint64(math.MaxUint64)
+	if schema.MaxProps != nil {
+		most = *schema.MaxProps
+	}
+	if names := slices.Sorted(maps.Keys(schema.Properties)); len(names) > 0 && schema.MinProps == 1 && most == 1 {
+		return "it must have exactly one of " + strings.Join(names, ", ")
+	}
+	if most == math.MaxUint64 {
+		return fmt.Sprintf("it must have at least %d members", schema.MinProps)
+	}
+	return fmt.Sprintf("it must have %d to %d members", schema.MinProps, most)
 }
 
 // clip shortens text that a client sent before it goes into an error message.

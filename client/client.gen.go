@@ -130,6 +130,8 @@ type Appended struct {
 // AppendedEvent defines model for AppendedEvent.
 type AppendedEvent struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id       UUID  `json:"id"`
 	Version  int64 `json:"version"`
 	Position int64 `json:"position"`
@@ -150,6 +152,8 @@ type AppendedStream struct {
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id        UUID      `json:"id"`
 	Name      string    `json:"name"`
 	Scopes    []Scope   `json:"scopes"`
@@ -222,6 +226,8 @@ type Difference struct {
 // DifferenceExample defines model for DifferenceExample.
 type DifferenceExample struct {
 	// Tenant 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant UUID   `json:"tenant"`
 	Id     string `json:"id"`
 	Kind   string `json:"kind"`
@@ -262,6 +268,8 @@ type DocumentList struct {
 // Event defines model for Event.
 type Event struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id     UUID   `json:"id"`
 	Stream string `json:"stream"`
 
@@ -309,6 +317,8 @@ type Fault struct {
 	Position int64 `json:"position"`
 
 	// EventId 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Stream The event's.
@@ -367,6 +377,8 @@ type JSONObject = json.RawMessage
 // Key defines model for Key.
 type Key struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id        UUID       `json:"id"`
 	Name      string     `json:"name"`
 	Scopes    []Scope    `json:"scopes"`
@@ -382,6 +394,8 @@ type KeyList struct {
 // Member defines model for Member.
 type Member struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id UUID `json:"id"`
 
 	// Name The host's name and where the process listens.
@@ -444,6 +458,8 @@ type NewRebuild struct {
 	Approve string `json:"approve,omitempty"`
 
 	// Keep How long the old documents stay, so that the rebuild can be rolled back, such as `1h` or `90m`; as configured.
+	//
+	// Example: 1h30m
 	Keep string `json:"keep,omitempty"`
 
 	// Assertions Expressions `(doc) -> bool` that every document must pass, besides those of the definition.
@@ -555,6 +571,8 @@ type PreviewSource struct {
 // PreviewStep What one event did. With `onError: stop` there is no step behind a fault.
 type PreviewStep struct {
 	// Event 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event UUID `json:"event"`
 
 	// Position In the log; of given events their number, from 1.
@@ -695,6 +713,8 @@ type ReadinessCheck struct {
 // Rebuild defines model for Rebuild.
 type Rebuild struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id         UUID   `json:"id"`
 	Projection string `json:"projection"`
 
@@ -788,6 +808,8 @@ type SkippedEvent struct {
 	Position int64 `json:"position"`
 
 	// EventId 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Version Of the definition that skips it.
@@ -866,6 +888,8 @@ type StreamMetadata struct {
 // Tenant defines model for Tenant.
 type Tenant struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id    UUID   `json:"id"`
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -893,6 +917,8 @@ type TenantChange struct {
 // TenantDocument defines model for TenantDocument.
 type TenantDocument struct {
 	// Tenant 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant   UUID   `json:"tenant"`
 	Id       string `json:"id"`
 	Position int64  `json:"position"`
@@ -914,6 +940,8 @@ type TenantList struct {
 // TenantProgress defines model for TenantProgress.
 type TenantProgress struct {
 	// Tenant 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant UUID `json:"tenant"`
 
 	// Position Up to where its log is folded into the new build.
@@ -944,11 +972,15 @@ type TouchedProjection struct {
 }
 
 // UUID 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type UUID = string
 
 // UpcastStep defines model for UpcastStep.
 type UpcastStep struct {
 	// Event 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event UUID   `json:"event"`
 	Type  string `json:"type"`
 
@@ -1052,6 +1084,8 @@ type IfMatch = string
 type IfNoneMatch = string
 
 // KeyId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type KeyId = UUID
 
 // MinPosition defines model for minPosition.
@@ -1061,6 +1095,8 @@ type MinPosition = int64
 type Name = string
 
 // OnBehalf 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type OnBehalf = UUID
 
 // PageSize defines model for pageSize.
@@ -1073,12 +1109,16 @@ type PageToken = string
 type ParkedId = string
 
 // RebuildId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type RebuildId = UUID
 
 // StreamId defines model for streamId.
 type StreamId = string
 
 // TenantId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type TenantId = UUID
 
 // Timeout defines model for timeout.

@@ -74,6 +74,8 @@ type Appended struct {
 // AppendedEvent defines model for AppendedEvent.
 type AppendedEvent struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id       UUID  `json:"id"`
 	Version  int64 `json:"version"`
 	Position int64 `json:"position"`
@@ -101,6 +103,8 @@ type BadLine struct {
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id        UUID      `json:"id"`
 	Name      string    `json:"name"`
 	Scopes    []Scope   `json:"scopes"`
@@ -173,6 +177,8 @@ type Difference struct {
 // DifferenceExample defines model for DifferenceExample.
 type DifferenceExample struct {
 	// Tenant 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant UUID   `json:"tenant"`
 	Id     string `json:"id"`
 	Kind   string `json:"kind"`
@@ -213,6 +219,8 @@ type DocumentList struct {
 // Event defines model for Event.
 type Event struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id     UUID   `json:"id"`
 	Stream string `json:"stream"`
 
@@ -260,6 +268,8 @@ type Fault struct {
 	Position int64 `json:"position"`
 
 	// EventId 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Stream The event's.
@@ -314,6 +324,8 @@ type ImportLine struct {
 	Stream string `json:"stream"`
 
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id *UUID `json:"id,omitempty"`
 
 	// Type What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
@@ -364,6 +376,8 @@ type JSONObject = json.RawMessage
 // Key defines model for Key.
 type Key struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id        UUID       `json:"id"`
 	Name      string     `json:"name"`
 	Scopes    []Scope    `json:"scopes"`
@@ -379,6 +393,8 @@ type KeyList struct {
 // Member defines model for Member.
 type Member struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id UUID `json:"id"`
 
 	// Name The host's name and where the process listens.
@@ -441,6 +457,8 @@ type NewRebuild struct {
 	Approve string `json:"approve,omitempty"`
 
 	// Keep How long the old documents stay, so that the rebuild can be rolled back, such as `1h` or `90m`; as configured.
+	//
+	// Example: 1h30m
 	Keep string `json:"keep,omitempty"`
 
 	// Assertions Expressions `(doc) -> bool` that every document must pass, besides those of the definition.
@@ -552,6 +570,8 @@ type PreviewSource struct {
 // PreviewStep What one event did. With `onError: stop` there is no step behind a fault.
 type PreviewStep struct {
 	// Event 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event UUID `json:"event"`
 
 	// Position In the log; of given events their number, from 1.
@@ -692,6 +712,8 @@ type ReadinessCheck struct {
 // Rebuild defines model for Rebuild.
 type Rebuild struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id         UUID   `json:"id"`
 	Projection string `json:"projection"`
 
@@ -785,6 +807,8 @@ type SkippedEvent struct {
 	Position int64 `json:"position"`
 
 	// EventId 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Version Of the definition that skips it.
@@ -863,6 +887,8 @@ type StreamMetadata struct {
 // Tenant defines model for Tenant.
 type Tenant struct {
 	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id    UUID   `json:"id"`
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -890,6 +916,8 @@ type TenantChange struct {
 // TenantDocument defines model for TenantDocument.
 type TenantDocument struct {
 	// Tenant 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant   UUID   `json:"tenant"`
 	Id       string `json:"id"`
 	Position int64  `json:"position"`
@@ -911,6 +939,8 @@ type TenantList struct {
 // TenantProgress defines model for TenantProgress.
 type TenantProgress struct {
 	// Tenant 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant UUID `json:"tenant"`
 
 	// Position Up to where its log is folded into the new build.
@@ -941,11 +971,15 @@ type TouchedProjection struct {
 }
 
 // UUID 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type UUID = string
 
 // UpcastStep defines model for UpcastStep.
 type UpcastStep struct {
 	// Event 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event UUID   `json:"event"`
 	Type  string `json:"type"`
 
@@ -1049,6 +1083,8 @@ type IfMatch = string
 type IfNoneMatch = string
 
 // KeyId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type KeyId = UUID
 
 // MinPosition defines model for minPosition.
@@ -1058,6 +1094,8 @@ type MinPosition = int64
 type Name = string
 
 // OnBehalf 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type OnBehalf = UUID
 
 // PageSize defines model for pageSize.
@@ -1070,12 +1108,16 @@ type PageToken = string
 type ParkedId = string
 
 // RebuildId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type RebuildId = UUID
 
 // StreamId defines model for streamId.
 type StreamId = string
 
 // TenantId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type TenantId = UUID
 
 // Timeout defines model for timeout.

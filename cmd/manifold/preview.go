@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,12 +24,15 @@ each event. Nothing is stored. The events are the first thousand of a stream, or
 It ends with 1 where an event cannot be folded.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
+			if err := oneSource(command, "stream", "last"); err != nil {
+				return err
+			}
 			_, definition, err := readDefinition(args[0], command.InOrStdin())
 			if err != nil {
 				return err
 			}
 			source := map[string]any{"stream": stream}
-			if last > 0 {
+			if command.Flags().Changed("last") {
 				source = map[string]any{"last": last}
 			}
 			body, err := json.Marshal(map[string]any{"definition": json.RawMessage(definition), "source": source})
@@ -52,9 +56,25 @@ It ends with 1 where an event cannot be folded.`,
 	}
 	command.Flags().StringVar(&stream, "stream", "", "the first thousand events of this stream")
 	command.Flags().IntVar(&last, "last", 0, "the last so many events of the definition's source, up to 1000")
-	command.MarkFlagsOneRequired("stream", "last")
-	command.MarkFlagsMutuallyExclusive("stream", "last")
 	return command
+}
+
+// oneSource refuses a command that was not given exactly one of the flags that say which events to take, or --last with less
+// than one.
+func oneSource(command *cobra.Command, flags ...string) error {
+	given := 0
+	for _, flag := range flags {
+		if command.Flags().Changed(flag) {
+			given++
+		}
+	}
+	if given != 1 {
+		return fmt.Errorf("say which events to take, by exactly one of --%s; see %s --help", strings.Join(flags, ", --"), command.CommandPath())
+	}
+	if last, err := command.Flags().GetInt("last"); err == nil && last < 1 && command.Flags().Changed("last") {
+		return fmt.Errorf("--last is %d; it must be 1 to 1000", last)
+	}
+	return nil
 }
 
 // showSteps prints what each event did; one that could not be folded is an error.

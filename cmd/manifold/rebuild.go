@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,41 +58,41 @@ means the last one that was swapped in, and show the newest.`,
 	flags.StringVar(&f.database, "database", "", "move the documents to this database of the configuration")
 	flags.StringArrayVar(&f.tenants, "tenant", nil, "the name or id of a tenant to rebuild for alone, of a shared projection; may be repeated (operator)")
 	flags.Int64Var(&f.rate, "max-events-per-second", 0, "go no faster than that")
-	flags.StringVar(&f.approve, "approve", "", "auto, or manual: wait before the swap until `manifold rebuild approve`")
+	flags.StringVar(&f.approve, "approve", "", "auto; or manual, to wait before the swap for \"manifold rebuild approve\"")
 	flags.StringVar(&f.keep, "keep", "", "how long the old documents stay for a rollback, such as 90m; as configured without")
 	flags.StringArrayVar(&f.assertions, "assert", nil, "an expression (doc) -> bool that every new document must pass; may be repeated")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "build, validate, report what would change, and drop it")
 	command.AddCommand(
 		rebuildList(to), rebuildShow(to),
-		rebuildOrder(to, "approve", "Let a rebuild swap", true, underWay, func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
+		rebuildOrder(to, "approve", "Let a rebuild swap", true, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
 			r, err := s.ApproveRebuildWithResponse(ctx, name, id)
 			if err != nil {
 				return client.Rebuild{}, err
 			}
 			return answered(r.JSON202, r.HTTPResponse, r.Body)
 		}),
-		rebuildOrder(to, "cancel", "Cancel a rebuild; the present documents stay", false, underWay, func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
+		rebuildOrder(to, "cancel", "Cancel a rebuild; the present documents stay", false, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
 			r, err := s.CancelRebuildWithResponse(ctx, name, id)
 			if err != nil {
 				return client.Rebuild{}, err
 			}
 			return answered(r.JSON202, r.HTTPResponse, r.Body)
 		}),
-		rebuildOrder(to, "pause", "Let a rebuild rest", false, underWay, func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
+		rebuildOrder(to, "pause", "Let a rebuild rest", false, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
 			r, err := s.PauseRebuildWithResponse(ctx, name, id)
 			if err != nil {
 				return client.Rebuild{}, err
 			}
 			return answered(r.JSON202, r.HTTPResponse, r.Body)
 		}),
-		rebuildOrder(to, "resume", "Let a paused rebuild go on", true, underWay, func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
+		rebuildOrder(to, "resume", "Let a paused rebuild go on", true, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
 			r, err := s.ResumeRebuildWithResponse(ctx, name, id)
 			if err != nil {
 				return client.Rebuild{}, err
 			}
 			return answered(r.JSON202, r.HTTPResponse, r.Body)
 		}),
-		rebuildOrder(to, "rollback", "Go back to the documents from before a rebuild, while they are kept", true, swappedIn, func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
+		rebuildOrder(to, "rollback", "Go back to the documents from before a rebuild, while they are kept", true, swappedIn(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
 			r, err := s.RollbackRebuildWithResponse(ctx, name, id)
 			if err != nil {
 				return client.Rebuild{}, err
@@ -300,7 +299,7 @@ func rebuildShow(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			id, err := rebuildMeant(command.Context(), service, args, func(client.Rebuild) bool { return true })
+			id, err := rebuildMeant(command.Context(), service, args, newest())
 			if err != nil {
 				return err
 			}
@@ -346,15 +345,30 @@ func showRebuild(rebuild client.Rebuild, out io.Writer) error {
 	return tellDifference(rebuild, out)
 }
 
-// Which rebuild is meant by commands that are not given one.
-func underWay(r client.Rebuild) bool  { return r.EndedAt == nil }
-func swappedIn(r client.Rebuild) bool { return r.State == "swapped" }
+// meant says which rebuild is meant where a command is not given the id of one: the newest that fits. none is what is said
+// where there is none.
+type meant struct {
+	fits func(client.Rebuild) bool
+	none string // the projection's name goes in for %s
+}
+
+func underWay() meant {
+	return meant{func(r client.Rebuild) bool { return r.EndedAt == nil }, "no rebuild of %s is under way"}
+}
+
+func swappedIn() meant {
+	return meant{func(r client.Rebuild) bool { return r.State == "swapped" }, "no rebuild of %s was swapped in that could be rolled back"}
+}
+
+func newest() meant {
+	return meant{func(client.Rebuild) bool { return true }, "%s was never rebuilt"}
+}
 
 // order asks the service to do something with a rebuild.
 type order func(ctx context.Context, service *client.ClientWithResponses, name, id string) (client.Rebuild, error)
 
 // rebuildOrder is a command that does something with a rebuild, and then, where follow is set, follows it.
-func rebuildOrder(to *connection, use, short string, follow bool, meant func(client.Rebuild) bool, do order) *cobra.Command {
+func rebuildOrder(to *connection, use, short string, follow bool, which meant, do order) *cobra.Command {
 	detach := false
 	command := &cobra.Command{
 		Use:   use + " NAME [ID]",
@@ -365,7 +379,7 @@ func rebuildOrder(to *connection, use, short string, follow bool, meant func(cli
 			if err != nil {
 				return err
 			}
-			id, err := rebuildMeant(command.Context(), service, args, meant)
+			id, err := rebuildMeant(command.Context(), service, args, which)
 			if err != nil {
 				return err
 			}
@@ -388,7 +402,7 @@ func rebuildOrder(to *connection, use, short string, follow bool, meant func(cli
 
 // rebuildMeant is the id of the rebuild that a command's arguments name: its second one, or that of the newest rebuild that
 // can be meant.
-func rebuildMeant(ctx context.Context, service *client.ClientWithResponses, args []string, meant func(client.Rebuild) bool) (string, error) {
+func rebuildMeant(ctx context.Context, service *client.ClientWithResponses, args []string, which meant) (string, error) {
 	if len(args) > 1 {
 		return args[1], nil
 	}
@@ -397,11 +411,11 @@ func rebuildMeant(ctx context.Context, service *client.ClientWithResponses, args
 		return "", err
 	}
 	for _, r := range list {
-		if meant(r) {
+		if which.fits(r) {
 			return r.Id, nil
 		}
 	}
-	return "", errors.New("there is no such rebuild of " + args[0] + "; `manifold rebuild list " + args[0] + "` shows all")
+	return "", fmt.Errorf(which.none+"; `manifold rebuild list %[1]s` shows all", args[0])
 }
 
 func rebuildsOf(ctx context.Context, service *client.ClientWithResponses, name string) ([]client.Rebuild, error) {

@@ -57,7 +57,7 @@ func TestRebuild(t *testing.T) {
 		{[]string{"rebuild", "orders", "--assert", "doc.n <"}, "assertions[0]"},
 		{[]string{"rebuild", "orders", "--database", "nowhere"}, "database"},
 		{[]string{"rebuild", "orders", "--keep", "soon"}, "keep"},
-		{[]string{"rebuild", "cancel", "orders"}, "there is no such rebuild"},
+		{[]string{"rebuild", "cancel", "orders"}, "no rebuild of orders is under way"},
 		{[]string{"rebuild", "none"}, "not-found"},
 	} {
 		if o := run(t, environ, nil, wrong.args...); o.code == 0 || !strings.Contains(o.err, wrong.says) {

@@ -170,6 +170,9 @@ list. With a type, a version and an expression, that upcaster is tried in the pl
 		Example: `  manifold upcaster preview OrderPlaced 1 'merge(event.data, {"currency": "EUR"})' --last 3`,
 		Args:    cobra.MaximumNArgs(3),
 		RunE: func(command *cobra.Command, args []string) error {
+			if err := oneSource(command, "stream", "last", "events"); err != nil {
+				return err
+			}
 			body := client.PreviewUpcasterJSONRequestBody{Source: source}
 			if len(args) == 1 {
 				return errors.New("an upcaster to be tried has a type, a version and an expression")
@@ -212,8 +215,6 @@ list. With a type, a version and an expression, that upcaster is tried in the pl
 	command.Flags().IntVar(&source.Last, "last", 0, "the last so many events of the types that have upcasters")
 	command.Flags().StringVar(&events, "events", "", `a file with events, as in [{"type": "OrderPlaced", "data": {...}}]`)
 	command.Flags().StringVarP(&file, "file", "f", "", "the file with the expression; - is the standard input")
-	command.MarkFlagsMutuallyExclusive("stream", "last", "events")
-	command.MarkFlagsOneRequired("stream", "last", "events")
 	return command
 }
 
