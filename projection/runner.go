@@ -91,7 +91,7 @@ type Runner struct {
 	shared   map[*followed]struct{}
 	waiting  map[*pair]struct{} // held still by a rebuild
 	unproven map[*pair]struct{} // saved documents lately, see prove
-	looks    int                // how often the projections were looked at
+	looks    int                // grows when the projections are to be looked at, and when they were
 }
 
 // NewRunner returns a Runner, which works while Run does.
@@ -229,6 +229,9 @@ func (r *Runner) look(ctx context.Context) {
 type seen struct{ projections, builds time.Time }
 
 func (r *Runner) lookAtProjections(ctx context.Context, seen *seen) error {
+	r.mu.Lock()
+	r.looks++
+	r.mu.Unlock()
 	if err := r.lookAtShares(ctx); err != nil {
 		return err
 	}

@@ -1,12 +1,16 @@
 package projection_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/store"
 )
 
 // The runner and readers go by the build that is live for the tenant, in whatever way the tenant comes to it and loses it;
@@ -99,5 +103,92 @@ func TestTenantsBuildsAreFollowed(t *testing.T) {
 		if lag.Positions != 0 || lag.Faulted != 0 {
 			t.Errorf("the lags are %+v", lag)
 		}
+	}
+}
+
+// paused is a store whose readings of a build that appends fold into wait, once, and that tells what the runner looks at.
+type paused struct {
+	*store.Store
+	read    chan struct{} // closed when such a reading was made
+	goOn    chan struct{} // closed when it may be used
+	looking chan string   // at what, if somebody wants to know
+	once    sync.Once
+}
+
+func (s *paused) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
+	reading, err := s.Store.ReadFor(ctx, tenant, id, q)
+	if err == nil && reading.Inline {
+		s.once.Do(func() {
+			close(s.read)
+			<-s.goOn
+		})
+	}
+	return reading, err
+}
+
+func (s *paused) TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error) {
+	s.tell("builds")
+	return s.Store.TenantBuilds(ctx, since)
+}
+
+func (s *paused) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
+	s.tell("heads")
+	return s.Store.Heads(ctx, since)
+}
+
+func (s *paused) tell(what string) {
+	select {
+	case s.looking <- what:
+	default:
+	}
+}
+
+// A worker that has read that appends fold into the build learns it late: they do not any more, and the runner has seen
+// that already. The build is followed all the same.
+func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	p := b.process(options{})
+	s := &paused{Store: b.store, read: make(chan struct{}), goOn: make(chan struct{}), looking: make(chan string)}
+	p.runner = projection.NewRunner(projection.RunnerConfig{
+		Store: s, Drivers: map[string]drivers.Driver{"default": b.driver}, Progress: p.progress, Poll: 100 * time.Millisecond, Log: quiet,
+	})
+	created, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start(t, b)
+	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	documents(t, p.catalog, tenant, "sums", last)
+	app := b.db.Pool(t, migrations.RoleApp, 1)
+	put := func(base any) {
+		t.Helper()
+		tx, err := app.Begin(t.Context())
+		if err == nil {
+			_, err = tx.Exec(t.Context(), "set local manifold.tenant = '"+tenant.String()+"'")
+		}
+		if err == nil {
+			_, err = tx.Exec(t.Context(), `insert into manifold.tenant_builds as b (tenant_id, owner, name, build, base) values ($1, $2, 'sums', $3, $4)
+				on conflict (tenant_id, owner, name) do update set base = excluded.base, updated_at = now()`, tenant, domain.Everyone, created.Build, base)
+		}
+		if err == nil {
+			err = tx.Commit(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(nil)
+	last = b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	<-s.read
+	put(-1)
+	p.runner.Refresh()
+	for what := ""; what != "builds"; what = <-s.looking {
+	}
+	<-s.looking // the look before has come to its end
+	close(s.goOn)
+	if _, err := p.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{MinPosition: last, Wait: 5 * time.Second}); err != nil {
+		t.Error(err)
 	}
 }

@@ -97,6 +97,10 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		}
 		r.drop(f)
 	case errors.Is(err, errInline):
+		if r.looks != looks {
+			r.enqueue(p) // they may do so no more, and the row that says it may have been seen while this ran
+			break
+		}
 		p.state = pairInline
 	case errors.Is(err, errHeld):
 		if r.looks != looks {
