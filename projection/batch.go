@@ -259,7 +259,7 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 		} else {
 			g.only = nil
 		}
-		if len(chains) == 0 {
+		if touched == 0 {
 			r.at.passed = s.events[n-1].Position
 		}
 	}

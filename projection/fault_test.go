@@ -65,6 +65,9 @@ func TestMapInGo(t *testing.T) {
 	}
 	mustEqual(t, documents(t, p.catalog, tenant, "each", last), each)
 	mustEqual(t, documents(t, p.catalog, tenant, "latest", last), latest)
+	// An event that makes no record, when nothing else is to be saved: a reader may wait for it all the same.
+	last = b.append(t, tenant, "x-1", "Nothing", `{}`)
+	mustEqual(t, documents(t, p.catalog, tenant, "each", last), each)
 	bad := b.append(t, tenant, "x-1", "Bad", `{}`)
 	_, err := p.catalog.Document(t.Context(), tenant, "latest", "x-1", projection.Freshness{MinPosition: bad, Wait: time.Minute})
 	if !isCode(err, domain.CodeFaulted) || !strings.Contains(err.Error(), "as bad as can be") {

@@ -47,7 +47,7 @@ type position struct {
 	known   bool        // stored is what the database has, as far as this process knows
 	stored  int64       // the checkpoint in the database
 	seen    int64       // up to here every event has taken effect: at or above stored
-	passed  int64       // the last event that was read and is for no document
+	passed  int64       // the last event that was read and has changed no document
 	savedAt time.Time   // when stored was saved, or found out
 	atOnce  int         // at most so many events go into a save, since more were too much for one; 0: as many as there are
 	refused *EventError // an event whose document the database would not keep, and that is to be parked; nil: none
