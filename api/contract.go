@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"mime"
 	"net/http"
 	"net/url"
@@ -326,17 +325,16 @@ func schemaMessage(e *openapi3.SchemaError) string {
 
 // propertiesMessage says how many members an object must have and, where they have names, which.
 func propertiesMessage(schema *openapi3.Schema) string {
-	most := uint64(math.MaxUint64)
-	if schema.MaxProps != nil {
-		most = *schema.MaxProps
+	names := strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", ")
+	switch {
+	case names != "" && schema.MaxProps != nil && *schema.MaxProps == 1:
+		return "it must have exactly one of " + names
+	case names != "":
+		return "it must have at least one of " + names
+	case schema.MaxProps != nil:
+		return fmt.Sprintf("it must have %d to %d members", schema.MinProps, *schema.MaxProps)
 	}
-	if names := slices.Sorted(maps.Keys(schema.Properties)); len(names) > 0 && schema.MinProps == 1 && most == 1 {
-		return "it must have exactly one of " + strings.Join(names, ", ")
-	}
-	if most == math.MaxUint64 {
-		return fmt.Sprintf("it must have at least %d members", schema.MinProps)
-	}
-	return fmt.Sprintf("it must have %d to %d members", schema.MinProps, most)
+	return fmt.Sprintf("it must have %d members or more", schema.MinProps)
 }
 
 // clip shortens text that a client sent before it goes into an error message.

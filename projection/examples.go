@@ -279,6 +279,28 @@ func (e *Example) compare(p Preview, fail func(line int, format string, args ...
 	}
 }
 
+// compare looks for the fault among those that there are.
+func (w *wantedFault) compare(faults []*EventError, fail func(line int, format string, args ...any)) {
+	if len(faults) == 0 {
+		fail(w.line, "every event can be folded, but a fault is wanted")
+		return
+	}
+	at := 0
+	if w.event > 0 {
+		if at = slices.IndexFunc(faults, func(f *EventError) bool { return f.Event.Position == w.event }); at < 0 {
+			fail(w.line, "event %d can be folded; what cannot is event %d: %s: %s", w.event, faults[0].Event.Position, faults[0].Where, faults[0].Err)
+			return
+		}
+	}
+	f := faults[at]
+	if w.where != "" && f.Where != w.where {
+		fail(w.line, "event %d is at fault in %s, not in %s: %s", f.Event.Position, f.Where, w.where, f.Err)
+	}
+	if !strings.Contains(f.Err.Error(), w.message) {
+		fail(w.line, "the fault of event %d says %q, which has not %q in it", f.Event.Position, f.Err, w.message)
+	}
+}
+
 // compareFaults looks at the events that could not be folded: each is a failure unless it is wanted.
 func (e *Example) compareFaults(p Preview, fail func(line int, format string, args ...any)) {
 	var faults []*EventError
@@ -289,28 +311,13 @@ func (e *Example) compareFaults(p Preview, fail func(line int, format string, ar
 			parked = append(parked, step.DocumentID)
 		}
 	}
-	if want := e.want.fault; want != nil {
-		if len(faults) == 0 {
-			fail(want.line, "every event can be folded, but a fault is wanted")
-			return
-		}
-		at := 0
-		if want.event > 0 {
-			if at = slices.IndexFunc(faults, func(f *EventError) bool { return f.Event.Position == want.event }); at < 0 {
-				fail(want.line, "event %d can be folded; what cannot is event %d: %s: %s", want.event, faults[0].Event.Position, faults[0].Where, faults[0].Err)
-				return
-			}
-		}
-		f := faults[at]
-		if want.where != "" && f.Where != want.where {
-			fail(want.line, "event %d is at fault in %s, not in %s: %s", f.Event.Position, f.Where, want.where, f.Err)
-		}
-		if !strings.Contains(f.Err.Error(), want.message) {
-			fail(want.line, "the fault of event %d says %q, which has not %q in it", f.Event.Position, f.Err, want.message)
-		}
-		return
+	if e.want.fault != nil {
+		e.want.fault.compare(faults, fail)
 	}
 	if e.want.parked == nil {
+		if e.want.fault != nil {
+			return
+		}
 		for _, f := range faults {
 			fail(e.Line, "event %d (%s) cannot be folded: %s: %s", f.Event.Position, f.Event.Type, f.Where, f.Err)
 		}

@@ -79,6 +79,12 @@ cases:
     given: [{stream: order-1, type: Added}]
     parked: [order-2]
 `, []string{":12: document \"order-2\" is not parked", ":10: document \"order-1\" is parked: event 1 (Added): on.Added"}},
+		"a fault and another parked than said": {"onError: park\n", `cases:
+  - name: both are held against the events
+    given: [{stream: order-1, type: Added}]
+    fault: {event: 1}
+    parked: [order-2]
+`, []string{":5: document \"order-2\" is not parked", ":2: document \"order-1\" is parked: event 1 (Added): on.Added"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -122,7 +122,7 @@ func (r *jsonReader) value() (tree, error) {
 
 func parseYAMLTree(text []byte) (_ tree, err error) {
 	if !utf8.Valid(text) {
-		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, "", "the definition is not UTF-8 text")
+		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, "", "it is not UTF-8 text")
 	}
 	if err := checkYAMLSize(text); err != nil {
 		return tree{}, err
@@ -146,7 +146,7 @@ func parseYAMLTree(text []byte) (_ tree, err error) {
 	}
 	documents := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	if len(documents) != 1 {
-		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, "", "there are %d YAML documents here; a definition is one", len(documents))
+		return tree{}, domain.Errorf(domain.CodeInvalidDefinition, "", "there are %d YAML documents here; a file has one", len(documents))
 	}
 	return yamlValue(documents[0].Body, 0)
 }
