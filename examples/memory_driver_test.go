@@ -88,7 +88,7 @@ func TestMemoryDriver(t *testing.T) {
 	read()
 	var explained struct{ Explanation struct{ Statement string } }
 	s.must(t, operatorKey, "GET", "/v1/projections/orders/documents?explain=true&tenant="+tenant.ID, "", &explained)
-	if statement := explained.Explanation.Statement; statement != "look at each of 4 documents" {
+	if statement := explained.Explanation.Statement; statement != "look at each of the tenant's documents" {
 		t.Errorf("it is explained as %q", statement)
 	}
 

@@ -148,9 +148,6 @@ create policy shared on manifold.upcasters for select to manifold_app
 create policy shared on manifold.upcaster_sets for select to manifold_app
   using (tenant_id = '00000000-0000-0000-0000-000000000000'
     and nullif(current_setting('manifold.tenant', true), '') is not null);
-create policy shared on manifold.projection_versions for select to manifold_app
-  using (tenant_id = '00000000-0000-0000-0000-000000000000'
-    and nullif(current_setting('manifold.tenant', true), '') is not null);
 
 -- Processes that work on projections, and their signs of life. Small and global.
 create table manifold.members (

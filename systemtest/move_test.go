@@ -113,6 +113,7 @@ func TestMoveOfRealEvents(t *testing.T) {
 			c := configuration(db)
 			c.Databases = map[string]config.DocumentsDatabase{"elsewhere": place(t)}
 			c.RebuildKeep = 0
+			c.Usage = false // what is not moved is to be empty
 			operator := newUser(t, inside(t, c), operatorKey)
 			_, u := newTenant(t, operator, "university")
 			definitions := make(map[string]json.RawMessage)

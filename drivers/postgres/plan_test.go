@@ -258,6 +258,9 @@ func TestManyWorkersAndLostConnections(t *testing.T) {
 	}
 	for _, tenant := range tenants {
 		found, err := first.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 100})
+		for tries := 0; err != nil && tries < 10; tries++ {
+			found, err = first.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 100}) // the last cut may come this late
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
