@@ -139,6 +139,7 @@ func TestIdlingCostsNothing(t *testing.T) {
 	done := make(chan error, 1)
 	began := time.Now()
 	go func() { done <- runner.Run(ctx) }()
+	await(t, func() bool { return d.surveys.Load() > shared }) // it has begun
 	settled(t, runner)
 	took := time.Since(began)
 	pairs := len(tenants) * (own + shared)
@@ -186,13 +187,18 @@ func TestIdlingCostsNothing(t *testing.T) {
 // settled waits until the runner has nothing to do.
 func settled(t *testing.T, r *projection.Runner) {
 	t.Helper()
+	await(t, r.Idle)
+}
+
+func await(t *testing.T, holds func() bool) {
+	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(2 * time.Minute); !r.Idle(); {
+	for deadline := time.After(2 * time.Minute); !holds(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("the runner does not come to rest")
+			t.Fatal("the runner does not come to where it must")
 		}
 	}
 }
