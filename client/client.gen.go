@@ -1801,7 +1801,7 @@ type ClientInterface interface {
 
 	// CatchUpProjection Wait until a projection has reached the head
 	//
-	// The head is the one that the log has when the request comes. 504 `not-caught-up` where it takes longer than `timeout`.
+	// The head is the one that the log has when the request comes. 503 `not-caught-up` where it takes longer than `timeout`, and 409 `faulted` where it stands still before an event.
 	//
 	// Corresponds with POST /v1/projections/{name}/catch-up (the `CatchUpProjection` operationId).
 	CatchUpProjection(ctx context.Context, name Name, params *CatchUpProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2801,7 +2801,7 @@ func (c *Client) PutProjection(ctx context.Context, name Name, body PutProjectio
 
 // CatchUpProjection Wait until a projection has reached the head
 //
-// The head is the one that the log has when the request comes. 504 `not-caught-up` where it takes longer than `timeout`.
+// The head is the one that the log has when the request comes. 503 `not-caught-up` where it takes longer than `timeout`, and 409 `faulted` where it stands still before an event.
 //
 // Corresponds with POST /v1/projections/{name}/catch-up (the `CatchUpProjection` operationId).
 func (c *Client) CatchUpProjection(ctx context.Context, name Name, params *CatchUpProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7685,7 +7685,7 @@ type ClientWithResponsesInterface interface {
 
 	// CatchUpProjectionWithResponse Wait until a projection has reached the head
 	//
-	// The head is the one that the log has when the request comes. 504 `not-caught-up` where it takes longer than `timeout`.
+	// The head is the one that the log has when the request comes. 503 `not-caught-up` where it takes longer than `timeout`, and 409 `faulted` where it stands still before an event.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12603,7 +12603,7 @@ func (c *ClientWithResponses) PutProjectionWithResponse(ctx context.Context, nam
 
 // CatchUpProjectionWithResponse Wait until a projection has reached the head
 //
-// The head is the one that the log has when the request comes. 504 `not-caught-up` where it takes longer than `timeout`.
+// The head is the one that the log has when the request comes. 503 `not-caught-up` where it takes longer than `timeout`, and 409 `faulted` where it stands still before an event.
 //
 // Returns a wrapper object for the known response body format(s).
 //
