@@ -362,7 +362,16 @@ func (s *Store) endInlineOf(ctx context.Context, id domain.ProjectionID) error {
 
 // changeInline runs change while nobody appends to the tenant's log, which is at head, or (there is false) does not exist,
 // and lets every writer know that there was one.
+//
+// A change reads the log by another connection than the one that it holds, and the tenant's writer waits with a third: so
+// only a few are made at a time, else all of them could wait for a connection for ever.
 func (s *Store) changeInline(ctx context.Context, tenant domain.TenantID, change func(tx pgx.Tx, head int64, there bool) (changed bool, err error)) error {
+	select {
+	case s.inlineChanges <- struct{}{}:
+		defer func() { <-s.inlineChanges }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	changed := false
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		var head int64

@@ -65,7 +65,8 @@ type Store struct {
 	queueBytes, totalQueueBytes int64
 	appendTimeout               time.Duration
 	writers                     writers
-	inline                      Inline // may be nil
+	inline                      Inline        // may be nil
+	inlineChanges               chan struct{} // has an element for each change of inline builds that is under way
 	heads                       *heads
 	appending                   context.Context // of the writers' work; ends when they have drained
 	stopAppending               context.CancelFunc
@@ -86,6 +87,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		totalQueueBytes: cmp.Or(config.TotalQueueBytes, defaultTotalQueueBytes),
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
 		heads:           newHeads(),
+		inlineChanges:   make(chan struct{}, max(1, most/4)),
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())
 	for _, login := range []struct {
