@@ -104,12 +104,16 @@ func TestFaults(t *testing.T) {
 	equal(t, "what waits", one["events"], 1)
 	equal(t, "its document", one["id"], "parking-1")
 	equal(t, "its fault", one["fault"].(object)["position"], position)
+	equal(t, "how many are parked", a.get("/v1/projections/parking/state").want(200).at("parked"), 1.0)
 	equal(t, "what replaying does", a.post("/v1/projections/parking/parked/replay", nil).want(200).json(), object{"documents": 0, "events": 0, "stillParked": 1})
 	other.get("/v1/projections/parking/parked").wantProblem(404, domain.CodeNotFound, "name")
 	a.post("/v1/projections/parking/parked/none/replay", nil).wantProblem(404, domain.CodeNotFound, "documentId")
 	a.send("DELETE", "/v1/projections/parking/parked/parking-1", nil).want(204)
 	a.send("DELETE", "/v1/projections/parking/parked/parking-1", nil).wantProblem(404, domain.CodeNotFound, "documentId")
 	equal(t, "what is parked", a.get("/v1/projections/parking/parked").want(200).json(), object{"parked": list{}})
+	if state := a.get("/v1/projections/parking/state").want(200).json(); state["parked"] != nil {
+		t.Errorf("the state is %v with nothing parked", state)
+	}
 	last := a.post("/v1/streams/parking-1/events", list{object{"type": "Added", "data": object{"n": 5}}}).want(201)
 	equal(t, "the document", a.get("/v1/projections/parking/documents/parking-1?minPosition="+fmt.Sprint(last.number("position"))).want(200).at("document"), object{"n": 6, "more": true})
 }

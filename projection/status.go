@@ -33,6 +33,7 @@ type Status struct {
 	LagEvents  int64         // events of its source that are not folded yet
 	Lag        time.Duration // how long ago the first of them was recorded; 0 where there is none
 	Fault      *domain.Fault // with StateFaulted
+	Parked     int64         // documents that are parked, whatever the state
 	Error      string        // with StateUnavailable and StateLost, and with StateRunning where it cannot go on at the moment, or is to be inline and is not yet
 	Since      time.Time     // with Error: since when, where this process knows it
 	NextTry    time.Time     // with Error: when it is tried again, where this process knows it
@@ -87,6 +88,9 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 	s.Known = true
 	fault, faulted, err := c.config.Store.Fault(ctx, tenant, p.ProjectionID, p.Build)
 	if err != nil {
+		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+	}
+	if s.Parked, err = c.config.Store.CountParked(ctx, tenant, p.ProjectionID, p.Build); err != nil {
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
 	if err := c.lag(ctx, tenant, &s); err != nil {

@@ -160,6 +160,19 @@ func (s *Store) ParkedDocuments(ctx context.Context, tenant domain.TenantID, id 
 	return documents, err
 }
 
+// CountParked returns how many documents a build has parked for a tenant.
+func (s *Store) CountParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (count int64, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, "select count(*) from parked_documents where tenant_id = $1 and owner = $2 and name = $3 and build = $4",
+			tenant, id.Owner, id.Name, build).Scan(&count)
+		if err != nil {
+			return fmt.Errorf("count the parked documents: %w", err)
+		}
+		return nil
+	})
+	return count, err
+}
+
 // ParkedDocument returns one of them; ok is false where it is not parked.
 func (s *Store) ParkedDocument(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (parked domain.ParkedDocument, ok bool, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {

@@ -65,6 +65,11 @@ func TestParkedDocuments(t *testing.T) {
 		string(list[0].Before) != `{"n": 1}` || list[0].Position != 2 || list[0].ParkedAt.IsZero() || list[1].Position != 1 || list[1].Events != 2 {
 		t.Errorf("parked are %+v", list)
 	}
+	for build, want := range map[int64]int64{1: 2, 99: 0} {
+		if count, err := s.CountParked(t.Context(), tenant, id, build); err != nil || count != want {
+			t.Errorf("%d documents of build %d are parked, %v; want %d", count, build, err, want)
+		}
+	}
 	if page, err := s.ParkedDocuments(t.Context(), tenant, id, 1, "a", 10); err != nil || len(page) != 1 || page[0].ID != "b" {
 		t.Errorf("behind a: %+v, %v", page, err)
 	}

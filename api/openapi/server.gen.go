@@ -666,6 +666,9 @@ type ProjectionState struct {
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 	Fault      *Fault   `json:"fault,omitempty"`
 
+	// Parked Documents that are parked, with `onError: park`; missing where there are none.
+	Parked int64 `json:"parked,omitempty"`
+
 	// Error With unavailable and lost, and with running where it cannot go on at the moment: why.
 	Error string `json:"error,omitempty"`
 

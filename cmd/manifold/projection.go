@@ -143,6 +143,9 @@ func projectionState(to *connection) *cobra.Command {
 				line = fmt.Sprintf("%s: %s at position %d of %d, build %d, %d events and %.1f s behind",
 					state.Name, state.State, *state.Checkpoint, state.Head, state.Build, *state.LagEvents, *state.LagSeconds)
 			}
+			if state.Parked > 0 {
+				line += fmt.Sprintf("\nparked documents: %d; see manifold projection parked %s", state.Parked, state.Name)
+			}
 			_, err = fmt.Fprintln(command.OutOrStdout(), line)
 			switch {
 			case err != nil:
