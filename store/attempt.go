@@ -26,6 +26,7 @@ type logState struct {
 	folds    InlineFolds          // nil: there are none
 	unfit    []domain.TenantBuild // that are not to be folded into any more
 	mends    int                  // in a row, of builds that were behind
+	begun    bool                 // by the transaction that is open: nobody else can know of them yet
 }
 
 // forgetAll is for when nobody knows what became of an attempt.
@@ -277,6 +278,7 @@ func (a *attempt) lock(ctx context.Context) error {
 	if err := a.x.run(); err != nil {
 		return err
 	}
+	existed := there
 	if !there {
 		// The first append of a tenant, and of an unknown number of processes. One that is being erased gets no new log.
 		if !a.log.known && (state == string(domain.TenantDeleting) || state == string(domain.TenantDeleted)) {
@@ -300,6 +302,7 @@ func (a *attempt) lock(ctx context.Context) error {
 		}
 	}
 	a.locked = true
+	a.log.begun = !existed && revision > 0
 	known := a.log.known
 	a.catchUp(head, last, above)
 	if !known || revision != a.log.revision {
@@ -536,6 +539,10 @@ func (a *attempt) land(f *flight, err error) error {
 	head := domain.Head{Tenant: a.w.tenant, Position: f.first + int64(b.rows), LastAt: f.at}
 	rows, requests := b.rows, len(b.written)
 	a.answer(b, f.first)
+	if log.begun {
+		// Who changed an upcaster meanwhile did not find them: they are opened anew, now that they can be found.
+		log.forgetAll()
+	}
 	s := a.w.store
 	s.heads.moved(head)
 	if s.observer.Appended != nil {

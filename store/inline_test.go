@@ -7,7 +7,64 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
 )
+
+// opening is what folds into inline builds; it counts how often they are opened, and folds nothing.
+type opening struct {
+	opened int
+	before func() // called while they are opened, the first time
+}
+
+func (o *opening) Open(context.Context, domain.TenantID, int64, []domain.TenantBuild) (store.InlineFolds, []domain.TenantBuild, []domain.TenantBuild, error) {
+	if o.opened++; o.opened == 1 {
+		o.before()
+	}
+	return o, nil, nil, nil
+}
+
+func (o *opening) Mend(context.Context, domain.TenantID, int64, []domain.TenantBuild) ([]domain.TenantBuild, error) {
+	return nil, nil
+}
+
+func (o *opening) Begin(int64)                            {}
+func (o *opening) Fold([]domain.Event) (bool, error)      { return false, nil }
+func (o *opening) Load(context.Context) (bool, error)     { return true, nil }
+func (o *opening) Save(int64) ([]domain.Statement, error) { return nil, nil }
+func (o *opening) Committed()                             {}
+func (o *opening) Forget()                                {}
+
+// An upcaster that changes while a log's first append is under way does not find its inline builds, which nobody sees
+// before the commit. They are opened anew behind it, and once.
+func TestUpcastersBesideAFirstAppend(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	folds := &opening{}
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 8, Inline: folds,
+	})
+	must(t, err)
+	t.Cleanup(s.Close)
+	tenant := newTenant(t, s)
+	folds.before = func() {
+		_, _, err := s.PutUpcaster(t.Context(), upcaster(domain.Everyone, "Counted", 1, "event.data"))
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	number, err := s.NextBuild(t.Context(), domain.Everyone)
+	must(t, err)
+	id := domain.ProjectionID{Owner: domain.Everyone, Name: "inline"}
+	must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: domain.Definition{Name: id.Name, Mode: domain.ModeInline}, Build: number}, "test"))
+	for i, opened := range []int{1, 2, 2} {
+		mustAppend(t, s, tenant, to("order-1", domain.Any, 1))
+		if folds.opened != opened {
+			t.Errorf("behind append %d the builds were opened %d times, want %d", i+1, folds.opened, opened)
+		}
+	}
+}
 
 // Whoever changes a tenant's inline builds holds a connection while it reads the log by another one. Many at once leave
 // some for that, and for appends.
