@@ -21,6 +21,7 @@ type flags struct {
 	events, documents, preload         int
 	streamLength                       int
 	inline                             int // projections that appends fold into
+	backlog                            int // events that a tenant is behind
 	rate                               float64
 	duration, warmUp                   time.Duration
 	direct, json, inlineForget         bool
@@ -41,7 +42,7 @@ Each benchmark works on a private PostgreSQL that it starts itself and removes a
 against: what PostgreSQL alone does with the same rows.`,
 		Args: cobra.NoArgs,
 	}
-	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), stateCommand())
+	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), stateCommand())
 	return command
 }
 
@@ -75,7 +76,7 @@ func newCommand(f *flags, use, short string, run func(ctx context.Context, f *fl
 
 func (f *flags) check() error {
 	switch {
-	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0, f.inline < 0:
+	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0, f.inline < 0, f.backlog < 0:
 		return errors.New("numbers must not be negative")
 	case f.batch > 1000:
 		return fmt.Errorf("--batch %d: a request has at most 1000 events", f.batch)

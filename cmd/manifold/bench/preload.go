@@ -62,7 +62,20 @@ func (db *database) fill(ctx context.Context, tenants []domain.TenantID, events,
 func shareOf(whole, i, parts int) int { return whole*(i+1)/parts - whole*i/parts }
 
 func fillLog(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.TenantID, events, streams int) error {
-	now, versions := time.Now(), make([]int64, max(streams, 1))
+	now := time.Now()
+	if err := fillEvents(ctx, conn, goods, tenant, events, streams, now); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, setHead, tenant.String(), events, now)
+	return err
+}
+
+// setHead shows the events of a log that were filled in.
+const setHead = "insert into manifold.logs (tenant_id, head, last_at) values ($1, $2, $3)"
+
+// fillEvents fills in the events of a log, which nobody sees before it has its head.
+func fillEvents(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.TenantID, events, streams int, now time.Time) error {
+	versions := make([]int64, max(streams, 1))
 	var position int64
 	rows := pgx.CopyFromFunc(func() ([]any, error) {
 		if position == int64(events) {
@@ -82,9 +95,5 @@ func fillLog(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain.Te
 	})
 	_, err := conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"},
 		[]string{"tenant_id", "position", "event_id", "stream_id", "stream_version", "event_type", "event_data", "metadata", "occurred_at", "created_at"}, rows)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, "insert into manifold.logs (tenant_id, head, last_at) values ($1, $2, $3)", tenant.String(), events, now)
 	return err
 }

@@ -175,11 +175,10 @@ func (s *service) awaitCheckpoints(ctx context.Context, sum int) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	var build int64
-	if err := conn.QueryRow(ctx, "select build from manifold.projections where name = 'bench-orders'").Scan(&build); err != nil {
-		return fmt.Errorf("look for the live build: %w", err)
+	table, err := liveTable(ctx, conn)
+	if err != nil {
+		return err
 	}
-	table := pgx.Identifier{"manifold_documents", fmt.Sprintf("bench-orders.%d", build)}.Sanitize()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -196,6 +195,15 @@ func (s *service) awaitCheckpoints(ctx context.Context, sum int) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// liveTable is the table of the shared projection's live build.
+func liveTable(ctx context.Context, conn *pgx.Conn) (string, error) {
+	var build int64
+	if err := conn.QueryRow(ctx, "select build from manifold.projections where name = 'bench-orders'").Scan(&build); err != nil {
+		return "", fmt.Errorf("look for the live build: %w", err)
+	}
+	return pgx.Identifier{"manifold_documents", fmt.Sprintf("bench-orders.%d", build)}.Sanitize(), nil
 }
 
 // awaitPosition waits until a projection has reached a position.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"text/tabwriter"
 )
 
@@ -25,6 +26,8 @@ type Result struct {
 	GeneratorCPU float64 `json:"generatorCPU"`
 	// Queries is what was asked, each by itself.
 	Queries []Query `json:"queries,omitempty"`
+	// Figures is what else was measured.
+	Figures []Figure `json:"figures,omitempty"`
 
 	limit string // what the limit is
 	what  string // what P50 and P99 are of
@@ -39,6 +42,18 @@ type Query struct {
 	P50   float64 `json:"p50ms"`
 	P99   float64 `json:"p99ms"`
 	Plain float64 `json:"plainP50ms,omitempty"` // the median of the same question to the database itself; 0: not measured
+}
+
+// Figure is one thing that was measured.
+type Figure struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+// tell adds a figure.
+func (r *Result) tell(value float64, unit, name string, args ...any) {
+	r.Figures = append(r.Figures, Figure{fmt.Sprintf(name, args...), round(value, 3), unit})
 }
 
 // take fills in what was counted.
@@ -72,7 +87,7 @@ func (r *Result) writeTable(w io.Writer) error {
 	}
 	row("benchmark", "%s", r.Name)
 	row("clients", "%d", r.Clients)
-	if len(r.Queries) == 0 {
+	if len(r.Queries) == 0 && r.Events > 0 {
 		row("events", "%d", r.Events)
 		row("events/s", "%.0f", r.EventsPerSecond)
 	}
@@ -82,6 +97,9 @@ func (r *Result) writeTable(w io.Writer) error {
 			plain = fmt.Sprintf(", the database itself %.3f ms", q.Plain)
 		}
 		row(q.Name, "p50 %.3f ms, p99 %.3f ms%s", q.P50, q.P99, plain)
+	}
+	for _, f := range r.Figures {
+		row(f.Name, "%s %s", strconv.FormatFloat(f.Value, 'f', -1, 64), f.Unit)
 	}
 	if r.what != "" {
 		row(r.what+" p50", "%.3f ms", r.P50)

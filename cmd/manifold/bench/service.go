@@ -115,7 +115,7 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if s.tenant, s.key, err = makeTenant(s.url, s.operator); err != nil {
+	if s.tenant, s.key, err = makeTenant(s.url, s.operator, "bench"); err != nil {
 		return fmt.Errorf("make a tenant: %w", err)
 	}
 	if prepare == nil {
@@ -135,14 +135,14 @@ func withoutSettings(environ []string) []string {
 	return others
 }
 
-func makeTenant(service, operator string) (tenant domain.TenantID, key string, err error) {
+func makeTenant(service, operator, name string) (tenant domain.TenantID, key string, err error) {
 	w, err := dial(service, operator)
 	if err != nil {
 		return tenant, "", err
 	}
 	defer w.close()
 	var made struct{ ID, Key string }
-	status, answer, err := w.do("POST", "/v1/tenants", "", []byte(`{"name":"bench"}`))
+	status, answer, err := w.do("POST", "/v1/tenants", "", fmt.Appendf(nil, `{"name":%q}`, name))
 	if err := errors.Join(want(status, 201, answer, err), json.Unmarshal(answer, &made)); err != nil {
 		return tenant, "", err
 	}

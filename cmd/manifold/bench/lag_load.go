@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// lagLoad appends to a tenant's log at a steady rate, one event a request, and reads documents as soon as what was appended
+// is in them. The lag is the time from an append's answer until the read with minPosition gives the document.
+type lagLoad struct {
+	appenders, readers []*wire // readers read one after another: that many waits are under way at most
+	path               string  // of the projection, whose documents have the streams' names
+	rate               float64 // appends a second
+	streamLength       int
+	run                int // tells the streams of several loads on one log apart
+	// every: each append is read, and the time that it waits for a reader counts. Otherwise those for which a reader is free.
+	every  bool
+	counts func() bool // whether a lag counts that ends now; nil: it does
+}
+
+// written is an append that a reader is to find.
+type written struct {
+	stream   string
+	position int64
+	at       time.Time
+}
+
+// drive runs the load for a duration behind its warm-up, or until ctx ends with errEnough as its cause. It returns what was
+// appended, with the lags as its latencies; none where nothing was read.
+func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (appended load, lags load, err error) {
+	tickets := make(chan struct{}, len(l.appenders)) // a ticket allows an append
+	room := len(l.readers)
+	if l.every {
+		room = max(room, int(l.rate*(warmUp+min(duration, time.Minute)).Seconds()))
+	}
+	latest := make(chan written, room)
+	clients := make([]client, len(l.appenders))
+	for i := range clients {
+		post := appender(l.appenders[i], l.run*1000+i, l.streamLength, 1)
+		clients[i] = func(ctx context.Context) (int, error) {
+			select {
+			case <-tickets:
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+			stream, answer, err := post()
+			if err != nil {
+				return 0, err
+			}
+			var at struct{ Position int64 }
+			if err := json.Unmarshal(answer, &at); err != nil {
+				return 0, err
+			}
+			wrote := written{stream, at.Position, time.Now()}
+			select {
+			case latest <- wrote:
+				return 1, nil
+			default: // the readers are busy
+			}
+			if l.every {
+				select {
+				case latest <- wrote:
+				case <-ctx.Done():
+				}
+			}
+			return 1, nil
+		}
+	}
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var done sync.WaitGroup
+	done.Go(func() { giveTickets(running, tickets, l.rate) })
+	var mu sync.Mutex
+	begin := time.Now().Add(warmUp)
+	read := func(w *wire, wrote written) error {
+		path := fmt.Sprintf("%s/documents/%s?timeout=30&minPosition=%d", l.path, wrote.stream, wrote.position)
+		status, answer, err := w.do("GET", path, "", nil)
+		if err := want(status, http.StatusOK, answer, err); err != nil {
+			return err
+		}
+		if wrote.at.After(begin) && (l.counts == nil || l.counts()) {
+			mu.Lock()
+			lags.count(1, time.Since(wrote.at))
+			mu.Unlock()
+		}
+		return nil
+	}
+	for _, w := range l.readers {
+		done.Go(func() {
+			for wrote := range latest {
+				if err := read(w, wrote); err != nil {
+					stop(err)
+					return
+				}
+				if !l.every && running.Err() != nil {
+					return
+				}
+			}
+		})
+	}
+	appended, err = drive(running, clients, warmUp, duration, 0)
+	stop(errEnough) // unless a reader has failed
+	close(latest)   // nobody appends any more
+	done.Wait()
+	if cause := context.Cause(running); err == nil && !errors.Is(cause, errEnough) {
+		err = cause
+	}
+	return appended, lags, err
+}
+
+// giveTickets hands out rate tickets a second, and no more later for those that could not be handed out in time.
+func giveTickets(ctx context.Context, tickets chan<- struct{}, rate float64) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	last, owed := time.Now(), 0.0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			owed = min(owed+now.Sub(last).Seconds()*rate, max(1, rate/10))
+			last = now
+		}
+	give:
+		for owed >= 1 {
+			select {
+			case tickets <- struct{}{}:
+				owed--
+			default:
+				break give
+			}
+		}
+	}
+}
