@@ -24,6 +24,7 @@ type flags struct {
 	backlog                            int // events that a tenant is behind
 	rate                               float64
 	duration, warmUp                   time.Duration
+	saveDelay                          time.Duration // of a slow driver
 	direct, json, inlineForget         bool
 	url, key, databaseURL              string
 	config, database                   string // the database of a configuration file that documents are to be kept in
@@ -42,7 +43,7 @@ Each benchmark works on a private PostgreSQL that it starts itself and removes a
 against: what PostgreSQL alone does with the same rows.`,
 		Args: cobra.NoArgs,
 	}
-	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), stateCommand())
+	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), stateCommand())
 	return command
 }
 

@@ -63,9 +63,11 @@ func isolation(ctx context.Context, f *flags, progress io.Writer) (_ Result, err
 	}
 	defer disconnect(wires)
 	quiet := lagLoad{appenders: wires[:appenders], readers: wires[appenders:], path: ordersPath, rate: f.rate, streamLength: 100, every: true}
+	var alone, lags samples
+	quiet.record = alone.add
+	begin := time.Now().Add(f.warmUp)
 	fmt.Fprintf(progress, "appending %.0f events/s for %s, alone ...\n", f.rate, f.duration/2)
-	_, alone, err := quiet.drive(ctx, f.warmUp, f.duration/2)
-	if err != nil {
+	if _, err := quiet.drive(ctx, f.warmUp, f.duration/2); err != nil {
 		return Result{}, err
 	}
 	faulty, err := s.breakTenant(ctx)
@@ -92,8 +94,14 @@ func isolation(ctx context.Context, f *flags, progress io.Writer) (_ Result, err
 			stop(err)
 		}
 	})
-	quiet.run, quiet.counts = 1, behind.left
-	appended, lags, err := quiet.drive(running, f.warmUp, f.duration)
+	quiet.run = 1
+	quiet.record = func(at time.Time, lag time.Duration) {
+		if behind.left() {
+			lags.add(at, lag)
+		}
+	}
+	beganBeside := time.Now().Add(f.warmUp)
+	appended, err := quiet.drive(running, f.warmUp, f.duration)
 	folded, took, left := behind.checkpoint.Load()-from, time.Since(began), int64(f.backlog)-behind.checkpoint.Load()
 	stop(errEnough)
 	beside.Wait()
@@ -103,16 +111,16 @@ func isolation(ctx context.Context, f *flags, progress io.Writer) (_ Result, err
 	if err != nil {
 		return Result{}, err
 	}
-	if lags.latencies == nil || alone.latencies == nil {
+	before, measured := alone.between(begin, time.Time{}), lags.between(beganBeside, time.Time{})
+	if before.latencies == nil || measured.latencies == nil {
 		return Result{}, errors.New("nothing was measured while there was a backlog: take a larger --backlog, or a longer --duration")
 	}
 	result := Result{Name: fmt.Sprintf("isolation --backlog %d --rate %.0f", f.backlog, f.rate), Clients: appenders, what: "quiet tenant's lag"}
-	appended.latencies = lags.latencies
+	appended.latencies = measured.latencies
 	result.take(appended)
-	result.tell(milliseconds(alone.latencies, 50), "ms", "quiet tenant's lag, alone, p50")
-	result.tell(milliseconds(alone.latencies, 99), "ms", "quiet tenant's lag, alone, p99")
-	result.tell(float64(lags.events), "", "appends read while there was a backlog")
-	result.tell(float64(lags.latencies.Max())/1000, "ms", "the longest lag among them")
+	result.tellLatencies(before, "quiet tenant's lag, alone")
+	result.tell(float64(measured.events), "", "appends read while there was a backlog")
+	result.tell(float64(measured.latencies.Max())/1000, "ms", "the longest lag among them")
 	result.tell(float64(folded)/took.Seconds(), "events/s", "folded of the backlog meanwhile")
 	result.tell(float64(left), "events", "left of it in the end")
 	result.GeneratorCPU = generatorShare(appended)

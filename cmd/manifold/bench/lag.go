@@ -48,15 +48,18 @@ func lag(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error
 		return Result{}, err
 	}
 	fmt.Fprintf(progress, "appending %.0f events/s for %s ...\n", f.rate, f.duration)
-	busy := lagLoad{appenders: wires[:f.clients], readers: wires[f.clients:], path: ordersPath, rate: f.rate, streamLength: f.streamLength}
-	measured, lags, err := busy.drive(ctx, f.warmUp, f.duration)
+	var lags samples
+	busy := lagLoad{
+		appenders: wires[:f.clients], readers: wires[f.clients:], path: ordersPath, rate: f.rate, streamLength: f.streamLength, record: lags.add,
+	}
+	begin := time.Now().Add(f.warmUp)
+	measured, err := busy.drive(ctx, f.warmUp, f.duration)
 	if err != nil {
 		return Result{}, err
 	}
-	if lags.latencies == nil {
+	if measured.latencies = lags.between(begin, time.Time{}).latencies; measured.latencies == nil {
 		return Result{}, errors.New("nothing was measured: --duration is too short")
 	}
-	measured.latencies = lags.latencies
 	result := Result{Name: fmt.Sprintf("lag --rate %.0f", f.rate), Clients: f.clients, what: "lag"}
 	result.take(measured)
 	result.GeneratorCPU = generatorShare(measured)

@@ -20,7 +20,7 @@ type lagLoad struct {
 	run                int // tells the streams of several loads on one log apart
 	// every: each append is read, and the time that it waits for a reader counts. Otherwise those for which a reader is free.
 	every  bool
-	counts func() bool // whether a lag counts that ends now; nil: it does
+	record func(at time.Time, lag time.Duration) // is told of each lag, and when it began; by several goroutines
 }
 
 // written is an append that a reader is to find.
@@ -30,9 +30,9 @@ type written struct {
 	at       time.Time
 }
 
-// drive runs the load for a duration behind its warm-up, or until ctx ends with errEnough as its cause. It returns what was
-// appended, with the lags as its latencies; none where nothing was read.
-func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (appended load, lags load, err error) {
+// drive runs the load for a duration behind its warm-up, or until ctx ends with errEnough as its cause, and returns what was
+// appended behind the warm-up.
+func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (appended load, err error) {
 	tickets := make(chan struct{}, len(l.appenders)) // a ticket allows an append
 	room := len(l.readers)
 	if l.every {
@@ -75,19 +75,13 @@ func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (ap
 	defer stop(nil)
 	var done sync.WaitGroup
 	done.Go(func() { giveTickets(running, tickets, l.rate) })
-	var mu sync.Mutex
-	begin := time.Now().Add(warmUp)
 	read := func(w *wire, wrote written) error {
 		path := fmt.Sprintf("%s/documents/%s?timeout=30&minPosition=%d", l.path, wrote.stream, wrote.position)
 		status, answer, err := w.do("GET", path, "", nil)
 		if err := want(status, http.StatusOK, answer, err); err != nil {
 			return err
 		}
-		if wrote.at.After(begin) && (l.counts == nil || l.counts()) {
-			mu.Lock()
-			lags.count(1, time.Since(wrote.at))
-			mu.Unlock()
-		}
+		l.record(wrote.at, time.Since(wrote.at))
 		return nil
 	}
 	for _, w := range l.readers {
@@ -110,7 +104,7 @@ func (l *lagLoad) drive(ctx context.Context, warmUp, duration time.Duration) (ap
 	if cause := context.Cause(running); err == nil && !errors.Is(cause, errEnough) {
 		err = cause
 	}
-	return appended, lags, err
+	return appended, err
 }
 
 // giveTickets hands out rate tickets a second, and no more later for those that could not be handed out in time.

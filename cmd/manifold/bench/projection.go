@@ -41,15 +41,6 @@ the configuration file, and the limit is the database's own bulk insert of such 
 	return projectionFlags(f, command)
 }
 
-func rebuildCommand() *cobra.Command {
-	f := &flags{}
-	command := newCommand(f, "rebuild", "Rebuild a projection", rebuild)
-	command.Long = `Rebuild a projection over HTTP, from the request until the new build is swapped in.
-
-The limit is a plain SELECT of the same rows over one connection.`
-	return projectionFlags(f, command)
-}
-
 // named is a benchmark's name with what it was run on.
 func (f *flags) named(command string) string {
 	name := fmt.Sprintf("%s --events %d --documents %d", command, f.events, f.documents)
@@ -221,52 +212,4 @@ func (w *wire) awaitPosition(ctx context.Context, path string, position int) err
 			return context.Cause(ctx)
 		}
 	}
-}
-
-func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
-	s, w, err := loaded(ctx, f, progress)
-	if err != nil {
-		return Result{}, err
-	}
-	defer func() {
-		err = errors.Join(err, s.drop(ctx, f, w, ordersPath))
-		w.close()
-		err = errors.Join(err, s.close())
-	}()
-	fmt.Fprintln(progress, "projecting ...")
-	if err := s.catchUp(ctx, f, w); err != nil {
-		return Result{}, err
-	}
-	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {
-		return Result{}, err
-	}
-	fmt.Fprintln(progress, "rebuilding ...")
-	start := time.Now()
-	status, answer, err := w.do("POST", ordersPath+"/rebuilds", "", nil)
-	var r struct {
-		ID, State, Error string
-		Documents        int
-	}
-	if err := errors.Join(want(status, http.StatusAccepted, answer, err), json.Unmarshal(answer, &r)); err != nil {
-		return Result{}, err
-	}
-	for tick := time.NewTicker(20 * time.Millisecond); !domain.RebuildState(r.State).Ended(); {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return Result{}, context.Cause(ctx)
-		}
-		status, answer, err := w.do("GET", ordersPath+"/rebuilds/"+r.ID, "", nil)
-		if err := errors.Join(want(status, http.StatusOK, answer, err), json.Unmarshal(answer, &r)); err != nil {
-			return Result{}, err
-		}
-	}
-	took := time.Since(start)
-	if domain.RebuildState(r.State) != domain.RebuildSwapped {
-		return Result{}, fmt.Errorf("the rebuild %s: %s", r.State, r.Error)
-	}
-	result := Result{Name: f.named("rebuild"), Clients: 1}
-	result.take(load{events: int64(f.events), took: took})
-	err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
-	return result, err
 }

@@ -26,7 +26,9 @@ type service struct {
 	url, key string // the key of a tenant, with every scope
 	operator string // the operator's key; empty where the service was there already
 	tenant   domain.TenantID
-	db       *database // nil: the service was there already, and its database is not known
+	db       *database   // nil: the service was there already, and its database is not known
+	role     config.Role // empty: both
+	quiet    bool        // no projections but those of the benchmark
 	process  *exec.Cmd
 	said     *tail
 	close    func() error
@@ -66,16 +68,10 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 	}
 	s.operator = rand.Text() + rand.Text()
 	s.process = exec.Command(self, "serve")
-	s.process.Env = append(withoutSettings(os.Environ()),
-		"MANIFOLD_LISTEN=127.0.0.1:0",
-		"MANIFOLD_LOG_FORMAT=json",
-		"MANIFOLD_OPERATOR_KEY="+s.operator,
-		"MANIFOLD_DATABASE_URL="+s.db.super,
-		"MANIFOLD_DATABASE_APP_URL="+s.db.as(migrations.RoleApp),
-		"MANIFOLD_DATABASE_SYSTEM_URL="+s.db.as(migrations.RoleSystem),
-		"MANIFOLD_DATABASE_DOCUMENTS_URL="+s.db.as(migrations.RoleDocuments),
-		"MANIFOLD_DATABASE_RETENTION_URL="+s.db.as(migrations.RoleRetention),
-	)
+	s.process.Env = s.environ()
+	if s.role != "" {
+		s.process.Env = append(s.process.Env, "MANIFOLD_ROLE="+string(s.role))
+	}
 	if len(documents) > 0 {
 		// What is deleted goes at once: nothing is to stay in a database that is not the benchmark's own.
 		s.process.Env = append(s.process.Env, "MANIFOLD_DATABASES="+string(databases), "MANIFOLD_REBUILD_KEEP=0s")
@@ -122,6 +118,24 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 		return nil
 	}
 	return prepare(s.db, s.tenant)
+}
+
+// environ is the environment of a process of the service.
+func (s *service) environ() []string {
+	own := withoutSettings(os.Environ())
+	if s.quiet {
+		own = append(own, "MANIFOLD_USAGE=false")
+	}
+	return append(own,
+		"MANIFOLD_LISTEN=127.0.0.1:0",
+		"MANIFOLD_LOG_FORMAT=json",
+		"MANIFOLD_OPERATOR_KEY="+s.operator,
+		"MANIFOLD_DATABASE_URL="+s.db.super,
+		"MANIFOLD_DATABASE_APP_URL="+s.db.as(migrations.RoleApp),
+		"MANIFOLD_DATABASE_SYSTEM_URL="+s.db.as(migrations.RoleSystem),
+		"MANIFOLD_DATABASE_DOCUMENTS_URL="+s.db.as(migrations.RoleDocuments),
+		"MANIFOLD_DATABASE_RETENTION_URL="+s.db.as(migrations.RoleRetention),
+	)
 }
 
 // withoutSettings leaves out what would be settings of the service.
