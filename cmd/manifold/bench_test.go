@@ -29,6 +29,11 @@ func TestBench(t *testing.T) {
 		"project":   {"project", "--events", "2000", "--documents", "100"},
 		"database":  {"project", "--events", "2000", "--documents", "2000", "--database", "default"},
 		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100"},
+		"beside":    {"rebuild", "--events", "2000", "--documents", "100", "--tenants", "3", "--rate", "100", "--warm-up", "1ms", "--duration", "200ms"},
+		"isolation": {"isolation", "--backlog", "60000", "--documents", "3000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
+		"workers":   {"workers", "--events", "300", "--documents", "100", "--tenants", "20", "--save-delay", "5ms"},
+		"growth":    {"growth", "--sizes", "2000,3000"},
+		"idle":      {"idle", "--tenants", "5", "--projections", "3", "--duration", "300ms"},
 		"query":     {"query", "--documents", "500", "--warm-up", "1ms"},
 		"lag":       {"lag", "--rate", "200", "--clients", "4", "--warm-up", "100ms"},
 		"state":     {"state", "--events", "250"},
@@ -37,10 +42,13 @@ func TestBench(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"bench"}, args...)
 			args = append(args, "--json", "--database-url", server.URL("postgres"))
-			measuresTime := name != "project" && name != "database" && name != "rebuild" && name != "query"
+			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "workers" || name == "growth" || name == "idle"
+			noEvents := name == "query" || name == "growth" || name == "idle"
+			measuresTime := !figures && name != "project" && name != "database" && name != "query"
 			if measuresTime || name == "query" {
 				args = append(args, "--duration", "300ms")
 			}
+			measuresTime = measuresTime || name == "isolation"
 			var got map[string]any
 			if out := must(t, nil, args...); json.Unmarshal([]byte(out), &got) != nil || strings.Count(out, "\n") != 1 {
 				t.Fatalf("it prints %s", out)
@@ -53,8 +61,17 @@ func TestBench(t *testing.T) {
 				return value
 			}
 			for _, key := range []string{"clients", "events", "eventsPerSecond"} {
-				if number(key) <= 0 && (name != "query" || key != "eventsPerSecond") {
+				if number(key) <= 0 && (!noEvents || key == "clients" || name == "query" && key == "events") {
 					t.Errorf("%s is %v", key, got[key])
+				}
+			}
+			told, _ := got["figures"].([]any)
+			if (len(told) > 0) != figures {
+				t.Errorf("the figures are %v", got["figures"])
+			}
+			for _, one := range told {
+				if f := one.(map[string]any); f["name"] == "" || f["value"].(float64) < 0 {
+					t.Errorf("a figure is %v", f)
 				}
 			}
 			queries, _ := got["queries"].([]any)
@@ -70,10 +87,10 @@ func TestBench(t *testing.T) {
 				t.Errorf("the median is %v, and 99 of 100 are below %v", p50, p99)
 			}
 			limit, ratio := number("limitPerSecond"), number("ratio")
-			if hasLimit := name != "lag" && name != "state" && name != "query"; (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
+			if hasLimit := name != "lag" && name != "state" && name != "isolation" && !noEvents; (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
 				t.Errorf("the limit is %v, the ratio %v", limit, ratio)
 			}
-			if rss := number("rssMB"); rss == 0 && name != "processes" {
+			if rss := number("rssMB"); rss == 0 && name != "processes" && name != "workers" && name != "growth" {
 				t.Error("no memory was measured")
 			}
 			if got["syncedCommits"] != false { // the tests' server does not

@@ -20,8 +20,11 @@ type flags struct {
 	clients, batch, tenants, processes int
 	events, documents, preload         int
 	streamLength                       int
-	inline                             int // projections that appends fold into
-	backlog                            int // events that a tenant is behind
+	inline                             int   // projections that appends fold into
+	backlog                            int   // events that a tenant is behind
+	members                            int   // worker processes
+	projections                        int   // of each tenant
+	sizes                              []int // of logs
 	rate                               float64
 	duration, warmUp                   time.Duration
 	saveDelay                          time.Duration // of a slow driver
@@ -43,7 +46,7 @@ Each benchmark works on a private PostgreSQL that it starts itself and removes a
 against: what PostgreSQL alone does with the same rows.`,
 		Args: cobra.NoArgs,
 	}
-	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), stateCommand())
+	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), growthCommand(), idleCommand(), stateCommand())
 	return command
 }
 

@@ -11,10 +11,13 @@ import (
 // sales makes events like those of a shop, of some 200 to 300 bytes of data each. One is used by one goroutine.
 type sales struct {
 	random *rand.Rand
+	rare   int // when a log is filled in, one event in so many is of rareType; 0: none
 }
 
+const rareType = "OrderDisputed"
+
 func newSales(seed int) *sales {
-	return &sales{rand.New(rand.NewPCG(uint64(seed), 20))}
+	return &sales{random: rand.New(rand.NewPCG(uint64(seed), 20))}
 }
 
 var eventTypes = [...]string{"OrderPlaced", "ItemAdded", "ItemAdded", "ItemAdded", "AddressGiven", "PaymentReceived", "OrderShipped"}

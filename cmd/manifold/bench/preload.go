@@ -88,9 +88,13 @@ func fillEvents(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain
 			stream = goods.random.IntN(len(versions))
 		}
 		versions[stream]++
+		eventType := kind(versions[stream])
+		if goods.rare > 0 && position%int64(goods.rare) == 0 {
+			eventType = rareType
+		}
 		return []any{
 			tenant.String(), position, domain.NewEventID().String(), fmt.Sprintf("order-%d", stream), versions[stream],
-			kind(versions[stream]), goods.data(nil), nil, nil, now,
+			eventType, goods.data(nil), nil, nil, now,
 		}, nil
 	})
 	_, err := conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"},

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -28,6 +29,7 @@ type service struct {
 	tenant   domain.TenantID
 	db       *database   // nil: the service was there already, and its database is not known
 	role     config.Role // empty: both
+	name     string      // of the tenant; empty: bench
 	quiet    bool        // no projections but those of the benchmark
 	process  *exec.Cmd
 	said     *tail
@@ -111,7 +113,7 @@ func (s *service) start(ctx context.Context, documents map[string]config.Documen
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if s.tenant, s.key, err = makeTenant(s.url, s.operator, "bench"); err != nil {
+	if s.tenant, s.key, err = makeTenant(s.url, s.operator, cmp.Or(s.name, "bench")); err != nil {
 		return fmt.Errorf("make a tenant: %w", err)
 	}
 	if prepare == nil {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -35,4 +36,60 @@ func peakMemory(pid int) float64 {
 		}
 	}
 	return 0
+}
+
+// stat is what /proc tells of a process.
+type stat struct {
+	parent int
+	own    time.Duration // processor time
+	ended  time.Duration // that of its children that have ended
+}
+
+// readStat reads /proc; ok is false where there is no such process, or no /proc.
+func readStat(pid int) (s stat, ok bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return stat{}, false
+	}
+	// The second field, a name in parentheses, may have blanks and parentheses in it.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 15 {
+		return stat{}, false
+	}
+	ticks := func(i int) time.Duration {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0
+		}
+		return time.Duration(n) * (time.Second / 100) // USER_HZ is 100 wherever Linux tells of it
+	}
+	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
+		return stat{}, false
+	}
+	s.own, s.ended = ticks(11)+ticks(12), ticks(13)+ticks(14)
+	return s, true
+}
+
+// processTime is the processor time of a process; 0 where it is not known.
+func processTime(pid int) time.Duration {
+	s, _ := readStat(pid)
+	return s.own
+}
+
+// familyTime is the processor time of a process and its children, those that have ended among them.
+func familyTime(pid int) time.Duration {
+	s, _ := readStat(pid)
+	total := s.own + s.ended
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return total
+	}
+	for _, entry := range entries {
+		if child, err := strconv.Atoi(entry.Name()); err == nil {
+			if s, ok := readStat(child); ok && s.parent == pid {
+				total += s.own
+			}
+		}
+	}
+	return total
 }

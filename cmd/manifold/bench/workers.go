@@ -34,7 +34,7 @@ and the time is measured until the others have folded an event more of every ten
 	command.Flags().IntVar(&f.events, "events", 100_000, "events of all tenants together")
 	command.Flags().IntVar(&f.documents, "documents", 10_000, "documents of all tenants together")
 	command.Flags().IntVar(&f.tenants, "tenants", 400, "tenants, which share the events evenly")
-	command.Flags().IntVar(&f.processes, "processes", 2, "processes")
+	command.Flags().IntVar(&f.members, "processes", 2, "processes")
 	command.Flags().DurationVar(&f.saveDelay, "save-delay", 50*time.Millisecond, "how much longer each save takes")
 	command.Flags().StringVar(&f.role, "child", "", "")
 	command.Flags().MarkHidden("child")
@@ -48,7 +48,7 @@ func workers(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if f.role == roleWorker {
 		return Result{}, workerChild(ctx, f)
 	}
-	if f.processes < 2 || f.tenants < 1 || f.events < f.tenants {
+	if f.members < 2 || f.tenants < 1 || f.events < f.tenants {
 		return Result{}, errors.New("--processes must be at least 2, and there must be an event for each tenant")
 	}
 	db, err := openDatabase(ctx, f.databaseURL, progress)
@@ -106,7 +106,7 @@ func workers(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	several, err := measure(f.processes)
+	several, err := measure(f.members)
 	if err != nil {
 		return Result{}, err
 	}
@@ -122,7 +122,7 @@ func workers(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 		return Result{}, err
 	}
 	takenOver := time.Since(killed)
-	result := Result{Name: fmt.Sprintf("workers --processes %d --tenants %d --save-delay %s", f.processes, f.tenants, f.saveDelay), Clients: 1}
+	result := Result{Name: fmt.Sprintf("workers --processes %d --tenants %d --save-delay %s", f.members, f.tenants, f.saveDelay), Clients: 1}
 	result.take(several)
 	result.hold("one process", one.perSecond())
 	result.tell(takenOver.Seconds(), "s", "from a kill until the others have folded an event more of every tenant")
