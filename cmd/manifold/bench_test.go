@@ -30,7 +30,7 @@ func TestBench(t *testing.T) {
 		"database":  {"project", "--events", "2000", "--documents", "2000", "--database", "default"},
 		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100"},
 		"beside":    {"rebuild", "--events", "2000", "--documents", "100", "--tenants", "3", "--rate", "100", "--warm-up", "1ms", "--duration", "200ms"},
-		"isolation": {"isolation", "--backlog", "60000", "--documents", "3000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
+		"isolation": {"isolation", "--backlog", "150000", "--documents", "150000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
 		"workers":   {"workers", "--events", "300", "--documents", "100", "--tenants", "20", "--save-delay", "5ms"},
 		"growth":    {"growth", "--sizes", "2000,3000"},
 		"idle":      {"idle", "--tenants", "5", "--projections", "3", "--duration", "300ms"},
