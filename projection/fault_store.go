@@ -18,5 +18,5 @@ type FaultStore interface {
 	ParkedDocument(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (domain.ParkedDocument, bool, error)
 	ParkedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, after int64, limit int) ([]domain.Event, error)
 	Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error)
-	DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string) error
+	DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error
 }

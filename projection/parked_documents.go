@@ -77,7 +77,20 @@ func (c *Catalog) DiscardParked(ctx context.Context, tenant domain.TenantID, nam
 		return err
 	}
 	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Reason: "discarded with the parked document " + cut(document, maxShown), By: by}
-	return c.config.Store.DiscardParked(ctx, skip, p.Build, document)
+	// A replay may have saved the document and come no further: what it has folded is not given up.
+	driver, err := c.driver(p.LiveBuild())
+	if err != nil {
+		return err
+	}
+	stored, err := driver.Load(ctx, p.LiveBuild(), tenant, []string{document})
+	if err != nil {
+		return err
+	}
+	var folded int64
+	for _, d := range stored {
+		folded = d.Version
+	}
+	return c.config.Store.DiscardParked(ctx, skip, p.Build, document, folded)
 }
 
 // unparking folds what waits for parked documents. docs/decisions/0024-parked-documents.md says why that and the worker

@@ -274,9 +274,9 @@ func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domai
 }
 
 // DiscardParked gives up what waits for a parked document of a build: each event becomes one that the version of the
-// definition in skip passes over, with its By and Reason, and the document is parked no more. domain.CodeNotFound where it
-// is not parked.
-func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string) error {
+// definition in skip passes over, with its By and Reason, and the document is parked no more. Events at or below folded are in
+// the document already, by a replay that came no further: they are not passed over. domain.CodeNotFound where it is not parked.
+func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error {
 	return s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
 		left, err := lockParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, document)
 		if err != nil {
@@ -291,9 +291,9 @@ func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, bui
 			from parked_documents d
 			join parked_events p on p.tenant_id = d.tenant_id and p.owner = d.owner and p.name = d.name and p.build = d.build and p.document_id = d.document_id
 			join events e on e.tenant_id = p.tenant_id and e.position = p.position
-			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5 and p.position > $9
 			on conflict do nothing`,
-			skip.Tenant, skip.Owner, skip.Name, build, document, skip.Version, skip.Reason, skip.By)
+			skip.Tenant, skip.Owner, skip.Name, build, document, skip.Version, skip.Reason, skip.By, folded)
 		if err != nil {
 			return fmt.Errorf("record discarded events: %w", err)
 		}

@@ -100,8 +100,8 @@ func TestParkedDocuments(t *testing.T) {
 	}
 	// Discarded: passed over by that version alone.
 	skip := domain.SkippedEvent{ProjectionID: id, Tenant: tenant, Version: 7, Reason: "old", By: "somebody"}
-	must(t, s.DiscardParked(t.Context(), skip, 1, "b"))
-	wantCode(t, s.DiscardParked(t.Context(), skip, 1, "b"), domain.CodeNotFound)
+	must(t, s.DiscardParked(t.Context(), skip, 1, "b", 0))
+	wantCode(t, s.DiscardParked(t.Context(), skip, 1, "b", 0), domain.CodeNotFound)
 	for version, want := range map[int64][]int64{7: {1, 4}, 8: nil, 0: nil} {
 		if aside, err := s.Aside(t.Context(), tenant, id, 1, version); err != nil || len(aside.Parked) != 0 || !slices.Equal(aside.Skipped, want) {
 			t.Errorf("version %d: set aside is %+v, %v", version, aside, err)
@@ -120,6 +120,14 @@ func TestParkedDocuments(t *testing.T) {
 	must(t, err)
 	if len(ids) != 1 || !slices.Equal(ids[other], []string{"a", "b"}) {
 		t.Errorf("all that is parked: %v", ids)
+	}
+	// What a replay has folded already is given up by nobody.
+	there := waiting(other, "b")
+	park(other, true, nil, domain.ParkedEvent{DocumentID: "b", Position: there[len(there)-1] + 1})
+	skip.Tenant = other
+	must(t, s.DiscardParked(t.Context(), skip, 1, "b", there[len(there)-1]))
+	if aside, err := s.Aside(t.Context(), other, id, 1, 7); err != nil || !slices.Equal(aside.Skipped, []int64{there[len(there)-1] + 1}) {
+		t.Errorf("discarded behind position %d: %+v, %v", there[len(there)-1], aside, err)
 	}
 	must(t, s.DeleteParked(t.Context(), id, 1))
 	if aside, err := s.Aside(t.Context(), other, id, 1, 7); err != nil || len(aside.Parked) != 0 {
