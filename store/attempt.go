@@ -27,6 +27,7 @@ type logState struct {
 	unfit    []domain.TenantBuild // that are not to be folded into any more
 	mends    int                  // in a row, of builds that were behind
 	begun    bool                 // by the transaction that is open: nobody else can know of them yet
+	plain    bool                 // the log's first append begins none, since there are some that cannot be folded into
 }
 
 // forgetAll is for when nobody knows what became of an attempt.
@@ -290,7 +291,7 @@ func (a *attempt) lock(ctx context.Context) error {
 		}
 		a.x.send(&makeLog, [][]byte{tenant}, nil)
 		a.x.send(&lockLog, [][]byte{tenant}, row)
-		if a.w.store.inline != nil {
+		if a.w.store.inline != nil && !a.log.plain {
 			a.x.send(&beginInline, [][]byte{tenant}, nil)
 			a.x.send(&lockLog, [][]byte{tenant}, row)
 		}

@@ -107,8 +107,13 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 			gone = append(gone, build) // the projection was deleted
 			return nil
 		}
+		if err := decodeStrictly(slices.Clone(values[3]), build.Definition); err != nil {
+			s.log.Warn("an inline build's definition is of another release", "projection", build.Name, "tenant", build.Tenant.String(), "build", build.Build, "error", err)
+			gone = append(gone, build) // appends come first
+			return nil
+		}
 		builds = append(builds, build)
-		return decodeStrictly(slices.Clone(values[3]), build.Definition)
+		return nil
 	})
 	if err := a.x.run(); err != nil {
 		return err
@@ -131,6 +136,9 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 		gone = append(gone, lost...)
 	}
 	switch {
+	case len(gone) > 0 && log.begun:
+		log.plain = true // none of them is there when this transaction has ended; the runner begins those that can be
+		a.before = func(context.Context) error { return nil }
 	case len(gone) > 0:
 		a.before = func(ctx context.Context) error {
 			for _, build := range gone {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -63,6 +64,32 @@ func TestUpcastersBesideAFirstAppend(t *testing.T) {
 		if folds.opened != opened {
 			t.Errorf("behind append %d the builds were opened %d times, want %d", i+1, folds.opened, opened)
 		}
+	}
+}
+
+// The definition of an inline build may be one of the next release, whose process works beside this one: the build is given
+// up, and appends go on.
+func TestAnInlineBuildOfAnotherRelease(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	folds := &opening{before: func() {}}
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 8, Inline: folds,
+	})
+	must(t, err)
+	t.Cleanup(s.Close)
+	tenant := newTenant(t, s)
+	number, err := s.NextBuild(t.Context(), domain.Everyone)
+	must(t, err)
+	id := domain.ProjectionID{Owner: domain.Everyone, Name: "inline"}
+	must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: domain.Definition{Name: id.Name, Mode: domain.ModeInline}, Build: number}, "test"))
+	_, err = db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `update manifold.projections set definition = definition || '{"another": 1}'`)
+	must(t, err)
+	mustAppend(t, s, tenant, to("order-1", domain.Any, 1))
+	builds, err := s.TenantBuilds(t.Context(), time.Time{})
+	must(t, err)
+	if folds.opened != 0 || len(builds) > 1 || len(builds) == 1 && builds[0].Base == 0 {
+		t.Errorf("opened %d times; the tenants' builds are %+v", folds.opened, builds)
 	}
 }
 

@@ -236,6 +236,9 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 	err := a.make(ctx)
 	if err == nil && a.before != nil {
 		err = a.before(ctx)
+		if err == nil && len(b.requests) > 0 && b.requests[0].late(time.Now()) {
+			err = context.DeadlineExceeded // it has helped nobody until now
+		}
 	}
 	b, next = a.batch, a.next
 	if a.uncertain {
