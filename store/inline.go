@@ -285,9 +285,9 @@ func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, live do
 		}
 		made, err := tx.Exec(ctx, `
 			insert into tenant_builds as t (tenant_id, owner, name, build, definition)
-			select $1, p.tenant_id, p.name, coalesce(b.build, p.build), coalesce(b.definition, p.definition)
-			from projections p left join tenant_builds b on `+inForce("$1")+`
-			where p.tenant_id = $2 and p.name = $3 and coalesce(b.build, p.build) = $4
+			select l.tenant_id, p.tenant_id, p.name, coalesce(b.build, p.build), coalesce(b.definition, p.definition)
+			from logs l cross join projections p left join tenant_builds b on `+inForce("$1")+`
+			where l.tenant_id = $1 and p.tenant_id = $2 and p.name = $3 and coalesce(b.build, p.build) = $4
 				and coalesce(b.definition, p.definition) ->> 'mode' = 'inline' and p.held_by is null and b.held_by is null
 			on conflict (tenant_id, owner, name) do update
 			  set build = excluded.build, base = null, definition = excluded.definition, held_by = null, updated_at = now()
