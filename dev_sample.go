@@ -169,6 +169,7 @@ Try it:
 For the other commands of manifold, in another terminal:
 
   export MANIFOLD_URL=%[1]s MANIFOLD_KEY=%[2]s
+  export MANIFOLD_OPERATOR_KEY=%[3]s    # for tenants, keys and usage
 
 Ctrl-C stops it; everything is found again.
 `, url, secrets.Key, secrets.OperatorKey, devStream, header, devProjection)
