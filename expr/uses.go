@@ -55,3 +55,6 @@ func (k *Key) Uses(field string) bool { return k.program.Uses(field) }
 
 // Uses is Program.Uses.
 func (m *Map) Uses(field string) bool { return m.program.Uses(field) }
+
+// Uses is Program.Uses.
+func (u *Upcaster) Uses(field string) bool { return u.program.Uses(field) }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -417,5 +418,49 @@ func TestInlineBuildsChangeBesideAnAppender(t *testing.T) {
 		}
 		add(`{"k": "a", "n": 1}`)
 		a.wantInline(t, p, 1)
+	}
+}
+
+// When an event is recorded is not known while it is folded inline: an upcaster that looks at that refuses the append, where
+// the document would be another one than a rebuild makes.
+func TestInlineUpcastersWithoutTheTime(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	a := newAppender(t, db, db.URL(migrations.RoleApp))
+	tenant := domain.NewTenantID()
+	if err := a.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	p := a.project(t, tenant, domain.Definition{Name: "days", Database: "default", Mode: domain.ModeInline, Key: "event.data.k", On: map[string]string{"Add": "event.data"}})
+	put := func(field string) {
+		t.Helper()
+		_, _, err := a.store.PutUpcaster(t.Context(), domain.Upcaster{Owner: tenant, Type: "Add", Version: 1, Expression: `{"k": event.data.k, "year": event.` + field + `.getFullYear()}`, By: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := func(k string, occurred time.Time, metadata string) error {
+		_, err := a.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: "x-1", Expected: domain.Any, Events: []domain.NewEvent{
+			{Type: "Add", Data: json.RawMessage(`{"k": "` + k + `"}`), Metadata: json.RawMessage(metadata), OccurredAt: occurred},
+		}}}})
+		return err
+	}
+	some := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+	put("recordedAt")
+	if err := add("a", some, "{}"); !isCode(err, domain.CodeRefused) {
+		t.Errorf("an upcaster that looks at recordedAt: %v", err)
+	}
+	if err := add("b", some, `{"schemaVersion": 2}`); err != nil {
+		t.Errorf("an event that the upcaster is not for: %v", err)
+	}
+	put("occurredAt")
+	if err := add("c", time.Time{}, "{}"); !isCode(err, domain.CodeRefused) {
+		t.Errorf("an upcaster that looks at occurredAt, where there is none: %v", err)
+	}
+	if err := add("d", some, "{}"); err != nil {
+		t.Errorf("an event that says when it has occurred: %v", err)
+	}
+	if got := a.documents(t, p, tenant); !strings.Contains(got, "2020") || strings.Contains(got, `"a"`) || strings.Contains(got, `"c"`) {
+		t.Errorf("the documents are %s", got)
 	}
 }

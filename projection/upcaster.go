@@ -21,10 +21,15 @@ func (f *Fold) Through(upcasters *upcasting.Upcasters) *Fold {
 
 // upcast brings an event into the form that expressions are written for; with a fault it is as it was.
 func upcast(set *upcasting.Set, event *domain.Event) *EventError {
-	if fault := set.Upcast(event); fault != nil {
-		return &EventError{Event: *event, Where: fault.Upcaster.Name(), Expression: fault.Upcaster.Expression, Err: fault.Err}
+	return notUpcast(set.Upcast(event), event)
+}
+
+// notUpcast is the fault of an event that does not go through an upcaster; nil for nil.
+func notUpcast(fault *upcasting.Fault, event *domain.Event) *EventError {
+	if fault == nil {
+		return nil
 	}
-	return nil
+	return &EventError{Event: *event, Where: fault.Upcaster.Name(), Expression: fault.Upcaster.Expression, Err: fault.Err}
 }
 
 // upcasts are the events of one reading on their way through the upcasters, by several goroutines. Events may come out
@@ -53,8 +58,8 @@ func (u *upcasts) apply(event *domain.Event) *EventError {
 	return nil
 }
 
-// upcastCopies returns the events as expressions are to see them: the same ones, or copies of which some are upcast. faults
-// are of those that do not go through, by index.
+// upcastCopies returns events that are to be appended as expressions are to see them: the same ones, or copies of which some
+// are upcast. faults are of those that do not go through, by index.
 func upcastCopies(set *upcasting.Set, events []Event) (newest []Event, faults map[int]*EventError) {
 	newest = events
 	for i := range events {
@@ -66,7 +71,7 @@ func upcastCopies(set *upcasting.Set, events []Event) (newest []Event, faults ma
 		}
 		event := *events[i].Event
 		newest[i] = Event{Event: &event}
-		if fault := upcast(set, &event); fault != nil {
+		if fault := notUpcast(set.UpcastUnrecorded(&event), &event); fault != nil {
 			if faults == nil {
 				faults = make(map[int]*EventError)
 			}

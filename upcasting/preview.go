@@ -56,7 +56,7 @@ func (u *Upcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *
 	for _, event := range events {
 		step := Step{Event: event}
 		upcast := event
-		if step.VersionBefore, step.VersionAfter, step.Fault = set.trace(&upcast); step.Fault == nil {
+		if step.VersionBefore, step.VersionAfter, step.Fault = set.trace(&upcast, true); step.Fault == nil {
 			step.After = upcast.Data
 		}
 		if bytes += len(event.Data) + len(step.After); bytes > previewBytes && len(steps) > 0 {

@@ -2,6 +2,7 @@ package upcasting
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -124,13 +125,32 @@ func (s *Set) Upcast(event *domain.Event) *Fault {
 	if !s.Concerns(event.Type) {
 		return nil
 	}
-	_, _, fault := s.trace(event)
+	_, _, fault := s.trace(event, true)
 	return fault
 }
 
-// trace is Upcast, and says which schema version the event had, and which one it reached: with a fault the one before
+// UpcastUnrecorded is Upcast for an event that is to be appended: an upcaster that looks at what is not known before that
+// is a fault.
+func (s *Set) UpcastUnrecorded(event *domain.Event) *Fault {
+	if !s.Concerns(event.Type) {
+		return nil
+	}
+	_, _, fault := s.trace(event, false)
+	return fault
+}
+
+// errUnrecorded is why an event is not upcast before it is in the log.
+var errUnrecorded = errors.New("it looks at when the event was recorded, which is not known before the event is appended; put the time into the event's data")
+
+// timeless reports whether an upcaster needs nothing of an event that only its recording brings: an event that has no time
+// of its own has happened when it was recorded.
+func timeless(expression *expr.Upcaster, event *domain.Event) bool {
+	return !expression.Uses("recordedAt") && (!expression.Uses("occurredAt") || !event.OccurredAt.IsZero())
+}
+
+// trace is Upcast, or UpcastUnrecorded, and says which schema version the event had, and which one it reached: with a fault the one before
 // it. Both are 0 where the event says something that is none.
-func (s *Set) trace(event *domain.Event) (before, after int64, fault *Fault) {
+func (s *Set) trace(event *domain.Event, recorded bool) (before, after int64, fault *Fault) {
 	before, others, ok := schemaVersion(event.Metadata)
 	if !ok || s == nil {
 		return before, before, nil
@@ -146,6 +166,9 @@ func (s *Set) trace(event *domain.Event) (before, after int64, fault *Fault) {
 		if err != nil {
 			// It compiled when it was kept: this release understands it otherwise.
 			return before, after, &Fault{step.Upcaster, err}
+		}
+		if !recorded && !timeless(expression, &upcast) {
+			return before, after, &Fault{step.Upcaster, errUnrecorded}
 		}
 		data, err := expression.Eval(expr.NewEvent(upcast))
 		if err != nil {
