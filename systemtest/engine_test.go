@@ -241,8 +241,8 @@ func (s *subject) walk(ctx, quit context.Context, p *party) error {
 			if err != nil {
 				return err
 			}
-			if a.status == http.StatusGone && pages > 0 {
-				break
+			if a.status == http.StatusGone && pages > 0 || a.code() == "too-costly" {
+				break // another build, or a machine with so much else to do that a page has taken 10 s
 			}
 			var page client.DocumentList
 			if err := a.decode(http.StatusOK, &page); err != nil {
