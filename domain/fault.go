@@ -40,6 +40,9 @@ type ParkedDocument struct {
 	Events   int64   // that wait
 	Failure
 	ParkedAt time.Time
+	// A replay was about to remove the document by the event at this position: where it is not there, what waits up to here has
+	// taken effect. 0: none was.
+	RemovedAt int64
 }
 
 // ParkedEventID is the id under which an event is parked whose key cannot be worked out: a blank and the event's id. A

@@ -77,6 +77,7 @@ create table manifold.parked_documents (
   expression  text not null,
   message     text not null,
   before      jsonb,
+  removed_at  bigint,      -- a replay was about to remove the document by the event at this position
   parked_at   timestamptz not null default now(),
   primary key (tenant_id, owner, name, build, document_id)
 );

@@ -16,6 +16,7 @@ type FaultStore interface {
 	ParkedDocuments(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, after string, limit int) ([]domain.ParkedDocument, error)
 	CountParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (int64, error)
 	ParkedDocument(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (domain.ParkedDocument, bool, error)
+	RemoveParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, position int64) error
 	ParkedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, after int64, limit int) ([]domain.Event, error)
 	Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error)
 	DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error

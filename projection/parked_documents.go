@@ -78,19 +78,15 @@ func (c *Catalog) DiscardParked(ctx context.Context, tenant domain.TenantID, nam
 	}
 	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Reason: "discarded with the parked document " + cut(document, maxShown), By: by}
 	// A replay may have saved the document and come no further: what it has folded is not given up.
-	driver, err := c.driver(p.LiveBuild())
+	u := &unparking{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant}
+	if u.driver, err = c.driver(u.build); err != nil {
+		return err
+	}
+	was, err := u.load(ctx, document)
 	if err != nil {
 		return err
 	}
-	stored, err := driver.Load(ctx, p.LiveBuild(), tenant, []string{document})
-	if err != nil {
-		return err
-	}
-	var folded int64
-	for _, d := range stored {
-		folded = d.Version
-	}
-	return c.config.Store.DiscardParked(ctx, skip, p.Build, document, folded)
+	return c.config.Store.DiscardParked(ctx, skip, p.Build, document, was.version)
 }
 
 // unparking folds what waits for parked documents. docs/decisions/0024-parked-documents.md says why that and the worker
@@ -191,7 +187,7 @@ func (a *replayAttempt) do(ctx context.Context) (left, stuck bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	was, err := a.load(ctx)
+	was, err := a.load(ctx, a.document)
 	if err != nil {
 		return false, false, err
 	}
@@ -231,16 +227,18 @@ func (a *replayAttempt) do(ctx context.Context) (left, stuck bool, err error) {
 	return false, true, err
 }
 
-// load returns the document as it is stored.
-func (a *replayAttempt) load(ctx context.Context) (was held, err error) {
-	stored, err := a.driver.Load(ctx, a.build, a.tenant, []string{a.document})
+// load returns the document as it is stored. Where it is not there, its version is the position of the event by which a
+// replay removed it, if one did.
+func (u *unparking) load(ctx context.Context, document string) (was held, err error) {
+	stored, err := u.driver.Load(ctx, u.build, u.tenant, []string{document})
 	if err != nil {
 		return held{}, err
 	}
 	for _, d := range stored {
-		was = held{version: d.Version, data: d.Data, there: true}
+		return held{version: d.Version, data: d.Data, there: true}, nil
 	}
-	return was, nil
+	parked, _, err := u.store.ParkedDocument(ctx, u.tenant, u.id, u.build.Number, document)
+	return held{version: parked.RemovedAt}, err
 }
 
 // foldWaiting folds what waits at or below the checkpoint onto the document as it was. The fault is that of the first event,
@@ -339,6 +337,10 @@ func (a *replayAttempt) save(ctx context.Context, was, now held, checkpoint int6
 	}
 	batch := drivers.Batch{From: checkpoint, To: checkpoint}
 	if data == nil {
+		// A document says by its version what it has seen; one that is not there says nothing.
+		if err := a.store.RemoveParked(ctx, a.tenant, a.id, a.build.Number, a.document, now.version); err != nil {
+			return err
+		}
 		batch.Deletes = []drivers.Deletion{{ID: a.document, Version: now.version}}
 	} else {
 		batch.Upserts = []domain.Document{{ID: a.document, Version: now.version, Data: data}}

@@ -129,14 +129,14 @@ func parkDocuments(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id do
 }
 
 const parkedColumns = `d.tenant_id, d.owner, d.name, d.build, d.document_id, d.position, d.event_id, d.stream, d.event_type, d.place,
-	d.expression, d.message, d.before, d.parked_at,
+	d.expression, d.message, d.before, d.parked_at, coalesce(d.removed_at, 0),
 	(select count(*) from parked_events e where e.tenant_id = d.tenant_id and e.owner = d.owner and e.name = d.name and e.build = d.build
 	  and e.document_id = d.document_id)`
 
 func scanParked(row pgx.CollectableRow) (domain.ParkedDocument, error) {
 	var d domain.ParkedDocument
 	err := row.Scan(&d.Tenant, &d.Owner, &d.Name, &d.Build, &d.ID, &d.Position, &d.EventID, &d.Stream, &d.EventType, &d.Where,
-		&d.Expression, &d.Message, (*[]byte)(&d.Before), (*moment)(&d.ParkedAt), &d.Events)
+		&d.Expression, &d.Message, (*[]byte)(&d.Before), (*moment)(&d.ParkedAt), &d.RemovedAt, &d.Events)
 	if d.ID != "" && d.ID[0] != ' ' {
 		d.DocumentID = d.ID
 	}
@@ -186,6 +186,21 @@ func (s *Store) ParkedDocument(ctx context.Context, tenant domain.TenantID, id d
 		return nil
 	})
 	return parked, ok, err
+}
+
+// RemoveParked keeps in mind that a parked document is about to be removed by the event at a position that waits for it. Of
+// one that is not parked it keeps nothing.
+func (s *Store) RemoveParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, position int64) error {
+	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			update parked_documents d set removed_at = $6
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`,
+			tenant, id.Owner, id.Name, build, document, position)
+		if err != nil {
+			return fmt.Errorf("keep the removal of a parked document in mind: %w", err)
+		}
+		return nil
+	})
 }
 
 // ParkedEvents returns the first limit events behind position after that wait for a parked document of a build, in order.
