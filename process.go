@@ -25,6 +25,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/telemetry"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -51,6 +52,8 @@ type Process struct {
 	runner    *projection.Runner
 	members   *members.Members
 	rebuilds  *rebuild.Rebuilds
+	tails     *subscription.Tails
+	groups    *subscription.Groups
 
 	listener   net.Listener
 	server     *http.Server
@@ -323,9 +326,12 @@ func (p *Process) wire(o settings) error {
 			Ended: func(r domain.Rebuild) { p.metrics.Rebuilt(r.Name, r.Shared(), string(r.State)) },
 		},
 	})
+	p.tails = subscription.NewTails(subscription.TailsConfig{Store: p.store, Log: p.log})
+	p.groups = subscription.NewGroups(subscription.GroupsConfig{Store: p.store, Log: p.log})
 	handler, err := api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
+		Follower: p.tails, Groups: p.groups,
 		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log, Stopping: p.stopping.Load,
 		Observer: api.Observer{Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported},
 	})
@@ -428,12 +434,15 @@ func (p *Process) run(ctx context.Context) {
 			})
 		})
 	}
+	start("follow logs", func(ctx context.Context) error {
+		return p.store.Listen(ctx, p.wake)
+	})
+	if p.config.Role.Web() {
+		start("look after groups", p.groups.Run)
+	}
 	if !p.config.Role.Worker() {
 		return
 	}
-	start("follow logs", func(ctx context.Context) error {
-		return p.store.Listen(ctx, p.runner.Wake)
-	})
 	start("follow changes of projections", func(ctx context.Context) error {
 		return p.store.ListenProjections(ctx, func() {
 			p.runner.Refresh()
@@ -448,6 +457,17 @@ func (p *Process) run(ctx context.Context) {
 	start("work on rebuilds", p.rebuilds.Run)
 	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
 	p.background.Go(func() { p.deployRest(ctx) })
+}
+
+// wake tells all who follow logs that one has moved.
+func (p *Process) wake(head domain.Head) {
+	if p.config.Role.Worker() {
+		p.runner.Wake(head)
+	}
+	if p.config.Role.Web() {
+		p.tails.Wake(head)
+		p.groups.Wake(head)
+	}
 }
 
 func (p *Process) fail(err error) {

@@ -27,6 +27,12 @@ func (c caller) by() string {
 	return fmt.Sprintf("key %s (%s)", c.credential.KeyID, c.credential.Name)
 }
 
+// allow returns nil where the caller may do one of scopes with the events of a category, and else what an operation is
+// refused with.
+func (c caller) allow(category string, scopes ...domain.Scope) error {
+	return c.credential.Require(scopes...)
+}
+
 // authenticate finds the request's caller, and refuses one whose key has none of the scopes. Where no scope is named,
 // anybody may.
 func (s *Server) authenticate(ctx context.Context, header http.Header, scopes []domain.Scope) (caller, error) {

@@ -33,6 +33,8 @@ type Config struct {
 	Projections Projections
 	Rebuilds    Rebuilds
 	Upcasters   Upcasters
+	Follower    Follower
+	Groups      Groups
 
 	// Ready says what the service depends on, for /readyz.
 	Ready func(ctx context.Context) []Check
@@ -133,6 +135,12 @@ func (s *Server) routes() error {
 	add("POST", "/v1/import", upload, s.importEvents)
 	add("GET", "/v1/export", streaming, s.exportEvents)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/progress", streaming, s.watchRebuild)
+	add("GET", "/v1/subscribe/$all", streaming, s.pending)
+	add("GET", "/v1/subscribe/streams/{streamId}", streaming, s.pending)
+	add("GET", "/v1/subscribe/categories/{category}", streaming, s.pending)
+	add("GET", "/v1/ws", streaming, s.pending)
+	add("POST", "/v1/subscriptions/{name}/receive", plain, s.pending)
+	add("GET", "/asyncapi.yaml", plain, s.pending)
 	add("GET", "/livez", plain, s.livez)
 	add("GET", "/readyz", plain, s.readyz)
 	add("GET", "/metrics", plain, s.metrics)

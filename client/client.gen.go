@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/oapi-codegen/runtime"
+	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
 // Defines values for Direction.
@@ -111,6 +112,21 @@ type AggregateList struct {
 	Aggregates []Aggregate `json:"aggregates"`
 }
 
+// Answer defines model for Answer.
+type Answer struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id      UUID   `json:"id"`
+	Attempt int    `json:"attempt"`
+	Outcome string `json:"outcome"`
+}
+
+// Answers defines model for Answers.
+type Answers struct {
+	Results []Answer `json:"results"`
+}
+
 // AppendRequest defines model for AppendRequest.
 type AppendRequest struct {
 	Streams []StreamAppend `json:"streams"`
@@ -149,6 +165,26 @@ type AppendedStream struct {
 	Events   []AppendedEvent `json:"events"`
 }
 
+// Attempt defines model for Attempt.
+type Attempt struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id      UUID `json:"id"`
+	Attempt int  `json:"attempt"`
+}
+
+// Attempts defines model for Attempts.
+type Attempts struct {
+	Ids []Attempt `json:"ids"`
+}
+
+// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
+type Backoff struct {
+	Min *float32 `json:"min,omitempty"`
+	Max *float32 `json:"max,omitempty"`
+}
+
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
 	// Id 36 characters, with hyphens.
@@ -161,6 +197,42 @@ type CreatedKey struct {
 
 	// Key The secret. It is shown this once.
 	Key string `json:"key"`
+}
+
+// Cursor defines model for Cursor.
+type Cursor struct {
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Partition *int   `json:"partition,omitempty"`
+	Position  int64  `json:"position"`
+}
+
+// CursorList defines model for CursorList.
+type CursorList struct {
+	Cursors []Cursor `json:"cursors"`
+}
+
+// DeadLetter defines model for DeadLetter.
+type DeadLetter struct {
+	Event Event `json:"event"`
+
+	// Attempts Deliveries since the event was first read or was last replayed.
+	Attempts int `json:"attempts"`
+	Replays  int `json:"replays"`
+
+	// Reason The last consumer's word, or that there was none in time.
+	Reason        string    `json:"reason"`
+	Partition     *int      `json:"partition,omitempty"`
+	FirstParkedAt time.Time `json:"firstParkedAt"`
+	ParkedAt      time.Time `json:"parkedAt"`
+
+	// ReplayAt When its replay was asked for.
+	ReplayAt *time.Time `json:"replayAt,omitempty"`
+}
+
+// DeadLetterList defines model for DeadLetterList.
+type DeadLetterList struct {
+	DeadLetters []DeadLetter `json:"deadLetters"`
 }
 
 // Definition defines model for Definition.
@@ -214,6 +286,24 @@ type DefinitionError struct {
 	Message string `json:"message"`
 }
 
+// Deliveries defines model for Deliveries.
+type Deliveries struct {
+	Deliveries []Delivery `json:"deliveries"`
+}
+
+// Delivery defines model for Delivery.
+type Delivery struct {
+	Event Event `json:"event"`
+
+	// Attempt Counts the deliveries of the event. After a seek it goes on from the highest number that the group has given.
+	Attempt     int       `json:"attempt"`
+	AckDeadline time.Time `json:"ackDeadline"`
+	Partition   *int      `json:"partition,omitempty"`
+
+	// Replays How often the event has come back from the dead letters.
+	Replays *int `json:"replays,omitempty"`
+}
+
 // Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
 type Difference struct {
 	New      int64               `json:"new"`
@@ -240,6 +330,11 @@ type DifferenceExample struct {
 
 	// Built The new document likewise.
 	Built json.RawMessage `json:"built,omitempty"`
+}
+
+// Discarded defines model for Discarded.
+type Discarded struct {
+	Discarded int64 `json:"discarded"`
 }
 
 // Document defines model for Document.
@@ -312,6 +407,14 @@ type Explanation struct {
 	Plan json.RawMessage `json:"plan,omitempty"`
 }
 
+// Extend defines model for Extend.
+type Extend struct {
+	Ids []Attempt `json:"ids"`
+
+	// By Seconds.
+	By *float32 `json:"by,omitempty"`
+}
+
 // Fault defines model for Fault.
 type Fault struct {
 	Position int64 `json:"position"`
@@ -374,6 +477,12 @@ type JSON = json.RawMessage
 // JSONObject Any JSON object.
 type JSONObject = json.RawMessage
 
+// JoinSubscription defines model for JoinSubscription.
+type JoinSubscription struct {
+	// Label For people: the host's name, say.
+	Label *string `json:"label,omitempty"`
+}
+
 // Key defines model for Key.
 type Key struct {
 	// Id 36 characters, with hyphens.
@@ -389,6 +498,28 @@ type Key struct {
 // KeyList defines model for KeyList.
 type KeyList struct {
 	Keys []Key `json:"keys"`
+}
+
+// Lag defines model for Lag.
+type Lag struct {
+	Kind        string  `json:"kind"`
+	Name        string  `json:"name"`
+	Partition   *int    `json:"partition,omitempty"`
+	Position    int64   `json:"position"`
+	Events      int64   `json:"events"`
+	Seconds     float32 `json:"seconds"`
+	InFlight    *int64  `json:"inFlight,omitempty"`
+	Retrying    *int64  `json:"retrying,omitempty"`
+	DeadLetters *int64  `json:"deadLetters,omitempty"`
+
+	// Faulted A projection that stands still at an event that it cannot fold.
+	Faulted *bool `json:"faulted,omitempty"`
+}
+
+// LagList defines model for LagList.
+type LagList struct {
+	Head      int64 `json:"head"`
+	Consumers []Lag `json:"consumers"`
 }
 
 // Member defines model for Member.
@@ -411,6 +542,16 @@ type Member struct {
 // MemberList defines model for MemberList.
 type MemberList struct {
 	Members []Member `json:"members"`
+}
+
+// Nack defines model for Nack.
+type Nack struct {
+	Ids    []Attempt `json:"ids"`
+	Action *string   `json:"action,omitempty"`
+
+	// Delay Seconds before the next attempt, for retry.
+	Delay  *float32 `json:"delay,omitempty"`
+	Reason *string  `json:"reason,omitempty"`
 }
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
@@ -479,6 +620,38 @@ type NewSnapshot struct {
 
 	// Tag The client's word for what made the state, such as its release.
 	Tag string `json:"tag"`
+}
+
+// NewSubscription defines model for NewSubscription.
+type NewSubscription struct {
+	// Source One stream, or categories; the whole log where neither is named.
+	Source *SubscriptionSource `json:"source,omitempty"`
+	Types  *[]string           `json:"types,omitempty"`
+
+	// Filter An expression of the event (CEL), true for those that are wanted.
+	Filter *string `json:"filter,omitempty"`
+
+	// From Where a new group begins: start, end, a position, a time, or an event's id.
+	From *string `json:"from,omitempty"`
+
+	// BatchSize Events of a receive that names no number.
+	BatchSize *int `json:"batchSize,omitempty"`
+
+	// MaxInFlight Delivered and not answered yet, in each partition.
+	MaxInFlight *int `json:"maxInFlight,omitempty"`
+
+	// AckTimeout Seconds.
+	AckTimeout  *float32 `json:"ackTimeout,omitempty"`
+	MaxAttempts *int     `json:"maxAttempts,omitempty"`
+
+	// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
+	Backoff *Backoff `json:"backoff,omitempty"`
+
+	// Ordering stream: at most one event of a stream in flight.
+	Ordering *string `json:"ordering,omitempty"`
+
+	// Partitions For consumers that keep state: streams are spread over so many partitions, each of which one member receives.
+	Partitions *int `json:"partitions,omitempty"`
 }
 
 // NewTenant defines model for NewTenant.
@@ -782,6 +955,18 @@ type RebuildList struct {
 	Rebuilds []Rebuild `json:"rebuilds"`
 }
 
+// Receive defines model for Receive.
+type Receive struct {
+	// Batch Default the group's batchSize.
+	Batch *int `json:"batch,omitempty"`
+
+	// Wait Seconds to wait for an event where none is due.
+	Wait *float32 `json:"wait,omitempty"`
+
+	// MemberId For a group with partitions, and needed there.
+	MemberId *openapi_types.UUID `json:"memberId,omitempty"`
+}
+
 // Replayed defines model for Replayed.
 type Replayed struct {
 	// Documents That are parked no more.
@@ -794,8 +979,20 @@ type Replayed struct {
 	StillParked int64 `json:"stillParked"`
 }
 
+// ReplayedDeadLetters defines model for ReplayedDeadLetters.
+type ReplayedDeadLetters struct {
+	Replayed int64 `json:"replayed"`
+}
+
 // Scope defines model for Scope.
 type Scope = string
+
+// Seek One of the two.
+type Seek struct {
+	// Position The first position that may be delivered; beyond the head: what is appended from there on.
+	Position  *int64     `json:"position,omitempty"`
+	Timestamp *time.Time `json:"timestamp,omitempty"`
+}
 
 // Skip defines model for Skip.
 type Skip struct {
@@ -888,6 +1085,85 @@ type StreamMetadata struct {
 	LastAt  time.Time `json:"lastAt"`
 }
 
+// Subscription defines model for Subscription.
+type Subscription struct {
+	Name string `json:"name"`
+
+	// Source One stream, or categories; the whole log where neither is named.
+	Source      SubscriptionSource `json:"source"`
+	Types       *[]string          `json:"types,omitempty"`
+	Filter      *string            `json:"filter,omitempty"`
+	From        string             `json:"from"`
+	BatchSize   int                `json:"batchSize"`
+	MaxInFlight int                `json:"maxInFlight"`
+	AckTimeout  float32            `json:"ackTimeout"`
+	MaxAttempts int                `json:"maxAttempts"`
+
+	// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
+	Backoff    Backoff   `json:"backoff"`
+	Ordering   string    `json:"ordering"`
+	Partitions *int      `json:"partitions,omitempty"`
+	Paused     bool      `json:"paused"`
+	CreatedAt  time.Time `json:"createdAt"`
+	UpdatedAt  time.Time `json:"updatedAt"`
+
+	// Head The log's head.
+	Head int64 `json:"head"`
+
+	// Progress Of each partition; of the one, numbered 0, where there are none.
+	Progress []SubscriptionProgress `json:"progress"`
+}
+
+// SubscriptionList defines model for SubscriptionList.
+type SubscriptionList struct {
+	Subscriptions []Subscription `json:"subscriptions"`
+}
+
+// SubscriptionMember defines model for SubscriptionMember.
+type SubscriptionMember struct {
+	// MemberId 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	MemberId UUID      `json:"memberId"`
+	Label    string    `json:"label"`
+	JoinedAt time.Time `json:"joinedAt"`
+	AliveAt  time.Time `json:"aliveAt"`
+
+	// Partitions That it receives from now.
+	Partitions []int `json:"partitions"`
+}
+
+// SubscriptionMemberList defines model for SubscriptionMemberList.
+type SubscriptionMemberList struct {
+	Members []SubscriptionMember `json:"members"`
+}
+
+// SubscriptionProgress defines model for SubscriptionProgress.
+type SubscriptionProgress struct {
+	Partition int `json:"partition"`
+
+	// Checkpoint Everything up to here is settled, or set aside for a retry, behind a stream that is held, or as a dead letter.
+	Checkpoint int64 `json:"checkpoint"`
+
+	// ReadTo Everything up to here was looked at.
+	ReadTo int64 `json:"readTo"`
+
+	// Oldest The oldest event that is still to be settled, dead letters apart; missing where there is none.
+	Oldest      *int64 `json:"oldest,omitempty"`
+	InFlight    int64  `json:"inFlight"`
+	Retrying    int64  `json:"retrying"`
+	DeadLetters int64  `json:"deadLetters"`
+
+	// MemberId The member that receives from it.
+	MemberId *openapi_types.UUID `json:"memberId,omitempty"`
+}
+
+// SubscriptionSource One stream, or categories; the whole log where neither is named.
+type SubscriptionSource struct {
+	Stream     *string   `json:"stream,omitempty"`
+	Categories *[]string `json:"categories,omitempty"`
+}
+
 // Tenant defines model for Tenant.
 type Tenant struct {
 	// Id 36 characters, with hyphens.
@@ -960,6 +1236,12 @@ type TenantProgress struct {
 // TenantProgressList defines model for TenantProgressList.
 type TenantProgressList struct {
 	Tenants []TenantProgress `json:"tenants"`
+}
+
+// Ticket defines model for Ticket.
+type Ticket struct {
+	Ticket    string    `json:"ticket"`
+	ExpiresAt time.Time `json:"expiresAt"`
 }
 
 // TouchedProjection defines model for TouchedProjection.
@@ -1059,6 +1341,9 @@ type UpcasterTouches struct {
 	Aggregates []string `json:"aggregates"`
 }
 
+// AttemptNumber defines model for attemptNumber.
+type AttemptNumber = int
+
 // Category defines model for category.
 type Category = string
 
@@ -1068,14 +1353,28 @@ type Direction string
 // EventCount defines model for eventCount.
 type EventCount = int64
 
+// EventFilter defines model for eventFilter.
+type EventFilter = string
+
+// EventId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+type EventId = UUID
+
 // ExpectedVersion defines model for expectedVersion.
 type ExpectedVersion = string
 
 // Fields defines model for fields.
 type Fields = string
 
+// From defines model for from.
+type From = string
+
 // FromPosition defines model for fromPosition.
 type FromPosition = int64
+
+// GroupName defines model for groupName.
+type GroupName = string
 
 // IdempotencyKey defines model for idempotencyKey.
 type IdempotencyKey = string
@@ -1090,6 +1389,14 @@ type IfNoneMatch = string
 //
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type KeyId = UUID
+
+// LastEventId defines model for lastEventId.
+type LastEventId = string
+
+// MemberId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+type MemberId = UUID
 
 // MinPosition defines model for minPosition.
 type MinPosition = int64
@@ -1123,6 +1430,9 @@ type StreamId = string
 //
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type TenantId = UUID
+
+// TicketQuery defines model for ticketQuery.
+type TicketQuery = string
 
 // Timeout defines model for timeout.
 type Timeout = int
@@ -1406,6 +1716,87 @@ type GetStateParams struct {
 	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
 }
 
+// FollowAllParams defines parameters for FollowAll.
+type FollowAllParams struct {
+	// From Where to begin: `start`, `end` (what is appended from now on), a position or an event's id, included, or a time: the first event
+	// recorded then or later.
+	From *From `form:"from,omitempty" json:"from,omitempty"`
+
+	// Types Only events of these types, separated by commas.
+	Types *Types `form:"types,omitempty" json:"types,omitempty"`
+
+	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/subscriptions.md.
+	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// Ticket In place of a key, for browsers.
+	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
+
+	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource goes on where it was.
+	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
+}
+
+// FollowCategoryParams defines parameters for FollowCategory.
+type FollowCategoryParams struct {
+	// From Where to begin: `start`, `end` (what is appended from now on), a position or an event's id, included, or a time: the first event
+	// recorded then or later.
+	From *From `form:"from,omitempty" json:"from,omitempty"`
+
+	// Types Only events of these types, separated by commas.
+	Types *Types `form:"types,omitempty" json:"types,omitempty"`
+
+	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/subscriptions.md.
+	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// Ticket In place of a key, for browsers.
+	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
+
+	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource goes on where it was.
+	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
+}
+
+// FollowStreamParams defines parameters for FollowStream.
+type FollowStreamParams struct {
+	// From Where to begin: `start`, `end` (what is appended from now on), a position or an event's id, included, or a time: the first event
+	// recorded then or later.
+	From *From `form:"from,omitempty" json:"from,omitempty"`
+
+	// Types Only events of these types, separated by commas.
+	Types *Types `form:"types,omitempty" json:"types,omitempty"`
+
+	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/subscriptions.md.
+	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
+
+	// Ticket In place of a key, for browsers.
+	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
+
+	// LastEventID The position that was seen last. It wins over `from`, so that an EventSource goes on where it was.
+	LastEventID *LastEventId `json:"Last-Event-ID,omitempty"`
+}
+
+// ListSubscriptionsParams defines parameters for ListSubscriptions.
+type ListSubscriptionsParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// AckEventParams defines parameters for AckEvent.
+type AckEventParams struct {
+	// Attempt The attempt that is answered, as the delivery names it.
+	Attempt AttemptNumber `form:"attempt" json:"attempt"`
+}
+
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
 	// PageSize At most this many on a page.
@@ -1425,6 +1816,12 @@ type DeleteTenantParams struct {
 type DeleteUpcasterParams struct {
 	// Rebuild Rebuild the projections that it touches.
 	Rebuild *bool `form:"rebuild,omitempty" json:"rebuild,omitempty"`
+}
+
+// GatewayParams defines parameters for Gateway.
+type GatewayParams struct {
+	// Ticket In place of a key, for browsers.
+	Ticket *TicketQuery `form:"ticket,omitempty" json:"ticket,omitempty"`
 }
 
 // PutAggregateJSONRequestBody defines body for PutAggregate for application/json ContentType.
@@ -1459,6 +1856,27 @@ type TakeSnapshotJSONRequestBody = NewSnapshot
 
 // AppendToStreamJSONRequestBody defines body for AppendToStream for application/json ContentType.
 type AppendToStreamJSONRequestBody = NewEvents
+
+// PutSubscriptionJSONRequestBody defines body for PutSubscription for application/json ContentType.
+type PutSubscriptionJSONRequestBody = NewSubscription
+
+// AckEventsJSONRequestBody defines body for AckEvents for application/json ContentType.
+type AckEventsJSONRequestBody = Attempts
+
+// ExtendEventsJSONRequestBody defines body for ExtendEvents for application/json ContentType.
+type ExtendEventsJSONRequestBody = Extend
+
+// JoinSubscriptionJSONRequestBody defines body for JoinSubscription for application/json ContentType.
+type JoinSubscriptionJSONRequestBody = JoinSubscription
+
+// NackEventsJSONRequestBody defines body for NackEvents for application/json ContentType.
+type NackEventsJSONRequestBody = Nack
+
+// ReceiveJSONRequestBody defines body for Receive for application/json ContentType.
+type ReceiveJSONRequestBody = Receive
+
+// SeekSubscriptionJSONRequestBody defines body for SeekSubscription for application/json ContentType.
+type SeekSubscriptionJSONRequestBody = Seek
 
 // CreateTenantJSONRequestBody defines body for CreateTenant for application/json ContentType.
 type CreateTenantJSONRequestBody = NewTenant
@@ -1548,6 +1966,11 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 
 // The interface specification for the client above.
 type ClientInterface interface {
+
+	// AsyncContract What goes over WebSockets
+	//
+	// Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
+	AsyncContract(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Docs This contract as a page
 	//
@@ -1654,6 +2077,11 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/categories/{category}/events (the `ReadCategory` operationId).
 	ReadCategory(ctx context.Context, category Category, params *ReadCategoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListCursors How far every group and projection has come
+	//
+	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
+	ListCursors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ExportEvents Export the log
 	//
 	// The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
@@ -1702,6 +2130,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 	RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetLag How far every group and projection is behind
+	//
+	// `events` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
+	// `seconds` how long ago the first of these was recorded.
+	//
+	// Corresponds with GET /v1/lag (the `GetLag` operationId).
+	GetLag(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListProjections List projections
 	//
@@ -2076,6 +2512,268 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 	GetState(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// FollowAll Follow the whole log
+	//
+	// Events of all streams in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
+	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	//
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+	//
+	// Corresponds with GET /v1/subscribe/$all (the `FollowAll` operationId).
+	FollowAll(ctx context.Context, params *FollowAllParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FollowCategory Follow a category
+	//
+	// Events of all streams of a category in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
+	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	//
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+	//
+	// Corresponds with GET /v1/subscribe/categories/{category} (the `FollowCategory` operationId).
+	FollowCategory(ctx context.Context, category Category, params *FollowCategoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FollowStream Follow a stream
+	//
+	// Events of one stream, which need not be there yet. The answer never ends by itself: what is there already comes first, then what is appended, without
+	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	//
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+	//
+	// Corresponds with GET /v1/subscribe/streams/{streamId} (the `FollowStream` operationId).
+	FollowStream(ctx context.Context, streamId StreamId, params *FollowStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSubscriptions List groups
+	//
+	// Corresponds with GET /v1/subscriptions (the `ListSubscriptions` operationId).
+	ListSubscriptions(ctx context.Context, params *ListSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSubscription Remove a group
+	//
+	// Its checkpoint, leases, retries and dead letters go with it.
+	//
+	// Corresponds with DELETE /v1/subscriptions/{name} (the `DeleteSubscription` operationId).
+	DeleteSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSubscription A group, and how far it has come
+	//
+	// Corresponds with GET /v1/subscriptions/{name} (the `GetSubscription` operationId).
+	GetSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSubscriptionWithBody Make or change a group
+	//
+	// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
+	// `partitions` stay as they were made. Other changes hold from the next delivery on.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
+	PutSubscriptionWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSubscription Make or change a group
+	//
+	// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
+	// `partitions` stay as they were made. Other changes hold from the next delivery on.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
+	PutSubscription(ctx context.Context, name GroupName, body PutSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AckEventsWithBody Acknowledge events
+	//
+	// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
+	// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/ack (the `AckEvents` operationId).
+	AckEventsWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AckEvents Acknowledge events
+	//
+	// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
+	// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/ack (the `AckEvents` operationId).
+	AckEvents(ctx context.Context, name GroupName, body AckEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AckEvent Acknowledge one event
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/ack/{eventId} (the `AckEvent` operationId).
+	AckEvent(ctx context.Context, name GroupName, eventId EventId, params *AckEventParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiscardDeadLetters Discard all dead letters
+	//
+	// The events stay in the log; the group never delivers them again.
+	//
+	// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters (the `DiscardDeadLetters` operationId).
+	DiscardDeadLetters(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListDeadLetters Events that could not be delivered
+	//
+	// Corresponds with GET /v1/subscriptions/{name}/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLetters(ctx context.Context, name GroupName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayDeadLetters Deliver all dead letters again
+	//
+	// They are delivered beside new events, with attempts that count anew, and `replays` says how often an event has come back. One that
+	// fails again is a dead letter again, with the time at which it first became one.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/dead-letters/replay (the `ReplayDeadLetters` operationId).
+	ReplayDeadLetters(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiscardDeadLetter Discard a dead letter
+	//
+	// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters/{eventId} (the `DiscardDeadLetter` operationId).
+	DiscardDeadLetter(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayDeadLetter Deliver one dead letter again
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay (the `ReplayDeadLetter` operationId).
+	ReplayDeadLetter(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExtendEventsWithBody Ask for more time
+	//
+	// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
+	ExtendEventsWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExtendEvents Ask for more time
+	//
+	// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
+	ExtendEvents(ctx context.Context, name GroupName, body ExtendEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSubscriptionMembers Who shares a group's partitions
+	//
+	// Corresponds with GET /v1/subscriptions/{name}/members (the `ListSubscriptionMembers` operationId).
+	ListSubscriptionMembers(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// JoinSubscriptionWithBody Join a group with partitions
+	//
+	// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
+	// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
+	// what its old member has in flight is settled.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/members (the `JoinSubscription` operationId).
+	JoinSubscriptionWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// JoinSubscription Join a group with partitions
+	//
+	// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
+	// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
+	// what its old member has in flight is settled.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/members (the `JoinSubscription` operationId).
+	JoinSubscription(ctx context.Context, name GroupName, body JoinSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LeaveSubscription Leave a group
+	//
+	// What it has in flight is delivered to others at once.
+	//
+	// Corresponds with DELETE /v1/subscriptions/{name}/members/{memberId} (the `LeaveSubscription` operationId).
+	LeaveSubscription(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// HeartbeatSubscription A sign of life of a member
+	//
+	// 404 where it was swept: join again.
+	//
+	// Corresponds with PUT /v1/subscriptions/{name}/members/{memberId} (the `HeartbeatSubscription` operationId).
+	HeartbeatSubscription(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// NackEventsWithBody Say that events could not be handled
+	//
+	// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
+	// puts them to the dead letters; `skip` forgets them.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
+	NackEventsWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// NackEvents Say that events could not be handled
+	//
+	// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
+	// puts them to the dead letters; `skip` forgets them.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
+	NackEvents(ctx context.Context, name GroupName, body NackEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseSubscription Deliver nothing for now
+	//
+	// What is in flight can still be answered.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
+	PauseSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReceiveWithBody Take events
+	//
+	// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
+	ReceiveWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Receive Take events
+	//
+	// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
+	Receive(ctx context.Context, name GroupName, body ReceiveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeSubscription Deliver again
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/resume (the `ResumeSubscription` operationId).
+	ResumeSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SeekSubscriptionWithBody Move a group
+	//
+	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+	// given up: answers to it are stale. Dead letters stay.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
+	SeekSubscriptionWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SeekSubscription Move a group
+	//
+	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+	// given up: answers to it are stale. Dead letters stay.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
+	SeekSubscription(ctx context.Context, name GroupName, body SeekSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListTenants List tenants
 	//
 	// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
@@ -2156,6 +2854,15 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CreateTicket A short-lived stand-in for the key
+	//
+	// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
+	// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
+	// expires, and what was begun with it goes on behind that, until the key is revoked.
+	//
+	// Corresponds with POST /v1/tickets (the `CreateTicket` operationId).
+	CreateTicket(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListUpcasters List upcasters
 	//
 	// The tenant's own, and the shared ones. With the operator's key, the shared ones.
@@ -2217,6 +2924,29 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
 	PutUpcaster(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Gateway Many subscriptions over one WebSocket
+	//
+	// Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
+	// them. The key is sent with the request, as a ticket, or in the first message (`AUTH`).
+	//
+	// Corresponds with GET /v1/ws (the `Gateway` operationId).
+	Gateway(ctx context.Context, params *GatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// AsyncContract What goes over WebSockets
+//
+// Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
+func (c *Client) AsyncContract(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAsyncContractRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // Docs This contract as a page
@@ -2484,6 +3214,21 @@ func (c *Client) ReadCategory(ctx context.Context, category Category, params *Re
 	return c.Client.Do(req)
 }
 
+// ListCursors How far every group and projection has come
+//
+// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
+func (c *Client) ListCursors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListCursorsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ExportEvents Export the log
 //
 // The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
@@ -2583,6 +3328,24 @@ func (c *Client) CreateKey(ctx context.Context, body CreateKeyJSONRequestBody, r
 // Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRevokeKeyRequest(c.Server, keyId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetLag How far every group and projection is behind
+//
+// `events` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
+// `seconds` how long ago the first of these was recorded.
+//
+// Corresponds with GET /v1/lag (the `GetLag` operationId).
+func (c *Client) GetLag(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLagRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -3426,6 +4189,578 @@ func (c *Client) GetState(ctx context.Context, streamId StreamId, params *GetSta
 	return c.Client.Do(req)
 }
 
+// FollowAll Follow the whole log
+//
+// Events of all streams in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
+// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+//
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+//
+// Corresponds with GET /v1/subscribe/$all (the `FollowAll` operationId).
+func (c *Client) FollowAll(ctx context.Context, params *FollowAllParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFollowAllRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FollowCategory Follow a category
+//
+// Events of all streams of a category in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
+// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+//
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+//
+// Corresponds with GET /v1/subscribe/categories/{category} (the `FollowCategory` operationId).
+func (c *Client) FollowCategory(ctx context.Context, category Category, params *FollowCategoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFollowCategoryRequest(c.Server, category, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FollowStream Follow a stream
+//
+// Events of one stream, which need not be there yet. The answer never ends by itself: what is there already comes first, then what is appended, without
+// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+//
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+//
+// Corresponds with GET /v1/subscribe/streams/{streamId} (the `FollowStream` operationId).
+func (c *Client) FollowStream(ctx context.Context, streamId StreamId, params *FollowStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFollowStreamRequest(c.Server, streamId, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSubscriptions List groups
+//
+// Corresponds with GET /v1/subscriptions (the `ListSubscriptions` operationId).
+func (c *Client) ListSubscriptions(ctx context.Context, params *ListSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSubscriptionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSubscription Remove a group
+//
+// Its checkpoint, leases, retries and dead letters go with it.
+//
+// Corresponds with DELETE /v1/subscriptions/{name} (the `DeleteSubscription` operationId).
+func (c *Client) DeleteSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteSubscriptionRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSubscription A group, and how far it has come
+//
+// Corresponds with GET /v1/subscriptions/{name} (the `GetSubscription` operationId).
+func (c *Client) GetSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSubscriptionRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSubscriptionWithBody Make or change a group
+//
+// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
+// `partitions` stay as they were made. Other changes hold from the next delivery on.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
+func (c *Client) PutSubscriptionWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSubscriptionRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSubscription Make or change a group
+//
+// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
+// `partitions` stay as they were made. Other changes hold from the next delivery on.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
+func (c *Client) PutSubscription(ctx context.Context, name GroupName, body PutSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSubscriptionRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AckEventsWithBody Acknowledge events
+//
+// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
+// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/ack (the `AckEvents` operationId).
+func (c *Client) AckEventsWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAckEventsRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AckEvents Acknowledge events
+//
+// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
+// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/ack (the `AckEvents` operationId).
+func (c *Client) AckEvents(ctx context.Context, name GroupName, body AckEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAckEventsRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AckEvent Acknowledge one event
+//
+// Corresponds with POST /v1/subscriptions/{name}/ack/{eventId} (the `AckEvent` operationId).
+func (c *Client) AckEvent(ctx context.Context, name GroupName, eventId EventId, params *AckEventParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAckEventRequest(c.Server, name, eventId, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiscardDeadLetters Discard all dead letters
+//
+// The events stay in the log; the group never delivers them again.
+//
+// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters (the `DiscardDeadLetters` operationId).
+func (c *Client) DiscardDeadLetters(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiscardDeadLettersRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListDeadLetters Events that could not be delivered
+//
+// Corresponds with GET /v1/subscriptions/{name}/dead-letters (the `ListDeadLetters` operationId).
+func (c *Client) ListDeadLetters(ctx context.Context, name GroupName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDeadLettersRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayDeadLetters Deliver all dead letters again
+//
+// They are delivered beside new events, with attempts that count anew, and `replays` says how often an event has come back. One that
+// fails again is a dead letter again, with the time at which it first became one.
+//
+// Corresponds with POST /v1/subscriptions/{name}/dead-letters/replay (the `ReplayDeadLetters` operationId).
+func (c *Client) ReplayDeadLetters(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayDeadLettersRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiscardDeadLetter Discard a dead letter
+//
+// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters/{eventId} (the `DiscardDeadLetter` operationId).
+func (c *Client) DiscardDeadLetter(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiscardDeadLetterRequest(c.Server, name, eventId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayDeadLetter Deliver one dead letter again
+//
+// Corresponds with POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay (the `ReplayDeadLetter` operationId).
+func (c *Client) ReplayDeadLetter(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayDeadLetterRequest(c.Server, name, eventId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExtendEventsWithBody Ask for more time
+//
+// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
+func (c *Client) ExtendEventsWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExtendEventsRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExtendEvents Ask for more time
+//
+// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
+func (c *Client) ExtendEvents(ctx context.Context, name GroupName, body ExtendEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExtendEventsRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSubscriptionMembers Who shares a group's partitions
+//
+// Corresponds with GET /v1/subscriptions/{name}/members (the `ListSubscriptionMembers` operationId).
+func (c *Client) ListSubscriptionMembers(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSubscriptionMembersRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// JoinSubscriptionWithBody Join a group with partitions
+//
+// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
+// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
+// what its old member has in flight is settled.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/members (the `JoinSubscription` operationId).
+func (c *Client) JoinSubscriptionWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewJoinSubscriptionRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// JoinSubscription Join a group with partitions
+//
+// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
+// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
+// what its old member has in flight is settled.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/members (the `JoinSubscription` operationId).
+func (c *Client) JoinSubscription(ctx context.Context, name GroupName, body JoinSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewJoinSubscriptionRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LeaveSubscription Leave a group
+//
+// What it has in flight is delivered to others at once.
+//
+// Corresponds with DELETE /v1/subscriptions/{name}/members/{memberId} (the `LeaveSubscription` operationId).
+func (c *Client) LeaveSubscription(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLeaveSubscriptionRequest(c.Server, name, memberId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// HeartbeatSubscription A sign of life of a member
+//
+// 404 where it was swept: join again.
+//
+// Corresponds with PUT /v1/subscriptions/{name}/members/{memberId} (the `HeartbeatSubscription` operationId).
+func (c *Client) HeartbeatSubscription(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHeartbeatSubscriptionRequest(c.Server, name, memberId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NackEventsWithBody Say that events could not be handled
+//
+// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
+// puts them to the dead letters; `skip` forgets them.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
+func (c *Client) NackEventsWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewNackEventsRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NackEvents Say that events could not be handled
+//
+// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
+// puts them to the dead letters; `skip` forgets them.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
+func (c *Client) NackEvents(ctx context.Context, name GroupName, body NackEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewNackEventsRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseSubscription Deliver nothing for now
+//
+// What is in flight can still be answered.
+//
+// Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
+func (c *Client) PauseSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseSubscriptionRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReceiveWithBody Take events
+//
+// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
+func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReceiveRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Receive Take events
+//
+// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
+func (c *Client) Receive(ctx context.Context, name GroupName, body ReceiveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReceiveRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeSubscription Deliver again
+//
+// Corresponds with POST /v1/subscriptions/{name}/resume (the `ResumeSubscription` operationId).
+func (c *Client) ResumeSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeSubscriptionRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SeekSubscriptionWithBody Move a group
+//
+// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+// given up: answers to it are stale. Dead letters stay.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
+func (c *Client) SeekSubscriptionWithBody(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSeekSubscriptionRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SeekSubscription Move a group
+//
+// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+// given up: answers to it are stale. Dead letters stay.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
+func (c *Client) SeekSubscription(ctx context.Context, name GroupName, body SeekSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSeekSubscriptionRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListTenants List tenants
 //
 // Corresponds with GET /v1/tenants (the `ListTenants` operationId).
@@ -3616,6 +4951,25 @@ func (c *Client) RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId K
 	return c.Client.Do(req)
 }
 
+// CreateTicket A short-lived stand-in for the key
+//
+// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
+// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
+// expires, and what was begun with it goes on behind that, until the key is revoked.
+//
+// Corresponds with POST /v1/tickets (the `CreateTicket` operationId).
+func (c *Client) CreateTicket(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateTicketRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListUpcasters List upcasters
 //
 // The tenant's own, and the shared ones. With the operator's key, the shared ones.
@@ -3746,6 +5100,51 @@ func (c *Client) PutUpcaster(ctx context.Context, pType string, version int64, b
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// Gateway Many subscriptions over one WebSocket
+//
+// Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
+// them. The key is sent with the request, as a ticket, or in the first message (`AUTH`).
+//
+// Corresponds with GET /v1/ws (the `Gateway` operationId).
+func (c *Client) Gateway(ctx context.Context, params *GatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGatewayRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NewAsyncContractRequest constructs an http.Request for the AsyncContract method
+func NewAsyncContractRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/asyncapi.yaml")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewDocsRequest constructs an http.Request for the Docs method
@@ -4351,6 +5750,33 @@ func NewReadCategoryRequest(server string, category Category, params *ReadCatego
 	return req, nil
 }
 
+// NewListCursorsRequest constructs an http.Request for the ListCursors method
+func NewListCursorsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/cursors")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewExportEventsRequest constructs an http.Request for the ExportEvents method
 func NewExportEventsRequest(server string, params *ExportEventsParams) (*http.Request, error) {
 	var err error
@@ -4567,6 +5993,33 @@ func NewRevokeKeyRequest(server string, keyId KeyId) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetLagRequest constructs an http.Request for the GetLag method
+func NewGetLagRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/lag")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -6757,6 +8210,1269 @@ func NewGetStateRequest(server string, streamId StreamId, params *GetStateParams
 	return req, nil
 }
 
+// NewFollowAllRequest constructs an http.Request for the FollowAll method
+func NewFollowAllRequest(server string, params *FollowAllParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscribe/$all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Types != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Filter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Ticket != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ticket", *params.Ticket, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventID != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewFollowCategoryRequest constructs an http.Request for the FollowCategory method
+func NewFollowCategoryRequest(server string, category Category, params *FollowCategoryParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "category", category, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscribe/categories/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Types != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Filter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Ticket != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ticket", *params.Ticket, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventID != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewFollowStreamRequest constructs an http.Request for the FollowStream method
+func NewFollowStreamRequest(server string, streamId StreamId, params *FollowStreamParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "streamId", streamId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscribe/streams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Types != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Filter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "filter", *params.Filter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Ticket != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ticket", *params.Ticket, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventID != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListSubscriptionsRequest constructs an http.Request for the ListSubscriptions method
+func NewListSubscriptionsRequest(server string, params *ListSubscriptionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteSubscriptionRequest constructs an http.Request for the DeleteSubscription method
+func NewDeleteSubscriptionRequest(server string, name GroupName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSubscriptionRequest constructs an http.Request for the GetSubscription method
+func NewGetSubscriptionRequest(server string, name GroupName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutSubscriptionRequest calls the generic PutSubscription builder with application/json body
+func NewPutSubscriptionRequest(server string, name GroupName, body PutSubscriptionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutSubscriptionRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewPutSubscriptionRequestWithBody constructs an http.Request for the PutSubscription method, with any body, and a specified content type
+func NewPutSubscriptionRequestWithBody(server string, name GroupName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewAckEventsRequest calls the generic AckEvents builder with application/json body
+func NewAckEventsRequest(server string, name GroupName, body AckEventsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAckEventsRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewAckEventsRequestWithBody constructs an http.Request for the AckEvents method, with any body, and a specified content type
+func NewAckEventsRequestWithBody(server string, name GroupName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/ack", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewAckEventRequest constructs an http.Request for the AckEvent method
+func NewAckEventRequest(server string, name GroupName, eventId EventId, params *AckEventParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "eventId", eventId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/ack/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attempt", params.Attempt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDiscardDeadLettersRequest constructs an http.Request for the DiscardDeadLetters method
+func NewDiscardDeadLettersRequest(server string, name GroupName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/dead-letters", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListDeadLettersRequest constructs an http.Request for the ListDeadLetters method
+func NewListDeadLettersRequest(server string, name GroupName, params *ListDeadLettersParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/dead-letters", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReplayDeadLettersRequest constructs an http.Request for the ReplayDeadLetters method
+func NewReplayDeadLettersRequest(server string, name GroupName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/dead-letters/replay", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDiscardDeadLetterRequest constructs an http.Request for the DiscardDeadLetter method
+func NewDiscardDeadLetterRequest(server string, name GroupName, eventId EventId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "eventId", eventId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/dead-letters/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReplayDeadLetterRequest constructs an http.Request for the ReplayDeadLetter method
+func NewReplayDeadLetterRequest(server string, name GroupName, eventId EventId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "eventId", eventId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/dead-letters/%s/replay", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewExtendEventsRequest calls the generic ExtendEvents builder with application/json body
+func NewExtendEventsRequest(server string, name GroupName, body ExtendEventsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewExtendEventsRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewExtendEventsRequestWithBody constructs an http.Request for the ExtendEvents method, with any body, and a specified content type
+func NewExtendEventsRequestWithBody(server string, name GroupName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/extend", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListSubscriptionMembersRequest constructs an http.Request for the ListSubscriptionMembers method
+func NewListSubscriptionMembersRequest(server string, name GroupName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/members", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewJoinSubscriptionRequest calls the generic JoinSubscription builder with application/json body
+func NewJoinSubscriptionRequest(server string, name GroupName, body JoinSubscriptionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewJoinSubscriptionRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewJoinSubscriptionRequestWithBody constructs an http.Request for the JoinSubscription method, with any body, and a specified content type
+func NewJoinSubscriptionRequestWithBody(server string, name GroupName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/members", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewLeaveSubscriptionRequest constructs an http.Request for the LeaveSubscription method
+func NewLeaveSubscriptionRequest(server string, name GroupName, memberId MemberId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "memberId", memberId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/members/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewHeartbeatSubscriptionRequest constructs an http.Request for the HeartbeatSubscription method
+func NewHeartbeatSubscriptionRequest(server string, name GroupName, memberId MemberId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "memberId", memberId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/members/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewNackEventsRequest calls the generic NackEvents builder with application/json body
+func NewNackEventsRequest(server string, name GroupName, body NackEventsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewNackEventsRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewNackEventsRequestWithBody constructs an http.Request for the NackEvents method, with any body, and a specified content type
+func NewNackEventsRequestWithBody(server string, name GroupName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/nack", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewPauseSubscriptionRequest constructs an http.Request for the PauseSubscription method
+func NewPauseSubscriptionRequest(server string, name GroupName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/pause", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReceiveRequest calls the generic Receive builder with application/json body
+func NewReceiveRequest(server string, name GroupName, body ReceiveJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReceiveRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewReceiveRequestWithBody constructs an http.Request for the Receive method, with any body, and a specified content type
+func NewReceiveRequestWithBody(server string, name GroupName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/receive", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResumeSubscriptionRequest constructs an http.Request for the ResumeSubscription method
+func NewResumeSubscriptionRequest(server string, name GroupName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/resume", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSeekSubscriptionRequest calls the generic SeekSubscription builder with application/json body
+func NewSeekSubscriptionRequest(server string, name GroupName, body SeekSubscriptionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSeekSubscriptionRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewSeekSubscriptionRequestWithBody constructs an http.Request for the SeekSubscription method, with any body, and a specified content type
+func NewSeekSubscriptionRequestWithBody(server string, name GroupName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/seek", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListTenantsRequest constructs an http.Request for the ListTenants method
 func NewListTenantsRequest(server string, params *ListTenantsParams) (*http.Request, error) {
 	var err error
@@ -7123,6 +9839,33 @@ func NewRevokeTenantKeyRequest(server string, tenantId TenantId, keyId KeyId) (*
 	return req, nil
 }
 
+// NewCreateTicketRequest constructs an http.Request for the CreateTicket method
+func NewCreateTicketRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tickets")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListUpcastersRequest constructs an http.Request for the ListUpcasters method
 func NewListUpcastersRequest(server string) (*http.Request, error) {
 	var err error
@@ -7353,6 +10096,60 @@ func NewPutUpcasterRequestWithBody(server string, pType string, version int64, c
 	return req, nil
 }
 
+// NewGatewayRequest constructs an http.Request for the Gateway method
+func NewGatewayRequest(server string, params *GatewayParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/ws")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Ticket != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ticket", *params.Ticket, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -7396,6 +10193,13 @@ func WithBaseURL(baseURL string) ClientOption {
 
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
+
+	// AsyncContractWithResponse What goes over WebSockets
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
+	AsyncContractWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*AsyncContractResponse, error)
 
 	// DocsWithResponse This contract as a page
 	//
@@ -7526,6 +10330,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/categories/{category}/events (the `ReadCategory` operationId).
 	ReadCategoryWithResponse(ctx context.Context, category Category, params *ReadCategoryParams, reqEditors ...RequestEditorFn) (*ReadCategoryResponse, error)
 
+	// ListCursorsWithResponse How far every group and projection has come
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
+	ListCursorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error)
+
 	// ExportEventsWithResponse Export the log
 	//
 	// The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
@@ -7580,6 +10391,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 	RevokeKeyWithResponse(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeKeyResponse, error)
+
+	// GetLagWithResponse How far every group and projection is behind
+	//
+	// `events` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
+	// `seconds` how long ago the first of these was recorded.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/lag (the `GetLag` operationId).
+	GetLagWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLagResponse, error)
 
 	// ListProjectionsWithResponse List projections
 	//
@@ -8014,6 +10835,302 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 	GetStateWithResponse(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*GetStateResponse, error)
 
+	// FollowAllWithResponse Follow the whole log
+	//
+	// Events of all streams in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
+	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	//
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subscribe/$all (the `FollowAll` operationId).
+	FollowAllWithResponse(ctx context.Context, params *FollowAllParams, reqEditors ...RequestEditorFn) (*FollowAllResponse, error)
+
+	// FollowCategoryWithResponse Follow a category
+	//
+	// Events of all streams of a category in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
+	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	//
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subscribe/categories/{category} (the `FollowCategory` operationId).
+	FollowCategoryWithResponse(ctx context.Context, category Category, params *FollowCategoryParams, reqEditors ...RequestEditorFn) (*FollowCategoryResponse, error)
+
+	// FollowStreamWithResponse Follow a stream
+	//
+	// Events of one stream, which need not be there yet. The answer never ends by itself: what is there already comes first, then what is appended, without
+	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	//
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subscribe/streams/{streamId} (the `FollowStream` operationId).
+	FollowStreamWithResponse(ctx context.Context, streamId StreamId, params *FollowStreamParams, reqEditors ...RequestEditorFn) (*FollowStreamResponse, error)
+
+	// ListSubscriptionsWithResponse List groups
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subscriptions (the `ListSubscriptions` operationId).
+	ListSubscriptionsWithResponse(ctx context.Context, params *ListSubscriptionsParams, reqEditors ...RequestEditorFn) (*ListSubscriptionsResponse, error)
+
+	// DeleteSubscriptionWithResponse Remove a group
+	//
+	// Its checkpoint, leases, retries and dead letters go with it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/subscriptions/{name} (the `DeleteSubscription` operationId).
+	DeleteSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*DeleteSubscriptionResponse, error)
+
+	// GetSubscriptionWithResponse A group, and how far it has come
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subscriptions/{name} (the `GetSubscription` operationId).
+	GetSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*GetSubscriptionResponse, error)
+
+	// PutSubscriptionWithBodyWithResponse Make or change a group
+	//
+	// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
+	// `partitions` stay as they were made. Other changes hold from the next delivery on.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
+	PutSubscriptionWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error)
+
+	// PutSubscriptionWithResponse Make or change a group
+	//
+	// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
+	// `partitions` stay as they were made. Other changes hold from the next delivery on.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
+	PutSubscriptionWithResponse(ctx context.Context, name GroupName, body PutSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error)
+
+	// AckEventsWithBodyWithResponse Acknowledge events
+	//
+	// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
+	// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/ack (the `AckEvents` operationId).
+	AckEventsWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AckEventsResponse, error)
+
+	// AckEventsWithResponse Acknowledge events
+	//
+	// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
+	// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/ack (the `AckEvents` operationId).
+	AckEventsWithResponse(ctx context.Context, name GroupName, body AckEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*AckEventsResponse, error)
+
+	// AckEventWithResponse Acknowledge one event
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/ack/{eventId} (the `AckEvent` operationId).
+	AckEventWithResponse(ctx context.Context, name GroupName, eventId EventId, params *AckEventParams, reqEditors ...RequestEditorFn) (*AckEventResponse, error)
+
+	// DiscardDeadLettersWithResponse Discard all dead letters
+	//
+	// The events stay in the log; the group never delivers them again.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters (the `DiscardDeadLetters` operationId).
+	DiscardDeadLettersWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*DiscardDeadLettersResponse, error)
+
+	// ListDeadLettersWithResponse Events that could not be delivered
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subscriptions/{name}/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLettersWithResponse(ctx context.Context, name GroupName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error)
+
+	// ReplayDeadLettersWithResponse Deliver all dead letters again
+	//
+	// They are delivered beside new events, with attempts that count anew, and `replays` says how often an event has come back. One that
+	// fails again is a dead letter again, with the time at which it first became one.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/dead-letters/replay (the `ReplayDeadLetters` operationId).
+	ReplayDeadLettersWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*ReplayDeadLettersResponse, error)
+
+	// DiscardDeadLetterWithResponse Discard a dead letter
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters/{eventId} (the `DiscardDeadLetter` operationId).
+	DiscardDeadLetterWithResponse(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*DiscardDeadLetterResponse, error)
+
+	// ReplayDeadLetterWithResponse Deliver one dead letter again
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay (the `ReplayDeadLetter` operationId).
+	ReplayDeadLetterWithResponse(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*ReplayDeadLetterResponse, error)
+
+	// ExtendEventsWithBodyWithResponse Ask for more time
+	//
+	// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
+	ExtendEventsWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ExtendEventsResponse, error)
+
+	// ExtendEventsWithResponse Ask for more time
+	//
+	// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
+	ExtendEventsWithResponse(ctx context.Context, name GroupName, body ExtendEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*ExtendEventsResponse, error)
+
+	// ListSubscriptionMembersWithResponse Who shares a group's partitions
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subscriptions/{name}/members (the `ListSubscriptionMembers` operationId).
+	ListSubscriptionMembersWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*ListSubscriptionMembersResponse, error)
+
+	// JoinSubscriptionWithBodyWithResponse Join a group with partitions
+	//
+	// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
+	// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
+	// what its old member has in flight is settled.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/members (the `JoinSubscription` operationId).
+	JoinSubscriptionWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*JoinSubscriptionResponse, error)
+
+	// JoinSubscriptionWithResponse Join a group with partitions
+	//
+	// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
+	// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
+	// what its old member has in flight is settled.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/members (the `JoinSubscription` operationId).
+	JoinSubscriptionWithResponse(ctx context.Context, name GroupName, body JoinSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*JoinSubscriptionResponse, error)
+
+	// LeaveSubscriptionWithResponse Leave a group
+	//
+	// What it has in flight is delivered to others at once.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/subscriptions/{name}/members/{memberId} (the `LeaveSubscription` operationId).
+	LeaveSubscriptionWithResponse(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*LeaveSubscriptionResponse, error)
+
+	// HeartbeatSubscriptionWithResponse A sign of life of a member
+	//
+	// 404 where it was swept: join again.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/subscriptions/{name}/members/{memberId} (the `HeartbeatSubscription` operationId).
+	HeartbeatSubscriptionWithResponse(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*HeartbeatSubscriptionResponse, error)
+
+	// NackEventsWithBodyWithResponse Say that events could not be handled
+	//
+	// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
+	// puts them to the dead letters; `skip` forgets them.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
+	NackEventsWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*NackEventsResponse, error)
+
+	// NackEventsWithResponse Say that events could not be handled
+	//
+	// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
+	// puts them to the dead letters; `skip` forgets them.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
+	NackEventsWithResponse(ctx context.Context, name GroupName, body NackEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*NackEventsResponse, error)
+
+	// PauseSubscriptionWithResponse Deliver nothing for now
+	//
+	// What is in flight can still be answered.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
+	PauseSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*PauseSubscriptionResponse, error)
+
+	// ReceiveWithBodyWithResponse Take events
+	//
+	// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
+	ReceiveWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReceiveResponse, error)
+
+	// ReceiveWithResponse Take events
+	//
+	// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
+	ReceiveWithResponse(ctx context.Context, name GroupName, body ReceiveJSONRequestBody, reqEditors ...RequestEditorFn) (*ReceiveResponse, error)
+
+	// ResumeSubscriptionWithResponse Deliver again
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/resume (the `ResumeSubscription` operationId).
+	ResumeSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*ResumeSubscriptionResponse, error)
+
+	// SeekSubscriptionWithBodyWithResponse Move a group
+	//
+	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+	// given up: answers to it are stale. Dead letters stay.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
+	SeekSubscriptionWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SeekSubscriptionResponse, error)
+
+	// SeekSubscriptionWithResponse Move a group
+	//
+	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+	// given up: answers to it are stale. Dead letters stay.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
+	SeekSubscriptionWithResponse(ctx context.Context, name GroupName, body SeekSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*SeekSubscriptionResponse, error)
+
 	// ListTenantsWithResponse List tenants
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -8104,6 +11221,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeTenantKeyResponse, error)
 
+	// CreateTicketWithResponse A short-lived stand-in for the key
+	//
+	// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
+	// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
+	// expires, and what was begun with it goes on behind that, until the key is revoked.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tickets (the `CreateTicket` operationId).
+	CreateTicketWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*CreateTicketResponse, error)
+
 	// ListUpcastersWithResponse List upcasters
 	//
 	// The tenant's own, and the shared ones. With the operator's key, the shared ones.
@@ -8171,6 +11299,57 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
 	PutUpcasterWithResponse(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpcasterResponse, error)
+
+	// GatewayWithResponse Many subscriptions over one WebSocket
+	//
+	// Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
+	// them. The key is sent with the request, as a ticket, or in the first message (`AUTH`).
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/ws (the `Gateway` operationId).
+	GatewayWithResponse(ctx context.Context, params *GatewayParams, reqEditors ...RequestEditorFn) (*GatewayResponse, error)
+}
+
+type AsyncContractResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// YAML200 the response for an HTTP 200 `application/yaml` response
+	YAML200 *string
+}
+
+// GetYAML200 returns the response for an HTTP 200 `application/yaml` response
+func (r AsyncContractResponse) GetYAML200() *string {
+	return r.YAML200
+}
+
+// GetBody returns the raw response body bytes
+func (r AsyncContractResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AsyncContractResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AsyncContractResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AsyncContractResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 type DocsResponse struct {
@@ -8867,6 +12046,54 @@ func (r ReadCategoryResponse) ContentType() string {
 	return ""
 }
 
+type ListCursorsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CursorList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListCursorsResponse) GetJSON200() *CursorList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListCursorsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListCursorsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListCursorsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListCursorsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListCursorsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ExportEventsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -9087,6 +12314,54 @@ func (r RevokeKeyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RevokeKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetLagResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LagList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetLagResponse) GetJSON200() *LagList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetLagResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetLagResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetLagResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetLagResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetLagResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -11388,6 +14663,1326 @@ func (r GetStateResponse) ContentType() string {
 	return ""
 }
 
+type FollowAllResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationproblemJSON400 *InvalidQuery
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r FollowAllResponse) GetApplicationproblemJSON400() *InvalidQuery {
+	return r.ApplicationproblemJSON400
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r FollowAllResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r FollowAllResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r FollowAllResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FollowAllResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FollowAllResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type FollowCategoryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationproblemJSON400 *InvalidQuery
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r FollowCategoryResponse) GetApplicationproblemJSON400() *InvalidQuery {
+	return r.ApplicationproblemJSON400
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r FollowCategoryResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r FollowCategoryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r FollowCategoryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FollowCategoryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FollowCategoryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type FollowStreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationproblemJSON400 *InvalidQuery
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r FollowStreamResponse) GetApplicationproblemJSON400() *InvalidQuery {
+	return r.ApplicationproblemJSON400
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r FollowStreamResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r FollowStreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r FollowStreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FollowStreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FollowStreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListSubscriptionsResponse200Headers the declared response headers of an HTTP 200 response for ListSubscriptions
+type ListSubscriptionsResponse200Headers struct {
+	Link *string
+}
+
+type ListSubscriptionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListSubscriptionsResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSubscriptionsResponse) GetJSON200() *SubscriptionList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSubscriptionsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSubscriptionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSubscriptionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSubscriptionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSubscriptionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Subscription
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSubscriptionResponse) GetJSON200() *Subscription {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Subscription
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Subscription
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *InvalidDefinition
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutSubscriptionResponse) GetJSON200() *Subscription {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutSubscriptionResponse) GetJSON201() *Subscription {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PutSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PutSubscriptionResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PutSubscriptionResponse) GetApplicationproblemJSON422() *InvalidDefinition {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AckEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Answers
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AckEventsResponse) GetJSON200() *Answers {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r AckEventsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AckEventsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AckEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AckEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AckEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AckEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AckEventResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Answer
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AckEventResponse) GetJSON200() *Answer {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r AckEventResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AckEventResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AckEventResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AckEventResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AckEventResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AckEventResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DiscardDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Discarded
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DiscardDeadLettersResponse) GetJSON200() *Discarded {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DiscardDeadLettersResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DiscardDeadLettersResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DiscardDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DiscardDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DiscardDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DiscardDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListDeadLettersResponse200Headers the declared response headers of an HTTP 200 response for ListDeadLetters
+type ListDeadLettersResponse200Headers struct {
+	Link *string
+}
+
+type ListDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DeadLetterList
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListDeadLettersResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDeadLettersResponse) GetJSON200() *DeadLetterList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplayDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *ReplayedDeadLetters
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ReplayDeadLettersResponse) GetJSON202() *ReplayedDeadLetters {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReplayDeadLettersResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReplayDeadLettersResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplayDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplayDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplayDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplayDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DiscardDeadLetterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DiscardDeadLetterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DiscardDeadLetterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DiscardDeadLetterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DiscardDeadLetterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplayDeadLetterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *ReplayedDeadLetters
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ReplayDeadLetterResponse) GetJSON202() *ReplayedDeadLetters {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReplayDeadLetterResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReplayDeadLetterResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplayDeadLetterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplayDeadLetterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplayDeadLetterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplayDeadLetterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ExtendEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Answers
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ExtendEventsResponse) GetJSON200() *Answers {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ExtendEventsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExtendEventsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExtendEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExtendEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExtendEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExtendEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSubscriptionMembersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionMemberList
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSubscriptionMembersResponse) GetJSON200() *SubscriptionMemberList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListSubscriptionMembersResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSubscriptionMembersResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSubscriptionMembersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSubscriptionMembersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSubscriptionMembersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSubscriptionMembersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type JoinSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *SubscriptionMember
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r JoinSubscriptionResponse) GetJSON201() *SubscriptionMember {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r JoinSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r JoinSubscriptionResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r JoinSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r JoinSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r JoinSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r JoinSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r JoinSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type LeaveSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r LeaveSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r LeaveSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r LeaveSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LeaveSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LeaveSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LeaveSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type HeartbeatSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionMember
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r HeartbeatSubscriptionResponse) GetJSON200() *SubscriptionMember {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r HeartbeatSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r HeartbeatSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r HeartbeatSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r HeartbeatSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r HeartbeatSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r HeartbeatSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type NackEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Answers
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r NackEventsResponse) GetJSON200() *Answers {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r NackEventsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r NackEventsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r NackEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r NackEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r NackEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r NackEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PauseSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Subscription
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PauseSubscriptionResponse) GetJSON200() *Subscription {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PauseSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PauseSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PauseSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PauseSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PauseSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PauseSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReceiveResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Deliveries
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReceiveResponse) GetJSON200() *Deliveries {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReceiveResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ReceiveResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReceiveResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReceiveResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReceiveResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReceiveResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReceiveResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResumeSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Subscription
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResumeSubscriptionResponse) GetJSON200() *Subscription {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ResumeSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResumeSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SeekSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Subscription
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SeekSubscriptionResponse) GetJSON200() *Subscription {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SeekSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SeekSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SeekSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SeekSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SeekSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SeekSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListTenantsResponse200Headers the declared response headers of an HTTP 200 response for ListTenants
 type ListTenantsResponse200Headers struct {
 	Link *string
@@ -11835,6 +16430,54 @@ func (r RevokeTenantKeyResponse) ContentType() string {
 	return ""
 }
 
+type CreateTicketResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Ticket
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateTicketResponse) GetJSON201() *Ticket {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateTicketResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateTicketResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateTicketResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateTicketResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateTicketResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListUpcastersResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -12117,6 +16760,60 @@ func (r PutUpcasterResponse) ContentType() string {
 	return ""
 }
 
+type GatewayResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GatewayResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GatewayResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GatewayResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GatewayResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GatewayResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// AsyncContractWithResponse What goes over WebSockets
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
+func (c *ClientWithResponses) AsyncContractWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*AsyncContractResponse, error) {
+	rsp, err := c.AsyncContract(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAsyncContractResponse(rsp)
+}
+
 // DocsWithResponse This contract as a page
 //
 // Returns a wrapper object for the known response body format(s).
@@ -12342,6 +17039,19 @@ func (c *ClientWithResponses) ReadCategoryWithResponse(ctx context.Context, cate
 	return ParseReadCategoryResponse(rsp)
 }
 
+// ListCursorsWithResponse How far every group and projection has come
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
+func (c *ClientWithResponses) ListCursorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error) {
+	rsp, err := c.ListCursors(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListCursorsResponse(rsp)
+}
+
 // ExportEventsWithResponse Export the log
 //
 // The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
@@ -12431,6 +17141,22 @@ func (c *ClientWithResponses) RevokeKeyWithResponse(ctx context.Context, keyId K
 		return nil, err
 	}
 	return ParseRevokeKeyResponse(rsp)
+}
+
+// GetLagWithResponse How far every group and projection is behind
+//
+// `events` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
+// `seconds` how long ago the first of these was recorded.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/lag (the `GetLag` operationId).
+func (c *ClientWithResponses) GetLagWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLagResponse, error) {
+	rsp, err := c.GetLag(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetLagResponse(rsp)
 }
 
 // ListProjectionsWithResponse List projections
@@ -13142,6 +17868,488 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, streamId
 	return ParseGetStateResponse(rsp)
 }
 
+// FollowAllWithResponse Follow the whole log
+//
+// Events of all streams in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
+// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+//
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subscribe/$all (the `FollowAll` operationId).
+func (c *ClientWithResponses) FollowAllWithResponse(ctx context.Context, params *FollowAllParams, reqEditors ...RequestEditorFn) (*FollowAllResponse, error) {
+	rsp, err := c.FollowAll(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFollowAllResponse(rsp)
+}
+
+// FollowCategoryWithResponse Follow a category
+//
+// Events of all streams of a category in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
+// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+//
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subscribe/categories/{category} (the `FollowCategory` operationId).
+func (c *ClientWithResponses) FollowCategoryWithResponse(ctx context.Context, category Category, params *FollowCategoryParams, reqEditors ...RequestEditorFn) (*FollowCategoryResponse, error) {
+	rsp, err := c.FollowCategory(ctx, category, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFollowCategoryResponse(rsp)
+}
+
+// FollowStreamWithResponse Follow a stream
+//
+// Events of one stream, which need not be there yet. The answer never ends by itself: what is there already comes first, then what is appended, without
+// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+//
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subscribe/streams/{streamId} (the `FollowStream` operationId).
+func (c *ClientWithResponses) FollowStreamWithResponse(ctx context.Context, streamId StreamId, params *FollowStreamParams, reqEditors ...RequestEditorFn) (*FollowStreamResponse, error) {
+	rsp, err := c.FollowStream(ctx, streamId, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFollowStreamResponse(rsp)
+}
+
+// ListSubscriptionsWithResponse List groups
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subscriptions (the `ListSubscriptions` operationId).
+func (c *ClientWithResponses) ListSubscriptionsWithResponse(ctx context.Context, params *ListSubscriptionsParams, reqEditors ...RequestEditorFn) (*ListSubscriptionsResponse, error) {
+	rsp, err := c.ListSubscriptions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSubscriptionsResponse(rsp)
+}
+
+// DeleteSubscriptionWithResponse Remove a group
+//
+// Its checkpoint, leases, retries and dead letters go with it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/subscriptions/{name} (the `DeleteSubscription` operationId).
+func (c *ClientWithResponses) DeleteSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*DeleteSubscriptionResponse, error) {
+	rsp, err := c.DeleteSubscription(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteSubscriptionResponse(rsp)
+}
+
+// GetSubscriptionWithResponse A group, and how far it has come
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subscriptions/{name} (the `GetSubscription` operationId).
+func (c *ClientWithResponses) GetSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*GetSubscriptionResponse, error) {
+	rsp, err := c.GetSubscription(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSubscriptionResponse(rsp)
+}
+
+// PutSubscriptionWithBodyWithResponse Make or change a group
+//
+// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
+// `partitions` stay as they were made. Other changes hold from the next delivery on.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
+func (c *ClientWithResponses) PutSubscriptionWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error) {
+	rsp, err := c.PutSubscriptionWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSubscriptionResponse(rsp)
+}
+
+// PutSubscriptionWithResponse Make or change a group
+//
+// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
+// `partitions` stay as they were made. Other changes hold from the next delivery on.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/subscriptions/{name} (the `PutSubscription` operationId).
+func (c *ClientWithResponses) PutSubscriptionWithResponse(ctx context.Context, name GroupName, body PutSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error) {
+	rsp, err := c.PutSubscription(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSubscriptionResponse(rsp)
+}
+
+// AckEventsWithBodyWithResponse Acknowledge events
+//
+// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
+// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/ack (the `AckEvents` operationId).
+func (c *ClientWithResponses) AckEventsWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AckEventsResponse, error) {
+	rsp, err := c.AckEventsWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAckEventsResponse(rsp)
+}
+
+// AckEventsWithResponse Acknowledge events
+//
+// In any order. Each is named with its attempt; `outcome` says what became of it: `done`; `stale`, where a later attempt was made
+// or is due; `not-in-flight`, where nothing waits for an answer. Only `done` has changed something.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/ack (the `AckEvents` operationId).
+func (c *ClientWithResponses) AckEventsWithResponse(ctx context.Context, name GroupName, body AckEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*AckEventsResponse, error) {
+	rsp, err := c.AckEvents(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAckEventsResponse(rsp)
+}
+
+// AckEventWithResponse Acknowledge one event
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/ack/{eventId} (the `AckEvent` operationId).
+func (c *ClientWithResponses) AckEventWithResponse(ctx context.Context, name GroupName, eventId EventId, params *AckEventParams, reqEditors ...RequestEditorFn) (*AckEventResponse, error) {
+	rsp, err := c.AckEvent(ctx, name, eventId, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAckEventResponse(rsp)
+}
+
+// DiscardDeadLettersWithResponse Discard all dead letters
+//
+// The events stay in the log; the group never delivers them again.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters (the `DiscardDeadLetters` operationId).
+func (c *ClientWithResponses) DiscardDeadLettersWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*DiscardDeadLettersResponse, error) {
+	rsp, err := c.DiscardDeadLetters(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiscardDeadLettersResponse(rsp)
+}
+
+// ListDeadLettersWithResponse Events that could not be delivered
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subscriptions/{name}/dead-letters (the `ListDeadLetters` operationId).
+func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, name GroupName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error) {
+	rsp, err := c.ListDeadLetters(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDeadLettersResponse(rsp)
+}
+
+// ReplayDeadLettersWithResponse Deliver all dead letters again
+//
+// They are delivered beside new events, with attempts that count anew, and `replays` says how often an event has come back. One that
+// fails again is a dead letter again, with the time at which it first became one.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/dead-letters/replay (the `ReplayDeadLetters` operationId).
+func (c *ClientWithResponses) ReplayDeadLettersWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*ReplayDeadLettersResponse, error) {
+	rsp, err := c.ReplayDeadLetters(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplayDeadLettersResponse(rsp)
+}
+
+// DiscardDeadLetterWithResponse Discard a dead letter
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/subscriptions/{name}/dead-letters/{eventId} (the `DiscardDeadLetter` operationId).
+func (c *ClientWithResponses) DiscardDeadLetterWithResponse(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*DiscardDeadLetterResponse, error) {
+	rsp, err := c.DiscardDeadLetter(ctx, name, eventId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiscardDeadLetterResponse(rsp)
+}
+
+// ReplayDeadLetterWithResponse Deliver one dead letter again
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay (the `ReplayDeadLetter` operationId).
+func (c *ClientWithResponses) ReplayDeadLetterWithResponse(ctx context.Context, name GroupName, eventId EventId, reqEditors ...RequestEditorFn) (*ReplayDeadLetterResponse, error) {
+	rsp, err := c.ReplayDeadLetter(ctx, name, eventId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplayDeadLetterResponse(rsp)
+}
+
+// ExtendEventsWithBodyWithResponse Ask for more time
+//
+// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
+func (c *ClientWithResponses) ExtendEventsWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ExtendEventsResponse, error) {
+	rsp, err := c.ExtendEventsWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExtendEventsResponse(rsp)
+}
+
+// ExtendEventsWithResponse Ask for more time
+//
+// The deadlines become now and `by` seconds, default the group's `ackTimeout`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/extend (the `ExtendEvents` operationId).
+func (c *ClientWithResponses) ExtendEventsWithResponse(ctx context.Context, name GroupName, body ExtendEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*ExtendEventsResponse, error) {
+	rsp, err := c.ExtendEvents(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExtendEventsResponse(rsp)
+}
+
+// ListSubscriptionMembersWithResponse Who shares a group's partitions
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subscriptions/{name}/members (the `ListSubscriptionMembers` operationId).
+func (c *ClientWithResponses) ListSubscriptionMembersWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*ListSubscriptionMembersResponse, error) {
+	rsp, err := c.ListSubscriptionMembers(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSubscriptionMembersResponse(rsp)
+}
+
+// JoinSubscriptionWithBodyWithResponse Join a group with partitions
+//
+// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
+// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
+// what its old member has in flight is settled.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/members (the `JoinSubscription` operationId).
+func (c *ClientWithResponses) JoinSubscriptionWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*JoinSubscriptionResponse, error) {
+	rsp, err := c.JoinSubscriptionWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseJoinSubscriptionResponse(rsp)
+}
+
+// JoinSubscriptionWithResponse Join a group with partitions
+//
+// The answer's `memberId` goes with each `receive`. A member gives a sign of life at least every 15 s, by a `receive` or a heartbeat, and
+// is swept after 45 s without one. Partitions are spread over the members that are alive; one that moves is handed over when
+// what its old member has in flight is settled.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/members (the `JoinSubscription` operationId).
+func (c *ClientWithResponses) JoinSubscriptionWithResponse(ctx context.Context, name GroupName, body JoinSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*JoinSubscriptionResponse, error) {
+	rsp, err := c.JoinSubscription(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseJoinSubscriptionResponse(rsp)
+}
+
+// LeaveSubscriptionWithResponse Leave a group
+//
+// What it has in flight is delivered to others at once.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/subscriptions/{name}/members/{memberId} (the `LeaveSubscription` operationId).
+func (c *ClientWithResponses) LeaveSubscriptionWithResponse(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*LeaveSubscriptionResponse, error) {
+	rsp, err := c.LeaveSubscription(ctx, name, memberId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLeaveSubscriptionResponse(rsp)
+}
+
+// HeartbeatSubscriptionWithResponse A sign of life of a member
+//
+// 404 where it was swept: join again.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/subscriptions/{name}/members/{memberId} (the `HeartbeatSubscription` operationId).
+func (c *ClientWithResponses) HeartbeatSubscriptionWithResponse(ctx context.Context, name GroupName, memberId MemberId, reqEditors ...RequestEditorFn) (*HeartbeatSubscriptionResponse, error) {
+	rsp, err := c.HeartbeatSubscription(ctx, name, memberId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseHeartbeatSubscriptionResponse(rsp)
+}
+
+// NackEventsWithBodyWithResponse Say that events could not be handled
+//
+// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
+// puts them to the dead letters; `skip` forgets them.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
+func (c *ClientWithResponses) NackEventsWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*NackEventsResponse, error) {
+	rsp, err := c.NackEventsWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseNackEventsResponse(rsp)
+}
+
+// NackEventsWithResponse Say that events could not be handled
+//
+// `retry` delivers them again after `delay` seconds (default: the group's back-off), or parks those that had their last attempt; `park`
+// puts them to the dead letters; `skip` forgets them.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/nack (the `NackEvents` operationId).
+func (c *ClientWithResponses) NackEventsWithResponse(ctx context.Context, name GroupName, body NackEventsJSONRequestBody, reqEditors ...RequestEditorFn) (*NackEventsResponse, error) {
+	rsp, err := c.NackEvents(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseNackEventsResponse(rsp)
+}
+
+// PauseSubscriptionWithResponse Deliver nothing for now
+//
+// What is in flight can still be answered.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
+func (c *ClientWithResponses) PauseSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*PauseSubscriptionResponse, error) {
+	rsp, err := c.PauseSubscription(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseSubscriptionResponse(rsp)
+}
+
+// ReceiveWithBodyWithResponse Take events
+//
+// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
+func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReceiveResponse, error) {
+	rsp, err := c.ReceiveWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReceiveResponse(rsp)
+}
+
+// ReceiveWithResponse Take events
+//
+// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/receive (the `Receive` operationId).
+func (c *ClientWithResponses) ReceiveWithResponse(ctx context.Context, name GroupName, body ReceiveJSONRequestBody, reqEditors ...RequestEditorFn) (*ReceiveResponse, error) {
+	rsp, err := c.Receive(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReceiveResponse(rsp)
+}
+
+// ResumeSubscriptionWithResponse Deliver again
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/resume (the `ResumeSubscription` operationId).
+func (c *ClientWithResponses) ResumeSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*ResumeSubscriptionResponse, error) {
+	rsp, err := c.ResumeSubscription(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeSubscriptionResponse(rsp)
+}
+
+// SeekSubscriptionWithBodyWithResponse Move a group
+//
+// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+// given up: answers to it are stale. Dead letters stay.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
+func (c *ClientWithResponses) SeekSubscriptionWithBodyWithResponse(ctx context.Context, name GroupName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SeekSubscriptionResponse, error) {
+	rsp, err := c.SeekSubscriptionWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSeekSubscriptionResponse(rsp)
+}
+
+// SeekSubscriptionWithResponse Move a group
+//
+// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
+// given up: answers to it are stale. Dead letters stay.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subscriptions/{name}/seek (the `SeekSubscription` operationId).
+func (c *ClientWithResponses) SeekSubscriptionWithResponse(ctx context.Context, name GroupName, body SeekSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*SeekSubscriptionResponse, error) {
+	rsp, err := c.SeekSubscription(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSeekSubscriptionResponse(rsp)
+}
+
 // ListTenantsWithResponse List tenants
 //
 // Returns a wrapper object for the known response body format(s).
@@ -13298,6 +18506,23 @@ func (c *ClientWithResponses) RevokeTenantKeyWithResponse(ctx context.Context, t
 	return ParseRevokeTenantKeyResponse(rsp)
 }
 
+// CreateTicketWithResponse A short-lived stand-in for the key
+//
+// For browsers, whose EventSource and WebSocket send no header: the page asks its own server for a ticket, which asks here,
+// and opens `/v1/subscribe/...?ticket=` or `/v1/ws?ticket=` with it. A ticket may do what its key may; it can be used until it
+// expires, and what was begun with it goes on behind that, until the key is revoked.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tickets (the `CreateTicket` operationId).
+func (c *ClientWithResponses) CreateTicketWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*CreateTicketResponse, error) {
+	rsp, err := c.CreateTicket(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateTicketResponse(rsp)
+}
+
 // ListUpcastersWithResponse List upcasters
 //
 // The tenant's own, and the shared ones. With the operator's key, the shared ones.
@@ -13406,6 +18631,48 @@ func (c *ClientWithResponses) PutUpcasterWithResponse(ctx context.Context, pType
 		return nil, err
 	}
 	return ParsePutUpcasterResponse(rsp)
+}
+
+// GatewayWithResponse Many subscriptions over one WebSocket
+//
+// Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
+// them. The key is sent with the request, as a ticket, or in the first message (`AUTH`).
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/ws (the `Gateway` operationId).
+func (c *ClientWithResponses) GatewayWithResponse(ctx context.Context, params *GatewayParams, reqEditors ...RequestEditorFn) (*GatewayResponse, error) {
+	rsp, err := c.Gateway(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGatewayResponse(rsp)
+}
+
+// ParseAsyncContractResponse parses an HTTP response from a AsyncContractWithResponse call
+func ParseAsyncContractResponse(rsp *http.Response) (*AsyncContractResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AsyncContractResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "yaml") && rsp.StatusCode == 200:
+		var dest string
+		if err := yaml.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.YAML200 = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseDocsResponse parses an HTTP response from a DocsWithResponse call
@@ -13907,6 +19174,39 @@ func ParseReadCategoryResponse(rsp *http.Response) (*ReadCategoryResponse, error
 	return response, nil
 }
 
+// ParseListCursorsResponse parses an HTTP response from a ListCursorsWithResponse call
+func ParseListCursorsResponse(rsp *http.Response) (*ListCursorsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListCursorsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CursorList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseExportEventsResponse parses an HTTP response from a ExportEventsWithResponse call
 func ParseExportEventsResponse(rsp *http.Response) (*ExportEventsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -14048,6 +19348,39 @@ func ParseRevokeKeyResponse(rsp *http.Response) (*RevokeKeyResponse, error) {
 			return nil, err
 		}
 		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetLagResponse parses an HTTP response from a GetLagWithResponse call
+func ParseGetLagResponse(rsp *http.Response) (*GetLagResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetLagResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LagList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
@@ -15903,6 +21236,996 @@ func ParseGetStateResponse(rsp *http.Response) (*GetStateResponse, error) {
 	return response, nil
 }
 
+// ParseFollowAllResponse parses an HTTP response from a FollowAllWithResponse call
+func ParseFollowAllResponse(rsp *http.Response) (*FollowAllResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FollowAllResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidQuery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseFollowCategoryResponse parses an HTTP response from a FollowCategoryWithResponse call
+func ParseFollowCategoryResponse(rsp *http.Response) (*FollowCategoryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FollowCategoryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidQuery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseFollowStreamResponse parses an HTTP response from a FollowStreamWithResponse call
+func ParseFollowStreamResponse(rsp *http.Response) (*FollowStreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FollowStreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidQuery
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSubscriptionsResponse parses an HTTP response from a ListSubscriptionsWithResponse call
+func ParseListSubscriptionsResponse(rsp *http.Response) (*ListSubscriptionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSubscriptionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListSubscriptionsResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteSubscriptionResponse parses an HTTP response from a DeleteSubscriptionWithResponse call
+func ParseDeleteSubscriptionResponse(rsp *http.Response) (*DeleteSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSubscriptionResponse parses an HTTP response from a GetSubscriptionWithResponse call
+func ParseGetSubscriptionResponse(rsp *http.Response) (*GetSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Subscription
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutSubscriptionResponse parses an HTTP response from a PutSubscriptionWithResponse call
+func ParsePutSubscriptionResponse(rsp *http.Response) (*PutSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Subscription
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Subscription
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest InvalidDefinition
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAckEventsResponse parses an HTTP response from a AckEventsWithResponse call
+func ParseAckEventsResponse(rsp *http.Response) (*AckEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AckEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Answers
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAckEventResponse parses an HTTP response from a AckEventWithResponse call
+func ParseAckEventResponse(rsp *http.Response) (*AckEventResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AckEventResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Answer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDiscardDeadLettersResponse parses an HTTP response from a DiscardDeadLettersWithResponse call
+func ParseDiscardDeadLettersResponse(rsp *http.Response) (*DiscardDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DiscardDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Discarded
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListDeadLettersResponse parses an HTTP response from a ListDeadLettersWithResponse call
+func ParseListDeadLettersResponse(rsp *http.Response) (*ListDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DeadLetterList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListDeadLettersResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseReplayDeadLettersResponse parses an HTTP response from a ReplayDeadLettersWithResponse call
+func ParseReplayDeadLettersResponse(rsp *http.Response) (*ReplayDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplayDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest ReplayedDeadLetters
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDiscardDeadLetterResponse parses an HTTP response from a DiscardDeadLetterWithResponse call
+func ParseDiscardDeadLetterResponse(rsp *http.Response) (*DiscardDeadLetterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DiscardDeadLetterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReplayDeadLetterResponse parses an HTTP response from a ReplayDeadLetterWithResponse call
+func ParseReplayDeadLetterResponse(rsp *http.Response) (*ReplayDeadLetterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplayDeadLetterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest ReplayedDeadLetters
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseExtendEventsResponse parses an HTTP response from a ExtendEventsWithResponse call
+func ParseExtendEventsResponse(rsp *http.Response) (*ExtendEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExtendEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Answers
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSubscriptionMembersResponse parses an HTTP response from a ListSubscriptionMembersWithResponse call
+func ParseListSubscriptionMembersResponse(rsp *http.Response) (*ListSubscriptionMembersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSubscriptionMembersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionMemberList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseJoinSubscriptionResponse parses an HTTP response from a JoinSubscriptionWithResponse call
+func ParseJoinSubscriptionResponse(rsp *http.Response) (*JoinSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &JoinSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest SubscriptionMember
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLeaveSubscriptionResponse parses an HTTP response from a LeaveSubscriptionWithResponse call
+func ParseLeaveSubscriptionResponse(rsp *http.Response) (*LeaveSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LeaveSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseHeartbeatSubscriptionResponse parses an HTTP response from a HeartbeatSubscriptionWithResponse call
+func ParseHeartbeatSubscriptionResponse(rsp *http.Response) (*HeartbeatSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &HeartbeatSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionMember
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseNackEventsResponse parses an HTTP response from a NackEventsWithResponse call
+func ParseNackEventsResponse(rsp *http.Response) (*NackEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &NackEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Answers
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePauseSubscriptionResponse parses an HTTP response from a PauseSubscriptionWithResponse call
+func ParsePauseSubscriptionResponse(rsp *http.Response) (*PauseSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PauseSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Subscription
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReceiveResponse parses an HTTP response from a ReceiveWithResponse call
+func ParseReceiveResponse(rsp *http.Response) (*ReceiveResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReceiveResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Deliveries
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResumeSubscriptionResponse parses an HTTP response from a ResumeSubscriptionWithResponse call
+func ParseResumeSubscriptionResponse(rsp *http.Response) (*ResumeSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Subscription
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSeekSubscriptionResponse parses an HTTP response from a SeekSubscriptionWithResponse call
+func ParseSeekSubscriptionResponse(rsp *http.Response) (*SeekSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SeekSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Subscription
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListTenantsResponse parses an HTTP response from a ListTenantsWithResponse call
 func ParseListTenantsResponse(rsp *http.Response) (*ListTenantsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -16245,6 +22568,39 @@ func ParseRevokeTenantKeyResponse(rsp *http.Response) (*RevokeTenantKeyResponse,
 	return response, nil
 }
 
+// ParseCreateTicketResponse parses an HTTP response from a CreateTicketWithResponse call
+func ParseCreateTicketResponse(rsp *http.Response) (*CreateTicketResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateTicketResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Ticket
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListUpcastersResponse parses an HTTP response from a ListUpcastersWithResponse call
 func ParseListUpcastersResponse(rsp *http.Response) (*ListUpcastersResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -16439,6 +22795,35 @@ func ParsePutUpcasterResponse(rsp *http.Response) (*PutUpcasterResponse, error) 
 			return nil, err
 		}
 		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGatewayResponse parses an HTTP response from a GatewayWithResponse call
+func ParseGatewayResponse(rsp *http.Response) (*GatewayResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GatewayResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

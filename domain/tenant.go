@@ -86,16 +86,20 @@ type Scope string
 
 // The scopes. ScopeOperator is never a tenant key's: the operator's key comes from the configuration.
 const (
-	ScopeEventsAppend     Scope = "events:append"
-	ScopeEventsRead       Scope = "events:read"
-	ScopeDocumentsRead    Scope = "documents:read"
-	ScopeProjectionsWrite Scope = "projections:write"
-	ScopeTenantAdmin      Scope = "tenant:admin"
-	ScopeOperator         Scope = "operator"
+	ScopeEventsAppend       Scope = "events:append"
+	ScopeEventsRead         Scope = "events:read"
+	ScopeEventsConsume      Scope = "events:consume" // receive from groups, and answer
+	ScopeDocumentsRead      Scope = "documents:read"
+	ScopeProjectionsWrite   Scope = "projections:write"
+	ScopeSubscriptionsWrite Scope = "subscriptions:write" // make, move and remove groups; replay and discard dead letters
+	ScopeTenantAdmin        Scope = "tenant:admin"
+	ScopeOperator           Scope = "operator"
 )
 
 // TenantScopes are the scopes that a tenant's key can have, in the order in which they are shown.
-var TenantScopes = [...]Scope{ScopeEventsAppend, ScopeEventsRead, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeTenantAdmin}
+var TenantScopes = [...]Scope{
+	ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeSubscriptionsWrite, ScopeTenantAdmin,
+}
 
 // APIKey is a key as it is kept: without its secret, of which only the SHA-256 is stored.
 type APIKey struct {

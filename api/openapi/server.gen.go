@@ -15,6 +15,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"
+	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
 // Defines values for Direction.
@@ -55,6 +56,21 @@ type AggregateList struct {
 	Aggregates []Aggregate `json:"aggregates"`
 }
 
+// Answer defines model for Answer.
+type Answer struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id      UUID   `json:"id"`
+	Attempt int    `json:"attempt"`
+	Outcome string `json:"outcome"`
+}
+
+// Answers defines model for Answers.
+type Answers struct {
+	Results []Answer `json:"results"`
+}
+
 // AppendRequest defines model for AppendRequest.
 type AppendRequest struct {
 	Streams []StreamAppend `json:"streams"`
@@ -93,6 +109,26 @@ type AppendedStream struct {
 	Events   []AppendedEvent `json:"events"`
 }
 
+// Attempt defines model for Attempt.
+type Attempt struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id      UUID `json:"id"`
+	Attempt int  `json:"attempt"`
+}
+
+// Attempts defines model for Attempts.
+type Attempts struct {
+	Ids []Attempt `json:"ids"`
+}
+
+// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
+type Backoff struct {
+	Min *float32 `json:"min,omitempty"`
+	Max *float32 `json:"max,omitempty"`
+}
+
 // BadLine defines model for BadLine.
 type BadLine struct {
 	// Line From 1.
@@ -112,6 +148,42 @@ type CreatedKey struct {
 
 	// Key The secret. It is shown this once.
 	Key string `json:"key"`
+}
+
+// Cursor defines model for Cursor.
+type Cursor struct {
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Partition *int   `json:"partition,omitempty"`
+	Position  int64  `json:"position"`
+}
+
+// CursorList defines model for CursorList.
+type CursorList struct {
+	Cursors []Cursor `json:"cursors"`
+}
+
+// DeadLetter defines model for DeadLetter.
+type DeadLetter struct {
+	Event Event `json:"event"`
+
+	// Attempts Deliveries since the event was first read or was last replayed.
+	Attempts int `json:"attempts"`
+	Replays  int `json:"replays"`
+
+	// Reason The last consumer's word, or that there was none in time.
+	Reason        string    `json:"reason"`
+	Partition     *int      `json:"partition,omitempty"`
+	FirstParkedAt time.Time `json:"firstParkedAt"`
+	ParkedAt      time.Time `json:"parkedAt"`
+
+	// ReplayAt When its replay was asked for.
+	ReplayAt *time.Time `json:"replayAt,omitempty"`
+}
+
+// DeadLetterList defines model for DeadLetterList.
+type DeadLetterList struct {
+	DeadLetters []DeadLetter `json:"deadLetters"`
 }
 
 // Definition defines model for Definition.
@@ -165,6 +237,24 @@ type DefinitionError struct {
 	Message string `json:"message"`
 }
 
+// Deliveries defines model for Deliveries.
+type Deliveries struct {
+	Deliveries []Delivery `json:"deliveries"`
+}
+
+// Delivery defines model for Delivery.
+type Delivery struct {
+	Event Event `json:"event"`
+
+	// Attempt Counts the deliveries of the event. After a seek it goes on from the highest number that the group has given.
+	Attempt     int       `json:"attempt"`
+	AckDeadline time.Time `json:"ackDeadline"`
+	Partition   *int      `json:"partition,omitempty"`
+
+	// Replays How often the event has come back from the dead letters.
+	Replays *int `json:"replays,omitempty"`
+}
+
 // Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
 type Difference struct {
 	New      int64               `json:"new"`
@@ -191,6 +281,11 @@ type DifferenceExample struct {
 
 	// Built The new document likewise.
 	Built json.RawMessage `json:"built,omitempty"`
+}
+
+// Discarded defines model for Discarded.
+type Discarded struct {
+	Discarded int64 `json:"discarded"`
 }
 
 // Document defines model for Document.
@@ -263,6 +358,14 @@ type Explanation struct {
 	Plan json.RawMessage `json:"plan,omitempty"`
 }
 
+// Extend defines model for Extend.
+type Extend struct {
+	Ids []Attempt `json:"ids"`
+
+	// By Seconds.
+	By *float32 `json:"by,omitempty"`
+}
+
 // Fault defines model for Fault.
 type Fault struct {
 	Position int64 `json:"position"`
@@ -303,6 +406,13 @@ type FieldChange struct {
 
 	// After Missing where the field is gone.
 	After json.RawMessage `json:"after,omitempty"`
+}
+
+// Frame One of: an event; that everything up to the head has been sent; that events were passed over up to a position, or that nothing has come.
+type Frame struct {
+	Event      *Event `json:"event,omitempty"`
+	CaughtUp   *Place `json:"caughtUp,omitempty"`
+	Checkpoint *Place `json:"checkpoint,omitempty"`
 }
 
 // GivenEvent defines model for GivenEvent.
@@ -373,6 +483,12 @@ type JSON = json.RawMessage
 // JSONObject Any JSON object.
 type JSONObject = json.RawMessage
 
+// JoinSubscription defines model for JoinSubscription.
+type JoinSubscription struct {
+	// Label For people: the host's name, say.
+	Label *string `json:"label,omitempty"`
+}
+
 // Key defines model for Key.
 type Key struct {
 	// Id 36 characters, with hyphens.
@@ -388,6 +504,28 @@ type Key struct {
 // KeyList defines model for KeyList.
 type KeyList struct {
 	Keys []Key `json:"keys"`
+}
+
+// Lag defines model for Lag.
+type Lag struct {
+	Kind        string  `json:"kind"`
+	Name        string  `json:"name"`
+	Partition   *int    `json:"partition,omitempty"`
+	Position    int64   `json:"position"`
+	Events      int64   `json:"events"`
+	Seconds     float32 `json:"seconds"`
+	InFlight    *int64  `json:"inFlight,omitempty"`
+	Retrying    *int64  `json:"retrying,omitempty"`
+	DeadLetters *int64  `json:"deadLetters,omitempty"`
+
+	// Faulted A projection that stands still at an event that it cannot fold.
+	Faulted *bool `json:"faulted,omitempty"`
+}
+
+// LagList defines model for LagList.
+type LagList struct {
+	Head      int64 `json:"head"`
+	Consumers []Lag `json:"consumers"`
 }
 
 // Member defines model for Member.
@@ -410,6 +548,16 @@ type Member struct {
 // MemberList defines model for MemberList.
 type MemberList struct {
 	Members []Member `json:"members"`
+}
+
+// Nack defines model for Nack.
+type Nack struct {
+	Ids    []Attempt `json:"ids"`
+	Action *string   `json:"action,omitempty"`
+
+	// Delay Seconds before the next attempt, for retry.
+	Delay  *float32 `json:"delay,omitempty"`
+	Reason *string  `json:"reason,omitempty"`
 }
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
@@ -480,6 +628,38 @@ type NewSnapshot struct {
 	Tag string `json:"tag"`
 }
 
+// NewSubscription defines model for NewSubscription.
+type NewSubscription struct {
+	// Source One stream, or categories; the whole log where neither is named.
+	Source *SubscriptionSource `json:"source,omitempty"`
+	Types  *[]string           `json:"types,omitempty"`
+
+	// Filter An expression of the event (CEL), true for those that are wanted.
+	Filter *string `json:"filter,omitempty"`
+
+	// From Where a new group begins: start, end, a position, a time, or an event's id.
+	From *string `json:"from,omitempty"`
+
+	// BatchSize Events of a receive that names no number.
+	BatchSize *int `json:"batchSize,omitempty"`
+
+	// MaxInFlight Delivered and not answered yet, in each partition.
+	MaxInFlight *int `json:"maxInFlight,omitempty"`
+
+	// AckTimeout Seconds.
+	AckTimeout  *float32 `json:"ackTimeout,omitempty"`
+	MaxAttempts *int     `json:"maxAttempts,omitempty"`
+
+	// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
+	Backoff *Backoff `json:"backoff,omitempty"`
+
+	// Ordering stream: at most one event of a stream in flight.
+	Ordering *string `json:"ordering,omitempty"`
+
+	// Partitions For consumers that keep state: streams are spread over so many partitions, each of which one member receives.
+	Partitions *int `json:"partitions,omitempty"`
+}
+
 // NewTenant defines model for NewTenant.
 type NewTenant struct {
 	// Name For people; unique among tenants.
@@ -508,6 +688,11 @@ type ParkedDocument struct {
 // ParkedDocumentList defines model for ParkedDocumentList.
 type ParkedDocumentList struct {
 	Parked []ParkedDocument `json:"parked"`
+}
+
+// Place defines model for Place.
+type Place struct {
+	Position int64 `json:"position"`
 }
 
 // Plan defines model for Plan.
@@ -781,6 +966,18 @@ type RebuildList struct {
 	Rebuilds []Rebuild `json:"rebuilds"`
 }
 
+// Receive defines model for Receive.
+type Receive struct {
+	// Batch Default the group's batchSize.
+	Batch *int `json:"batch,omitempty"`
+
+	// Wait Seconds to wait for an event where none is due.
+	Wait *float32 `json:"wait,omitempty"`
+
+	// MemberId For a group with partitions, and needed there.
+	MemberId *openapi_types.UUID `json:"memberId,omitempty"`
+}
+
 // Replayed defines model for Replayed.
 type Replayed struct {
 	// Documents That are parked no more.
@@ -793,8 +990,20 @@ type Replayed struct {
 	StillParked int64 `json:"stillParked"`
 }
 
+// ReplayedDeadLetters defines model for ReplayedDeadLetters.
+type ReplayedDeadLetters struct {
+	Replayed int64 `json:"replayed"`
+}
+
 // Scope defines model for Scope.
 type Scope = string
+
+// Seek One of the two.
+type Seek struct {
+	// Position The first position that may be delivered; beyond the head: what is appended from there on.
+	Position  *int64     `json:"position,omitempty"`
+	Timestamp *time.Time `json:"timestamp,omitempty"`
+}
 
 // Skip defines model for Skip.
 type Skip struct {
@@ -887,6 +1096,85 @@ type StreamMetadata struct {
 	LastAt  time.Time `json:"lastAt"`
 }
 
+// Subscription defines model for Subscription.
+type Subscription struct {
+	Name string `json:"name"`
+
+	// Source One stream, or categories; the whole log where neither is named.
+	Source      SubscriptionSource `json:"source"`
+	Types       *[]string          `json:"types,omitempty"`
+	Filter      *string            `json:"filter,omitempty"`
+	From        string             `json:"from"`
+	BatchSize   int                `json:"batchSize"`
+	MaxInFlight int                `json:"maxInFlight"`
+	AckTimeout  float32            `json:"ackTimeout"`
+	MaxAttempts int                `json:"maxAttempts"`
+
+	// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
+	Backoff    Backoff   `json:"backoff"`
+	Ordering   string    `json:"ordering"`
+	Partitions *int      `json:"partitions,omitempty"`
+	Paused     bool      `json:"paused"`
+	CreatedAt  time.Time `json:"createdAt"`
+	UpdatedAt  time.Time `json:"updatedAt"`
+
+	// Head The log's head.
+	Head int64 `json:"head"`
+
+	// Progress Of each partition; of the one, numbered 0, where there are none.
+	Progress []SubscriptionProgress `json:"progress"`
+}
+
+// SubscriptionList defines model for SubscriptionList.
+type SubscriptionList struct {
+	Subscriptions []Subscription `json:"subscriptions"`
+}
+
+// SubscriptionMember defines model for SubscriptionMember.
+type SubscriptionMember struct {
+	// MemberId 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	MemberId UUID      `json:"memberId"`
+	Label    string    `json:"label"`
+	JoinedAt time.Time `json:"joinedAt"`
+	AliveAt  time.Time `json:"aliveAt"`
+
+	// Partitions That it receives from now.
+	Partitions []int `json:"partitions"`
+}
+
+// SubscriptionMemberList defines model for SubscriptionMemberList.
+type SubscriptionMemberList struct {
+	Members []SubscriptionMember `json:"members"`
+}
+
+// SubscriptionProgress defines model for SubscriptionProgress.
+type SubscriptionProgress struct {
+	Partition int `json:"partition"`
+
+	// Checkpoint Everything up to here is settled, or set aside for a retry, behind a stream that is held, or as a dead letter.
+	Checkpoint int64 `json:"checkpoint"`
+
+	// ReadTo Everything up to here was looked at.
+	ReadTo int64 `json:"readTo"`
+
+	// Oldest The oldest event that is still to be settled, dead letters apart; missing where there is none.
+	Oldest      *int64 `json:"oldest,omitempty"`
+	InFlight    int64  `json:"inFlight"`
+	Retrying    int64  `json:"retrying"`
+	DeadLetters int64  `json:"deadLetters"`
+
+	// MemberId The member that receives from it.
+	MemberId *openapi_types.UUID `json:"memberId,omitempty"`
+}
+
+// SubscriptionSource One stream, or categories; the whole log where neither is named.
+type SubscriptionSource struct {
+	Stream     *string   `json:"stream,omitempty"`
+	Categories *[]string `json:"categories,omitempty"`
+}
+
 // Tenant defines model for Tenant.
 type Tenant struct {
 	// Id 36 characters, with hyphens.
@@ -959,6 +1247,12 @@ type TenantProgress struct {
 // TenantProgressList defines model for TenantProgressList.
 type TenantProgressList struct {
 	Tenants []TenantProgress `json:"tenants"`
+}
+
+// Ticket defines model for Ticket.
+type Ticket struct {
+	Ticket    string    `json:"ticket"`
+	ExpiresAt time.Time `json:"expiresAt"`
 }
 
 // TouchedProjection defines model for TouchedProjection.
@@ -1058,6 +1352,9 @@ type UpcasterTouches struct {
 	Aggregates []string `json:"aggregates"`
 }
 
+// AttemptNumber defines model for attemptNumber.
+type AttemptNumber = int
+
 // Category defines model for category.
 type Category = string
 
@@ -1067,14 +1364,28 @@ type Direction string
 // EventCount defines model for eventCount.
 type EventCount = int64
 
+// EventFilter defines model for eventFilter.
+type EventFilter = string
+
+// EventId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+type EventId = UUID
+
 // ExpectedVersion defines model for expectedVersion.
 type ExpectedVersion = string
 
 // Fields defines model for fields.
 type Fields = string
 
+// From defines model for from.
+type From = string
+
 // FromPosition defines model for fromPosition.
 type FromPosition = int64
+
+// GroupName defines model for groupName.
+type GroupName = string
 
 // IdempotencyKey defines model for idempotencyKey.
 type IdempotencyKey = string
@@ -1089,6 +1400,14 @@ type IfNoneMatch = string
 //
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type KeyId = UUID
+
+// LastEventId defines model for lastEventId.
+type LastEventId = string
+
+// MemberId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+type MemberId = UUID
 
 // MinPosition defines model for minPosition.
 type MinPosition = int64
@@ -1122,6 +1441,9 @@ type StreamId = string
 //
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type TenantId = UUID
+
+// TicketQuery defines model for ticketQuery.
+type TicketQuery = string
 
 // Timeout defines model for timeout.
 type Timeout = int
@@ -1313,6 +1635,30 @@ type GetStateParams struct {
 	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
 }
 
+// ListSubscriptionsParams defines parameters for ListSubscriptions.
+type ListSubscriptionsParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// AckEventParams defines parameters for AckEvent.
+type AckEventParams struct {
+	// Attempt The attempt that is answered, as the delivery names it.
+	Attempt AttemptNumber `form:"attempt" json:"attempt"`
+}
+
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
 	// PageSize At most this many on a page.
@@ -1361,6 +1707,24 @@ type SkipEventJSONRequestBody = Skip
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
 
+// PutSubscriptionJSONRequestBody defines body for PutSubscription for application/json ContentType.
+type PutSubscriptionJSONRequestBody = NewSubscription
+
+// AckEventsJSONRequestBody defines body for AckEvents for application/json ContentType.
+type AckEventsJSONRequestBody = Attempts
+
+// ExtendEventsJSONRequestBody defines body for ExtendEvents for application/json ContentType.
+type ExtendEventsJSONRequestBody = Extend
+
+// JoinSubscriptionJSONRequestBody defines body for JoinSubscription for application/json ContentType.
+type JoinSubscriptionJSONRequestBody = JoinSubscription
+
+// NackEventsJSONRequestBody defines body for NackEvents for application/json ContentType.
+type NackEventsJSONRequestBody = Nack
+
+// SeekSubscriptionJSONRequestBody defines body for SeekSubscription for application/json ContentType.
+type SeekSubscriptionJSONRequestBody = Seek
+
 // CreateTenantJSONRequestBody defines body for CreateTenant for application/json ContentType.
 type CreateTenantJSONRequestBody = NewTenant
 
@@ -1396,6 +1760,9 @@ type ServerInterface interface {
 	// PutAggregate Define a category's aggregate
 	// (PUT /v1/aggregates/{category})
 	PutAggregate(ctx echo.Context, category Category) error
+	// ListCursors How far every group and projection has come
+	// (GET /v1/cursors)
+	ListCursors(ctx echo.Context) error
 	// ListKeys List one's own tenant's keys
 	// (GET /v1/keys)
 	ListKeys(ctx echo.Context) error
@@ -1405,6 +1772,9 @@ type ServerInterface interface {
 	// RevokeKey Revoke a key of one's own tenant
 	// (DELETE /v1/keys/{keyId})
 	RevokeKey(ctx echo.Context, keyId KeyId) error
+	// GetLag How far every group and projection is behind
+	// (GET /v1/lag)
+	GetLag(ctx echo.Context) error
 	// ListProjections List projections
 	// (GET /v1/projections)
 	ListProjections(ctx echo.Context) error
@@ -1507,6 +1877,66 @@ type ServerInterface interface {
 	// GetState An aggregate's state
 	// (GET /v1/streams/{streamId}/state)
 	GetState(ctx echo.Context, streamId StreamId, params GetStateParams) error
+	// ListSubscriptions List groups
+	// (GET /v1/subscriptions)
+	ListSubscriptions(ctx echo.Context, params ListSubscriptionsParams) error
+	// DeleteSubscription Remove a group
+	// (DELETE /v1/subscriptions/{name})
+	DeleteSubscription(ctx echo.Context, name GroupName) error
+	// GetSubscription A group, and how far it has come
+	// (GET /v1/subscriptions/{name})
+	GetSubscription(ctx echo.Context, name GroupName) error
+	// PutSubscription Make or change a group
+	// (PUT /v1/subscriptions/{name})
+	PutSubscription(ctx echo.Context, name GroupName) error
+	// AckEvents Acknowledge events
+	// (POST /v1/subscriptions/{name}/ack)
+	AckEvents(ctx echo.Context, name GroupName) error
+	// AckEvent Acknowledge one event
+	// (POST /v1/subscriptions/{name}/ack/{eventId})
+	AckEvent(ctx echo.Context, name GroupName, eventId EventId, params AckEventParams) error
+	// DiscardDeadLetters Discard all dead letters
+	// (DELETE /v1/subscriptions/{name}/dead-letters)
+	DiscardDeadLetters(ctx echo.Context, name GroupName) error
+	// ListDeadLetters Events that could not be delivered
+	// (GET /v1/subscriptions/{name}/dead-letters)
+	ListDeadLetters(ctx echo.Context, name GroupName, params ListDeadLettersParams) error
+	// ReplayDeadLetters Deliver all dead letters again
+	// (POST /v1/subscriptions/{name}/dead-letters/replay)
+	ReplayDeadLetters(ctx echo.Context, name GroupName) error
+	// DiscardDeadLetter Discard a dead letter
+	// (DELETE /v1/subscriptions/{name}/dead-letters/{eventId})
+	DiscardDeadLetter(ctx echo.Context, name GroupName, eventId EventId) error
+	// ReplayDeadLetter Deliver one dead letter again
+	// (POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay)
+	ReplayDeadLetter(ctx echo.Context, name GroupName, eventId EventId) error
+	// ExtendEvents Ask for more time
+	// (POST /v1/subscriptions/{name}/extend)
+	ExtendEvents(ctx echo.Context, name GroupName) error
+	// ListSubscriptionMembers Who shares a group's partitions
+	// (GET /v1/subscriptions/{name}/members)
+	ListSubscriptionMembers(ctx echo.Context, name GroupName) error
+	// JoinSubscription Join a group with partitions
+	// (POST /v1/subscriptions/{name}/members)
+	JoinSubscription(ctx echo.Context, name GroupName) error
+	// LeaveSubscription Leave a group
+	// (DELETE /v1/subscriptions/{name}/members/{memberId})
+	LeaveSubscription(ctx echo.Context, name GroupName, memberId MemberId) error
+	// HeartbeatSubscription A sign of life of a member
+	// (PUT /v1/subscriptions/{name}/members/{memberId})
+	HeartbeatSubscription(ctx echo.Context, name GroupName, memberId MemberId) error
+	// NackEvents Say that events could not be handled
+	// (POST /v1/subscriptions/{name}/nack)
+	NackEvents(ctx echo.Context, name GroupName) error
+	// PauseSubscription Deliver nothing for now
+	// (POST /v1/subscriptions/{name}/pause)
+	PauseSubscription(ctx echo.Context, name GroupName) error
+	// ResumeSubscription Deliver again
+	// (POST /v1/subscriptions/{name}/resume)
+	ResumeSubscription(ctx echo.Context, name GroupName) error
+	// SeekSubscription Move a group
+	// (POST /v1/subscriptions/{name}/seek)
+	SeekSubscription(ctx echo.Context, name GroupName) error
 	// ListTenants List tenants
 	// (GET /v1/tenants)
 	ListTenants(ctx echo.Context, params ListTenantsParams) error
@@ -1531,6 +1961,9 @@ type ServerInterface interface {
 	// RevokeTenantKey Revoke a tenant's key
 	// (DELETE /v1/tenants/{tenantId}/keys/{keyId})
 	RevokeTenantKey(ctx echo.Context, tenantId TenantId, keyId KeyId) error
+	// CreateTicket A short-lived stand-in for the key
+	// (POST /v1/tickets)
+	CreateTicket(ctx echo.Context) error
 	// ListUpcasters List upcasters
 	// (GET /v1/upcasters)
 	ListUpcasters(ctx echo.Context) error
@@ -1672,6 +2105,15 @@ func (w *ServerInterfaceWrapper) PutAggregate(ctx echo.Context) error {
 	return err
 }
 
+// ListCursors converts echo context to params.
+func (w *ServerInterfaceWrapper) ListCursors(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListCursors(ctx)
+	return err
+}
+
 // ListKeys converts echo context to params.
 func (w *ServerInterfaceWrapper) ListKeys(ctx echo.Context) error {
 	var err error
@@ -1703,6 +2145,15 @@ func (w *ServerInterfaceWrapper) RevokeKey(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.RevokeKey(ctx, keyId)
+	return err
+}
+
+// GetLag converts echo context to params.
+func (w *ServerInterfaceWrapper) GetLag(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetLag(ctx)
 	return err
 }
 
@@ -2538,6 +2989,400 @@ func (w *ServerInterfaceWrapper) GetState(ctx echo.Context) error {
 	return err
 }
 
+// ListSubscriptions converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSubscriptions(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSubscriptionsParams
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSubscriptions(ctx, params)
+	return err
+}
+
+// DeleteSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteSubscription(ctx, name)
+	return err
+}
+
+// GetSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) GetSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetSubscription(ctx, name)
+	return err
+}
+
+// PutSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) PutSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PutSubscription(ctx, name)
+	return err
+}
+
+// AckEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) AckEvents(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.AckEvents(ctx, name)
+	return err
+}
+
+// AckEvent converts echo context to params.
+func (w *ServerInterfaceWrapper) AckEvent(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "eventId" -------------
+	var eventId EventId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &eventId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter eventId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params AckEventParams
+	// ------------- Required query parameter "attempt" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "attempt", ctx.QueryParams(), &params.Attempt, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter attempt: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.AckEvent(ctx, name, eventId, params)
+	return err
+}
+
+// DiscardDeadLetters converts echo context to params.
+func (w *ServerInterfaceWrapper) DiscardDeadLetters(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DiscardDeadLetters(ctx, name)
+	return err
+}
+
+// ListDeadLetters converts echo context to params.
+func (w *ServerInterfaceWrapper) ListDeadLetters(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDeadLettersParams
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListDeadLetters(ctx, name, params)
+	return err
+}
+
+// ReplayDeadLetters converts echo context to params.
+func (w *ServerInterfaceWrapper) ReplayDeadLetters(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReplayDeadLetters(ctx, name)
+	return err
+}
+
+// DiscardDeadLetter converts echo context to params.
+func (w *ServerInterfaceWrapper) DiscardDeadLetter(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "eventId" -------------
+	var eventId EventId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &eventId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter eventId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DiscardDeadLetter(ctx, name, eventId)
+	return err
+}
+
+// ReplayDeadLetter converts echo context to params.
+func (w *ServerInterfaceWrapper) ReplayDeadLetter(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "eventId" -------------
+	var eventId EventId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "eventId", ctx.Param("eventId"), &eventId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter eventId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReplayDeadLetter(ctx, name, eventId)
+	return err
+}
+
+// ExtendEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) ExtendEvents(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExtendEvents(ctx, name)
+	return err
+}
+
+// ListSubscriptionMembers converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSubscriptionMembers(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSubscriptionMembers(ctx, name)
+	return err
+}
+
+// JoinSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) JoinSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.JoinSubscription(ctx, name)
+	return err
+}
+
+// LeaveSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) LeaveSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "memberId" -------------
+	var memberId MemberId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "memberId", ctx.Param("memberId"), &memberId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter memberId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.LeaveSubscription(ctx, name, memberId)
+	return err
+}
+
+// HeartbeatSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) HeartbeatSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "memberId" -------------
+	var memberId MemberId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "memberId", ctx.Param("memberId"), &memberId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter memberId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.HeartbeatSubscription(ctx, name, memberId)
+	return err
+}
+
+// NackEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) NackEvents(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.NackEvents(ctx, name)
+	return err
+}
+
+// PauseSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) PauseSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PauseSubscription(ctx, name)
+	return err
+}
+
+// ResumeSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) ResumeSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ResumeSubscription(ctx, name)
+	return err
+}
+
+// SeekSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) SeekSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name GroupName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SeekSubscription(ctx, name)
+	return err
+}
+
 // ListTenants converts echo context to params.
 func (w *ServerInterfaceWrapper) ListTenants(ctx echo.Context) error {
 	var err error
@@ -2682,6 +3527,15 @@ func (w *ServerInterfaceWrapper) RevokeTenantKey(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.RevokeTenantKey(ctx, tenantId, keyId)
+	return err
+}
+
+// CreateTicket converts echo context to params.
+func (w *ServerInterfaceWrapper) CreateTicket(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CreateTicket(ctx)
 	return err
 }
 
@@ -2876,6 +3730,29 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.PUT(options.BaseURL+"/v1/upcasters/:type/:version", wrapper.PutUpcaster, options.OperationMiddlewares["putUpcaster"]...)
 	router.GET(options.BaseURL+"/v1/admin/projections/:name/documents", wrapper.ListAllDocuments, options.OperationMiddlewares["listAllDocuments"]...)
 	router.GET(options.BaseURL+"/v1/admin/members", wrapper.ListMembers, options.OperationMiddlewares["listMembers"]...)
+	router.POST(options.BaseURL+"/v1/tickets", wrapper.CreateTicket, options.OperationMiddlewares["createTicket"]...)
+	router.GET(options.BaseURL+"/v1/subscriptions", wrapper.ListSubscriptions, options.OperationMiddlewares["listSubscriptions"]...)
+	router.DELETE(options.BaseURL+"/v1/subscriptions/:name", wrapper.DeleteSubscription, options.OperationMiddlewares["deleteSubscription"]...)
+	router.GET(options.BaseURL+"/v1/subscriptions/:name", wrapper.GetSubscription, options.OperationMiddlewares["getSubscription"]...)
+	router.PUT(options.BaseURL+"/v1/subscriptions/:name", wrapper.PutSubscription, options.OperationMiddlewares["putSubscription"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/ack", wrapper.AckEvents, options.OperationMiddlewares["ackEvents"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/ack/:eventId", wrapper.AckEvent, options.OperationMiddlewares["ackEvent"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/nack", wrapper.NackEvents, options.OperationMiddlewares["nackEvents"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/extend", wrapper.ExtendEvents, options.OperationMiddlewares["extendEvents"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/seek", wrapper.SeekSubscription, options.OperationMiddlewares["seekSubscription"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/pause", wrapper.PauseSubscription, options.OperationMiddlewares["pauseSubscription"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/resume", wrapper.ResumeSubscription, options.OperationMiddlewares["resumeSubscription"]...)
+	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/dead-letters", wrapper.DiscardDeadLetters, options.OperationMiddlewares["discardDeadLetters"]...)
+	router.GET(options.BaseURL+"/v1/subscriptions/:name/dead-letters", wrapper.ListDeadLetters, options.OperationMiddlewares["listDeadLetters"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/dead-letters/replay", wrapper.ReplayDeadLetters, options.OperationMiddlewares["replayDeadLetters"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/dead-letters/:eventId/replay", wrapper.ReplayDeadLetter, options.OperationMiddlewares["replayDeadLetter"]...)
+	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/dead-letters/:eventId", wrapper.DiscardDeadLetter, options.OperationMiddlewares["discardDeadLetter"]...)
+	router.GET(options.BaseURL+"/v1/subscriptions/:name/members", wrapper.ListSubscriptionMembers, options.OperationMiddlewares["listSubscriptionMembers"]...)
+	router.POST(options.BaseURL+"/v1/subscriptions/:name/members", wrapper.JoinSubscription, options.OperationMiddlewares["joinSubscription"]...)
+	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/members/:memberId", wrapper.LeaveSubscription, options.OperationMiddlewares["leaveSubscription"]...)
+	router.PUT(options.BaseURL+"/v1/subscriptions/:name/members/:memberId", wrapper.HeartbeatSubscription, options.OperationMiddlewares["heartbeatSubscription"]...)
+	router.GET(options.BaseURL+"/v1/cursors", wrapper.ListCursors, options.OperationMiddlewares["listCursors"]...)
+	router.GET(options.BaseURL+"/v1/lag", wrapper.GetLag, options.OperationMiddlewares["getLag"]...)
 	router.GET(options.BaseURL+"/v1/tenants", wrapper.ListTenants, options.OperationMiddlewares["listTenants"]...)
 	router.POST(options.BaseURL+"/v1/tenants", wrapper.CreateTenant, options.OperationMiddlewares["createTenant"]...)
 	router.DELETE(options.BaseURL+"/v1/tenants/:tenantId", wrapper.DeleteTenant, options.OperationMiddlewares["deleteTenant"]...)
@@ -2905,6 +3782,17 @@ type EventsApplicationxNdjsonResponse struct {
 	Body io.Reader
 
 	Headers       EventsResponseHeaders
+	ContentLength int64
+}
+
+type FramesApplicationxNdjsonResponse struct {
+	Body io.Reader
+
+	ContentLength int64
+}
+type FramesTexteventStreamResponse struct {
+	Body io.Reader
+
 	ContentLength int64
 }
 
@@ -3276,6 +4164,44 @@ func (response PutAggregatedefaultApplicationProblemPlusJSONResponse) VisitPutAg
 	return err
 }
 
+type ListCursorsRequestObject struct {
+}
+
+type ListCursorsResponseObject interface {
+	VisitListCursorsResponse(w http.ResponseWriter) error
+}
+
+type ListCursors200JSONResponse CursorList
+
+func (response ListCursors200JSONResponse) VisitListCursorsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListCursorsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListCursorsdefaultApplicationProblemPlusJSONResponse) VisitListCursorsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListKeysRequestObject struct {
 }
 
@@ -3391,6 +4317,44 @@ type RevokeKeydefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RevokeKeydefaultApplicationProblemPlusJSONResponse) VisitRevokeKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLagRequestObject struct {
+}
+
+type GetLagResponseObject interface {
+	VisitGetLagResponse(w http.ResponseWriter) error
+}
+
+type GetLag200JSONResponse LagList
+
+func (response GetLag200JSONResponse) VisitGetLagResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLagdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetLagdefaultApplicationProblemPlusJSONResponse) VisitGetLagResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -5625,6 +6589,1167 @@ func (response GetStatedefaultApplicationProblemPlusJSONResponse) VisitGetStateR
 	return err
 }
 
+type ListSubscriptionsRequestObject struct {
+	Params ListSubscriptionsParams
+}
+
+type ListSubscriptionsResponseObject interface {
+	VisitListSubscriptionsResponse(w http.ResponseWriter) error
+}
+
+type ListSubscriptions200ResponseHeaders struct {
+	Link *string
+}
+
+type ListSubscriptions200JSONResponse struct {
+	Body    SubscriptionList
+	Headers ListSubscriptions200ResponseHeaders
+}
+
+func (response ListSubscriptions200JSONResponse) VisitListSubscriptionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSubscriptionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListSubscriptionsdefaultApplicationProblemPlusJSONResponse) VisitListSubscriptionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteSubscriptionRequestObject struct {
+	Name GroupName `json:"name"`
+}
+
+type DeleteSubscriptionResponseObject interface {
+	VisitDeleteSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type DeleteSubscription204Response struct {
+}
+
+func (response DeleteSubscription204Response) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response DeleteSubscription404ApplicationProblemPlusJSONResponse) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSubscriptionRequestObject struct {
+	Name GroupName `json:"name"`
+}
+
+type GetSubscriptionResponseObject interface {
+	VisitGetSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type GetSubscription200JSONResponse Subscription
+
+func (response GetSubscription200JSONResponse) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetSubscription404ApplicationProblemPlusJSONResponse) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutSubscriptionRequestObject struct {
+	Name GroupName `json:"name"`
+	Body *PutSubscriptionJSONRequestBody
+}
+
+type PutSubscriptionResponseObject interface {
+	VisitPutSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type PutSubscription200JSONResponse Subscription
+
+func (response PutSubscription200JSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutSubscription201JSONResponse Subscription
+
+func (response PutSubscription201JSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response PutSubscription404ApplicationProblemPlusJSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutSubscription409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response PutSubscription409ApplicationProblemPlusJSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutSubscription422ApplicationProblemPlusJSONResponse struct {
+	InvalidDefinitionApplicationProblemPlusJSONResponse
+}
+
+func (response PutSubscription422ApplicationProblemPlusJSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AckEventsRequestObject struct {
+	Name GroupName `json:"name"`
+	Body *AckEventsJSONRequestBody
+}
+
+type AckEventsResponseObject interface {
+	VisitAckEventsResponse(w http.ResponseWriter) error
+}
+
+type AckEvents200JSONResponse Answers
+
+func (response AckEvents200JSONResponse) VisitAckEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AckEvents404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response AckEvents404ApplicationProblemPlusJSONResponse) VisitAckEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AckEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AckEventsdefaultApplicationProblemPlusJSONResponse) VisitAckEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AckEventRequestObject struct {
+	Name    GroupName `json:"name"`
+	EventId EventId   `json:"eventId"`
+	Params  AckEventParams
+}
+
+type AckEventResponseObject interface {
+	VisitAckEventResponse(w http.ResponseWriter) error
+}
+
+type AckEvent200JSONResponse Answer
+
+func (response AckEvent200JSONResponse) VisitAckEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AckEvent404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response AckEvent404ApplicationProblemPlusJSONResponse) VisitAckEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AckEventdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AckEventdefaultApplicationProblemPlusJSONResponse) VisitAckEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardDeadLettersRequestObject struct {
+	Name GroupName `json:"name"`
+}
+
+type DiscardDeadLettersResponseObject interface {
+	VisitDiscardDeadLettersResponse(w http.ResponseWriter) error
+}
+
+type DiscardDeadLetters200JSONResponse Discarded
+
+func (response DiscardDeadLetters200JSONResponse) VisitDiscardDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardDeadLetters404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response DiscardDeadLetters404ApplicationProblemPlusJSONResponse) VisitDiscardDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DiscardDeadLettersdefaultApplicationProblemPlusJSONResponse) VisitDiscardDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDeadLettersRequestObject struct {
+	Name   GroupName `json:"name"`
+	Params ListDeadLettersParams
+}
+
+type ListDeadLettersResponseObject interface {
+	VisitListDeadLettersResponse(w http.ResponseWriter) error
+}
+
+type ListDeadLetters200ResponseHeaders struct {
+	Link *string
+}
+
+type ListDeadLetters200JSONResponse struct {
+	Body    DeadLetterList
+	Headers ListDeadLetters200ResponseHeaders
+}
+
+func (response ListDeadLetters200JSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDeadLetters404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListDeadLetters404ApplicationProblemPlusJSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListDeadLettersdefaultApplicationProblemPlusJSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayDeadLettersRequestObject struct {
+	Name GroupName `json:"name"`
+}
+
+type ReplayDeadLettersResponseObject interface {
+	VisitReplayDeadLettersResponse(w http.ResponseWriter) error
+}
+
+type ReplayDeadLetters202JSONResponse ReplayedDeadLetters
+
+func (response ReplayDeadLetters202JSONResponse) VisitReplayDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayDeadLetters404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayDeadLetters404ApplicationProblemPlusJSONResponse) VisitReplayDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReplayDeadLettersdefaultApplicationProblemPlusJSONResponse) VisitReplayDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardDeadLetterRequestObject struct {
+	Name    GroupName `json:"name"`
+	EventId EventId   `json:"eventId"`
+}
+
+type DiscardDeadLetterResponseObject interface {
+	VisitDiscardDeadLetterResponse(w http.ResponseWriter) error
+}
+
+type DiscardDeadLetter204Response struct {
+}
+
+func (response DiscardDeadLetter204Response) VisitDiscardDeadLetterResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DiscardDeadLetter404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response DiscardDeadLetter404ApplicationProblemPlusJSONResponse) VisitDiscardDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardDeadLetterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DiscardDeadLetterdefaultApplicationProblemPlusJSONResponse) VisitDiscardDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayDeadLetterRequestObject struct {
+	Name    GroupName `json:"name"`
+	EventId EventId   `json:"eventId"`
+}
+
+type ReplayDeadLetterResponseObject interface {
+	VisitReplayDeadLetterResponse(w http.ResponseWriter) error
+}
+
+type ReplayDeadLetter202JSONResponse ReplayedDeadLetters
+
+func (response ReplayDeadLetter202JSONResponse) VisitReplayDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayDeadLetter404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayDeadLetter404ApplicationProblemPlusJSONResponse) VisitReplayDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayDeadLetterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReplayDeadLetterdefaultApplicationProblemPlusJSONResponse) VisitReplayDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExtendEventsRequestObject struct {
+	Name GroupName `json:"name"`
+	Body *ExtendEventsJSONRequestBody
+}
+
+type ExtendEventsResponseObject interface {
+	VisitExtendEventsResponse(w http.ResponseWriter) error
+}
+
+type ExtendEvents200JSONResponse Answers
+
+func (response ExtendEvents200JSONResponse) VisitExtendEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExtendEvents404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ExtendEvents404ApplicationProblemPlusJSONResponse) VisitExtendEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExtendEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ExtendEventsdefaultApplicationProblemPlusJSONResponse) VisitExtendEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSubscriptionMembersRequestObject struct {
+	Name GroupName `json:"name"`
+}
+
+type ListSubscriptionMembersResponseObject interface {
+	VisitListSubscriptionMembersResponse(w http.ResponseWriter) error
+}
+
+type ListSubscriptionMembers200JSONResponse SubscriptionMemberList
+
+func (response ListSubscriptionMembers200JSONResponse) VisitListSubscriptionMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSubscriptionMembers404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListSubscriptionMembers404ApplicationProblemPlusJSONResponse) VisitListSubscriptionMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSubscriptionMembersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListSubscriptionMembersdefaultApplicationProblemPlusJSONResponse) VisitListSubscriptionMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type JoinSubscriptionRequestObject struct {
+	Name GroupName `json:"name"`
+	Body *JoinSubscriptionJSONRequestBody
+}
+
+type JoinSubscriptionResponseObject interface {
+	VisitJoinSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type JoinSubscription201JSONResponse SubscriptionMember
+
+func (response JoinSubscription201JSONResponse) VisitJoinSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type JoinSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response JoinSubscription404ApplicationProblemPlusJSONResponse) VisitJoinSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type JoinSubscription409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response JoinSubscription409ApplicationProblemPlusJSONResponse) VisitJoinSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type JoinSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response JoinSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitJoinSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type LeaveSubscriptionRequestObject struct {
+	Name     GroupName `json:"name"`
+	MemberId MemberId  `json:"memberId"`
+}
+
+type LeaveSubscriptionResponseObject interface {
+	VisitLeaveSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type LeaveSubscription204Response struct {
+}
+
+func (response LeaveSubscription204Response) VisitLeaveSubscriptionResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type LeaveSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response LeaveSubscription404ApplicationProblemPlusJSONResponse) VisitLeaveSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type LeaveSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response LeaveSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitLeaveSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type HeartbeatSubscriptionRequestObject struct {
+	Name     GroupName `json:"name"`
+	MemberId MemberId  `json:"memberId"`
+}
+
+type HeartbeatSubscriptionResponseObject interface {
+	VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type HeartbeatSubscription200JSONResponse SubscriptionMember
+
+func (response HeartbeatSubscription200JSONResponse) VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type HeartbeatSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response HeartbeatSubscription404ApplicationProblemPlusJSONResponse) VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type HeartbeatSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response HeartbeatSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitHeartbeatSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NackEventsRequestObject struct {
+	Name GroupName `json:"name"`
+	Body *NackEventsJSONRequestBody
+}
+
+type NackEventsResponseObject interface {
+	VisitNackEventsResponse(w http.ResponseWriter) error
+}
+
+type NackEvents200JSONResponse Answers
+
+func (response NackEvents200JSONResponse) VisitNackEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NackEvents404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response NackEvents404ApplicationProblemPlusJSONResponse) VisitNackEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NackEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response NackEventsdefaultApplicationProblemPlusJSONResponse) VisitNackEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseSubscriptionRequestObject struct {
+	Name GroupName `json:"name"`
+}
+
+type PauseSubscriptionResponseObject interface {
+	VisitPauseSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type PauseSubscription200JSONResponse Subscription
+
+func (response PauseSubscription200JSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response PauseSubscription404ApplicationProblemPlusJSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PauseSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeSubscriptionRequestObject struct {
+	Name GroupName `json:"name"`
+}
+
+type ResumeSubscriptionResponseObject interface {
+	VisitResumeSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type ResumeSubscription200JSONResponse Subscription
+
+func (response ResumeSubscription200JSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ResumeSubscription404ApplicationProblemPlusJSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SeekSubscriptionRequestObject struct {
+	Name GroupName `json:"name"`
+	Body *SeekSubscriptionJSONRequestBody
+}
+
+type SeekSubscriptionResponseObject interface {
+	VisitSeekSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type SeekSubscription200JSONResponse Subscription
+
+func (response SeekSubscription200JSONResponse) VisitSeekSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SeekSubscription404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response SeekSubscription404ApplicationProblemPlusJSONResponse) VisitSeekSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SeekSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SeekSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitSeekSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListTenantsRequestObject struct {
 	Params ListTenantsParams
 }
@@ -6083,6 +8208,44 @@ func (response RevokeTenantKeydefaultApplicationProblemPlusJSONResponse) VisitRe
 	return err
 }
 
+type CreateTicketRequestObject struct {
+}
+
+type CreateTicketResponseObject interface {
+	VisitCreateTicketResponse(w http.ResponseWriter) error
+}
+
+type CreateTicket201JSONResponse Ticket
+
+func (response CreateTicket201JSONResponse) VisitCreateTicketResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateTicketdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateTicketdefaultApplicationProblemPlusJSONResponse) VisitCreateTicketResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListUpcastersRequestObject struct {
 }
 
@@ -6396,6 +8559,9 @@ type StrictServerInterface interface {
 	// PutAggregate Define a category's aggregate
 	// (PUT /v1/aggregates/{category})
 	PutAggregate(ctx context.Context, request PutAggregateRequestObject) (PutAggregateResponseObject, error)
+	// ListCursors How far every group and projection has come
+	// (GET /v1/cursors)
+	ListCursors(ctx context.Context, request ListCursorsRequestObject) (ListCursorsResponseObject, error)
 	// ListKeys List one's own tenant's keys
 	// (GET /v1/keys)
 	ListKeys(ctx context.Context, request ListKeysRequestObject) (ListKeysResponseObject, error)
@@ -6405,6 +8571,9 @@ type StrictServerInterface interface {
 	// RevokeKey Revoke a key of one's own tenant
 	// (DELETE /v1/keys/{keyId})
 	RevokeKey(ctx context.Context, request RevokeKeyRequestObject) (RevokeKeyResponseObject, error)
+	// GetLag How far every group and projection is behind
+	// (GET /v1/lag)
+	GetLag(ctx context.Context, request GetLagRequestObject) (GetLagResponseObject, error)
 	// ListProjections List projections
 	// (GET /v1/projections)
 	ListProjections(ctx context.Context, request ListProjectionsRequestObject) (ListProjectionsResponseObject, error)
@@ -6507,6 +8676,66 @@ type StrictServerInterface interface {
 	// GetState An aggregate's state
 	// (GET /v1/streams/{streamId}/state)
 	GetState(ctx context.Context, request GetStateRequestObject) (GetStateResponseObject, error)
+	// ListSubscriptions List groups
+	// (GET /v1/subscriptions)
+	ListSubscriptions(ctx context.Context, request ListSubscriptionsRequestObject) (ListSubscriptionsResponseObject, error)
+	// DeleteSubscription Remove a group
+	// (DELETE /v1/subscriptions/{name})
+	DeleteSubscription(ctx context.Context, request DeleteSubscriptionRequestObject) (DeleteSubscriptionResponseObject, error)
+	// GetSubscription A group, and how far it has come
+	// (GET /v1/subscriptions/{name})
+	GetSubscription(ctx context.Context, request GetSubscriptionRequestObject) (GetSubscriptionResponseObject, error)
+	// PutSubscription Make or change a group
+	// (PUT /v1/subscriptions/{name})
+	PutSubscription(ctx context.Context, request PutSubscriptionRequestObject) (PutSubscriptionResponseObject, error)
+	// AckEvents Acknowledge events
+	// (POST /v1/subscriptions/{name}/ack)
+	AckEvents(ctx context.Context, request AckEventsRequestObject) (AckEventsResponseObject, error)
+	// AckEvent Acknowledge one event
+	// (POST /v1/subscriptions/{name}/ack/{eventId})
+	AckEvent(ctx context.Context, request AckEventRequestObject) (AckEventResponseObject, error)
+	// DiscardDeadLetters Discard all dead letters
+	// (DELETE /v1/subscriptions/{name}/dead-letters)
+	DiscardDeadLetters(ctx context.Context, request DiscardDeadLettersRequestObject) (DiscardDeadLettersResponseObject, error)
+	// ListDeadLetters Events that could not be delivered
+	// (GET /v1/subscriptions/{name}/dead-letters)
+	ListDeadLetters(ctx context.Context, request ListDeadLettersRequestObject) (ListDeadLettersResponseObject, error)
+	// ReplayDeadLetters Deliver all dead letters again
+	// (POST /v1/subscriptions/{name}/dead-letters/replay)
+	ReplayDeadLetters(ctx context.Context, request ReplayDeadLettersRequestObject) (ReplayDeadLettersResponseObject, error)
+	// DiscardDeadLetter Discard a dead letter
+	// (DELETE /v1/subscriptions/{name}/dead-letters/{eventId})
+	DiscardDeadLetter(ctx context.Context, request DiscardDeadLetterRequestObject) (DiscardDeadLetterResponseObject, error)
+	// ReplayDeadLetter Deliver one dead letter again
+	// (POST /v1/subscriptions/{name}/dead-letters/{eventId}/replay)
+	ReplayDeadLetter(ctx context.Context, request ReplayDeadLetterRequestObject) (ReplayDeadLetterResponseObject, error)
+	// ExtendEvents Ask for more time
+	// (POST /v1/subscriptions/{name}/extend)
+	ExtendEvents(ctx context.Context, request ExtendEventsRequestObject) (ExtendEventsResponseObject, error)
+	// ListSubscriptionMembers Who shares a group's partitions
+	// (GET /v1/subscriptions/{name}/members)
+	ListSubscriptionMembers(ctx context.Context, request ListSubscriptionMembersRequestObject) (ListSubscriptionMembersResponseObject, error)
+	// JoinSubscription Join a group with partitions
+	// (POST /v1/subscriptions/{name}/members)
+	JoinSubscription(ctx context.Context, request JoinSubscriptionRequestObject) (JoinSubscriptionResponseObject, error)
+	// LeaveSubscription Leave a group
+	// (DELETE /v1/subscriptions/{name}/members/{memberId})
+	LeaveSubscription(ctx context.Context, request LeaveSubscriptionRequestObject) (LeaveSubscriptionResponseObject, error)
+	// HeartbeatSubscription A sign of life of a member
+	// (PUT /v1/subscriptions/{name}/members/{memberId})
+	HeartbeatSubscription(ctx context.Context, request HeartbeatSubscriptionRequestObject) (HeartbeatSubscriptionResponseObject, error)
+	// NackEvents Say that events could not be handled
+	// (POST /v1/subscriptions/{name}/nack)
+	NackEvents(ctx context.Context, request NackEventsRequestObject) (NackEventsResponseObject, error)
+	// PauseSubscription Deliver nothing for now
+	// (POST /v1/subscriptions/{name}/pause)
+	PauseSubscription(ctx context.Context, request PauseSubscriptionRequestObject) (PauseSubscriptionResponseObject, error)
+	// ResumeSubscription Deliver again
+	// (POST /v1/subscriptions/{name}/resume)
+	ResumeSubscription(ctx context.Context, request ResumeSubscriptionRequestObject) (ResumeSubscriptionResponseObject, error)
+	// SeekSubscription Move a group
+	// (POST /v1/subscriptions/{name}/seek)
+	SeekSubscription(ctx context.Context, request SeekSubscriptionRequestObject) (SeekSubscriptionResponseObject, error)
 	// ListTenants List tenants
 	// (GET /v1/tenants)
 	ListTenants(ctx context.Context, request ListTenantsRequestObject) (ListTenantsResponseObject, error)
@@ -6531,6 +8760,9 @@ type StrictServerInterface interface {
 	// RevokeTenantKey Revoke a tenant's key
 	// (DELETE /v1/tenants/{tenantId}/keys/{keyId})
 	RevokeTenantKey(ctx context.Context, request RevokeTenantKeyRequestObject) (RevokeTenantKeyResponseObject, error)
+	// CreateTicket A short-lived stand-in for the key
+	// (POST /v1/tickets)
+	CreateTicket(ctx context.Context, request CreateTicketRequestObject) (CreateTicketResponseObject, error)
 	// ListUpcasters List upcasters
 	// (GET /v1/upcasters)
 	ListUpcasters(ctx context.Context, request ListUpcastersRequestObject) (ListUpcastersResponseObject, error)
@@ -6730,6 +8962,29 @@ func (sh *strictHandler) PutAggregate(ctx echo.Context, category Category) error
 	return nil
 }
 
+// ListCursors operation middleware
+func (sh *strictHandler) ListCursors(ctx echo.Context) error {
+	var request ListCursorsRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListCursors(ctx.Request().Context(), request.(ListCursorsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListCursors")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListCursorsResponseObject); ok {
+		return validResponse.VisitListCursorsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListKeys operation middleware
 func (sh *strictHandler) ListKeys(ctx echo.Context) error {
 	var request ListKeysRequestObject
@@ -6818,6 +9073,29 @@ func (sh *strictHandler) RevokeKey(ctx echo.Context, keyId KeyId) error {
 		return err
 	} else if validResponse, ok := response.(RevokeKeyResponseObject); ok {
 		return validResponse.VisitRevokeKeyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetLag operation middleware
+func (sh *strictHandler) GetLag(ctx echo.Context) error {
+	var request GetLagRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetLag(ctx.Request().Context(), request.(GetLagRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetLag")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetLagResponseObject); ok {
+		return validResponse.VisitGetLagResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -7855,6 +10133,654 @@ func (sh *strictHandler) GetState(ctx echo.Context, streamId StreamId, params Ge
 	return nil
 }
 
+// ListSubscriptions operation middleware
+func (sh *strictHandler) ListSubscriptions(ctx echo.Context, params ListSubscriptionsParams) error {
+	var request ListSubscriptionsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSubscriptions(ctx.Request().Context(), request.(ListSubscriptionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSubscriptions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSubscriptionsResponseObject); ok {
+		return validResponse.VisitListSubscriptionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteSubscription operation middleware
+func (sh *strictHandler) DeleteSubscription(ctx echo.Context, name GroupName) error {
+	var request DeleteSubscriptionRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteSubscription(ctx.Request().Context(), request.(DeleteSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteSubscriptionResponseObject); ok {
+		return validResponse.VisitDeleteSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetSubscription operation middleware
+func (sh *strictHandler) GetSubscription(ctx echo.Context, name GroupName) error {
+	var request GetSubscriptionRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSubscription(ctx.Request().Context(), request.(GetSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetSubscriptionResponseObject); ok {
+		return validResponse.VisitGetSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutSubscription operation middleware
+func (sh *strictHandler) PutSubscription(ctx echo.Context, name GroupName) error {
+	var request PutSubscriptionRequestObject
+
+	request.Name = name
+
+	var body PutSubscriptionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PutSubscription(ctx.Request().Context(), request.(PutSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutSubscriptionResponseObject); ok {
+		return validResponse.VisitPutSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// AckEvents operation middleware
+func (sh *strictHandler) AckEvents(ctx echo.Context, name GroupName) error {
+	var request AckEventsRequestObject
+
+	request.Name = name
+
+	var body AckEventsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.AckEvents(ctx.Request().Context(), request.(AckEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AckEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(AckEventsResponseObject); ok {
+		return validResponse.VisitAckEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// AckEvent operation middleware
+func (sh *strictHandler) AckEvent(ctx echo.Context, name GroupName, eventId EventId, params AckEventParams) error {
+	var request AckEventRequestObject
+
+	request.Name = name
+	request.EventId = eventId
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.AckEvent(ctx.Request().Context(), request.(AckEventRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AckEvent")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(AckEventResponseObject); ok {
+		return validResponse.VisitAckEventResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DiscardDeadLetters operation middleware
+func (sh *strictHandler) DiscardDeadLetters(ctx echo.Context, name GroupName) error {
+	var request DiscardDeadLettersRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DiscardDeadLetters(ctx.Request().Context(), request.(DiscardDeadLettersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DiscardDeadLetters")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DiscardDeadLettersResponseObject); ok {
+		return validResponse.VisitDiscardDeadLettersResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListDeadLetters operation middleware
+func (sh *strictHandler) ListDeadLetters(ctx echo.Context, name GroupName, params ListDeadLettersParams) error {
+	var request ListDeadLettersRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListDeadLetters(ctx.Request().Context(), request.(ListDeadLettersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListDeadLetters")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListDeadLettersResponseObject); ok {
+		return validResponse.VisitListDeadLettersResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReplayDeadLetters operation middleware
+func (sh *strictHandler) ReplayDeadLetters(ctx echo.Context, name GroupName) error {
+	var request ReplayDeadLettersRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReplayDeadLetters(ctx.Request().Context(), request.(ReplayDeadLettersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReplayDeadLetters")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReplayDeadLettersResponseObject); ok {
+		return validResponse.VisitReplayDeadLettersResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DiscardDeadLetter operation middleware
+func (sh *strictHandler) DiscardDeadLetter(ctx echo.Context, name GroupName, eventId EventId) error {
+	var request DiscardDeadLetterRequestObject
+
+	request.Name = name
+	request.EventId = eventId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DiscardDeadLetter(ctx.Request().Context(), request.(DiscardDeadLetterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DiscardDeadLetter")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DiscardDeadLetterResponseObject); ok {
+		return validResponse.VisitDiscardDeadLetterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReplayDeadLetter operation middleware
+func (sh *strictHandler) ReplayDeadLetter(ctx echo.Context, name GroupName, eventId EventId) error {
+	var request ReplayDeadLetterRequestObject
+
+	request.Name = name
+	request.EventId = eventId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReplayDeadLetter(ctx.Request().Context(), request.(ReplayDeadLetterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReplayDeadLetter")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReplayDeadLetterResponseObject); ok {
+		return validResponse.VisitReplayDeadLetterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ExtendEvents operation middleware
+func (sh *strictHandler) ExtendEvents(ctx echo.Context, name GroupName) error {
+	var request ExtendEventsRequestObject
+
+	request.Name = name
+
+	var body ExtendEventsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExtendEvents(ctx.Request().Context(), request.(ExtendEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExtendEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExtendEventsResponseObject); ok {
+		return validResponse.VisitExtendEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSubscriptionMembers operation middleware
+func (sh *strictHandler) ListSubscriptionMembers(ctx echo.Context, name GroupName) error {
+	var request ListSubscriptionMembersRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSubscriptionMembers(ctx.Request().Context(), request.(ListSubscriptionMembersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSubscriptionMembers")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSubscriptionMembersResponseObject); ok {
+		return validResponse.VisitListSubscriptionMembersResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// JoinSubscription operation middleware
+func (sh *strictHandler) JoinSubscription(ctx echo.Context, name GroupName) error {
+	var request JoinSubscriptionRequestObject
+
+	request.Name = name
+
+	var body JoinSubscriptionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.JoinSubscription(ctx.Request().Context(), request.(JoinSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "JoinSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(JoinSubscriptionResponseObject); ok {
+		return validResponse.VisitJoinSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// LeaveSubscription operation middleware
+func (sh *strictHandler) LeaveSubscription(ctx echo.Context, name GroupName, memberId MemberId) error {
+	var request LeaveSubscriptionRequestObject
+
+	request.Name = name
+	request.MemberId = memberId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.LeaveSubscription(ctx.Request().Context(), request.(LeaveSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "LeaveSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(LeaveSubscriptionResponseObject); ok {
+		return validResponse.VisitLeaveSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// HeartbeatSubscription operation middleware
+func (sh *strictHandler) HeartbeatSubscription(ctx echo.Context, name GroupName, memberId MemberId) error {
+	var request HeartbeatSubscriptionRequestObject
+
+	request.Name = name
+	request.MemberId = memberId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.HeartbeatSubscription(ctx.Request().Context(), request.(HeartbeatSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "HeartbeatSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(HeartbeatSubscriptionResponseObject); ok {
+		return validResponse.VisitHeartbeatSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// NackEvents operation middleware
+func (sh *strictHandler) NackEvents(ctx echo.Context, name GroupName) error {
+	var request NackEventsRequestObject
+
+	request.Name = name
+
+	var body NackEventsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.NackEvents(ctx.Request().Context(), request.(NackEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "NackEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(NackEventsResponseObject); ok {
+		return validResponse.VisitNackEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PauseSubscription operation middleware
+func (sh *strictHandler) PauseSubscription(ctx echo.Context, name GroupName) error {
+	var request PauseSubscriptionRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseSubscription(ctx.Request().Context(), request.(PauseSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PauseSubscriptionResponseObject); ok {
+		return validResponse.VisitPauseSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResumeSubscription operation middleware
+func (sh *strictHandler) ResumeSubscription(ctx echo.Context, name GroupName) error {
+	var request ResumeSubscriptionRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeSubscription(ctx.Request().Context(), request.(ResumeSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResumeSubscriptionResponseObject); ok {
+		return validResponse.VisitResumeSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SeekSubscription operation middleware
+func (sh *strictHandler) SeekSubscription(ctx echo.Context, name GroupName) error {
+	var request SeekSubscriptionRequestObject
+
+	request.Name = name
+
+	var body SeekSubscriptionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SeekSubscription(ctx.Request().Context(), request.(SeekSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SeekSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SeekSubscriptionResponseObject); ok {
+		return validResponse.VisitSeekSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListTenants operation middleware
 func (sh *strictHandler) ListTenants(ctx echo.Context, params ListTenantsParams) error {
 	var request ListTenantsRequestObject
@@ -8118,6 +11044,29 @@ func (sh *strictHandler) RevokeTenantKey(ctx echo.Context, tenantId TenantId, ke
 		return err
 	} else if validResponse, ok := response.(RevokeTenantKeyResponseObject); ok {
 		return validResponse.VisitRevokeTenantKeyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateTicket operation middleware
+func (sh *strictHandler) CreateTicket(ctx echo.Context) error {
+	var request CreateTicketRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateTicket(ctx.Request().Context(), request.(CreateTicketRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateTicket")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateTicketResponseObject); ok {
+		return validResponse.VisitCreateTicketResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
