@@ -17,7 +17,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/oapi-codegen/runtime"
-	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
 // Defines values for Direction.
@@ -181,8 +180,8 @@ type Attempts struct {
 
 // Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
 type Backoff struct {
-	Min *float32 `json:"min,omitempty"`
-	Max *float32 `json:"max,omitempty"`
+	Min *float64 `json:"min,omitempty"`
+	Max *float64 `json:"max,omitempty"`
 }
 
 // CreatedKey defines model for CreatedKey.
@@ -221,7 +220,9 @@ type DeadLetter struct {
 	Replays  int `json:"replays"`
 
 	// Reason The last consumer's word, or that there was none in time.
-	Reason        string    `json:"reason"`
+	Reason string `json:"reason"`
+
+	// Partition Missing where the group has none.
 	Partition     *int      `json:"partition,omitempty"`
 	FirstParkedAt time.Time `json:"firstParkedAt"`
 	ParkedAt      time.Time `json:"parkedAt"`
@@ -298,10 +299,12 @@ type Delivery struct {
 	// Attempt Counts the deliveries of the event. After a seek it goes on from the highest number that the group has given.
 	Attempt     int       `json:"attempt"`
 	AckDeadline time.Time `json:"ackDeadline"`
-	Partition   *int      `json:"partition,omitempty"`
 
-	// Replays How often the event has come back from the dead letters.
-	Replays *int `json:"replays,omitempty"`
+	// Partition Missing where the group has none.
+	Partition *int `json:"partition,omitempty"`
+
+	// Replays How often the event has come back from the dead letters; missing where it has not.
+	Replays int `json:"replays,omitempty"`
 }
 
 // Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
@@ -411,8 +414,8 @@ type Explanation struct {
 type Extend struct {
 	Ids []Attempt `json:"ids"`
 
-	// By Seconds.
-	By *float32 `json:"by,omitempty"`
+	// By Seconds; default the group's ackTimeout.
+	By float64 `json:"by,omitempty"`
 }
 
 // Fault defines model for Fault.
@@ -480,7 +483,7 @@ type JSONObject = json.RawMessage
 // JoinSubscription defines model for JoinSubscription.
 type JoinSubscription struct {
 	// Label For people: the host's name, say.
-	Label *string `json:"label,omitempty"`
+	Label string `json:"label,omitempty"`
 }
 
 // Key defines model for Key.
@@ -502,12 +505,14 @@ type KeyList struct {
 
 // Lag defines model for Lag.
 type Lag struct {
-	Kind        string  `json:"kind"`
-	Name        string  `json:"name"`
-	Partition   *int    `json:"partition,omitempty"`
-	Position    int64   `json:"position"`
-	Events      int64   `json:"events"`
-	Seconds     float32 `json:"seconds"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Partition *int   `json:"partition,omitempty"`
+	Position  int64  `json:"position"`
+	Events    int64  `json:"events"`
+
+	// Seconds 0 where nothing is behind.
+	Seconds     float64 `json:"seconds"`
 	InFlight    *int64  `json:"inFlight,omitempty"`
 	Retrying    *int64  `json:"retrying,omitempty"`
 	DeadLetters *int64  `json:"deadLetters,omitempty"`
@@ -547,11 +552,13 @@ type MemberList struct {
 // Nack defines model for Nack.
 type Nack struct {
 	Ids    []Attempt `json:"ids"`
-	Action *string   `json:"action,omitempty"`
+	Action string    `json:"action,omitempty"`
 
-	// Delay Seconds before the next attempt, for retry.
-	Delay  *float32 `json:"delay,omitempty"`
-	Reason *string  `json:"reason,omitempty"`
+	// Delay Seconds before the next attempt, with retry alone.
+	Delay *float64 `json:"delay,omitempty"`
+
+	// Reason For people; kept with a retry and a dead letter.
+	Reason string `json:"reason,omitempty"`
 }
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
@@ -626,13 +633,13 @@ type NewSnapshot struct {
 type NewSubscription struct {
 	// Source One stream, or categories; the whole log where neither is named.
 	Source *SubscriptionSource `json:"source,omitempty"`
-	Types  *[]string           `json:"types,omitempty"`
+	Types  []string            `json:"types,omitempty"`
 
 	// Filter An expression of the event (CEL), true for those that are wanted.
-	Filter *string `json:"filter,omitempty"`
+	Filter string `json:"filter,omitempty"`
 
 	// From Where a new group begins: start, end, a position, a time, or an event's id.
-	From *string `json:"from,omitempty"`
+	From string `json:"from,omitempty"`
 
 	// BatchSize Events of a receive that names no number.
 	BatchSize *int `json:"batchSize,omitempty"`
@@ -641,17 +648,17 @@ type NewSubscription struct {
 	MaxInFlight *int `json:"maxInFlight,omitempty"`
 
 	// AckTimeout Seconds.
-	AckTimeout  *float32 `json:"ackTimeout,omitempty"`
+	AckTimeout  *float64 `json:"ackTimeout,omitempty"`
 	MaxAttempts *int     `json:"maxAttempts,omitempty"`
 
 	// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
 	Backoff *Backoff `json:"backoff,omitempty"`
 
 	// Ordering stream: at most one event of a stream in flight.
-	Ordering *string `json:"ordering,omitempty"`
+	Ordering string `json:"ordering,omitempty"`
 
 	// Partitions For consumers that keep state: streams are spread over so many partitions, each of which one member receives.
-	Partitions *int `json:"partitions,omitempty"`
+	Partitions int `json:"partitions,omitempty"`
 }
 
 // NewTenant defines model for NewTenant.
@@ -958,13 +965,15 @@ type RebuildList struct {
 // Receive defines model for Receive.
 type Receive struct {
 	// Batch Default the group's batchSize.
-	Batch *int `json:"batch,omitempty"`
+	Batch int `json:"batch,omitempty"`
 
 	// Wait Seconds to wait for an event where none is due.
-	Wait *float32 `json:"wait,omitempty"`
+	Wait float64 `json:"wait,omitempty"`
 
 	// MemberId For a group with partitions, and needed there.
-	MemberId *openapi_types.UUID `json:"memberId,omitempty"`
+	//
+	// Example: 0190d3a4-2222-7def-8123-456789abcdef
+	MemberId string `json:"memberId,omitempty"`
 }
 
 // Replayed defines model for Replayed.
@@ -1091,18 +1100,20 @@ type Subscription struct {
 
 	// Source One stream, or categories; the whole log where neither is named.
 	Source      SubscriptionSource `json:"source"`
-	Types       *[]string          `json:"types,omitempty"`
-	Filter      *string            `json:"filter,omitempty"`
+	Types       []string           `json:"types,omitempty"`
+	Filter      string             `json:"filter,omitempty"`
 	From        string             `json:"from"`
 	BatchSize   int                `json:"batchSize"`
 	MaxInFlight int                `json:"maxInFlight"`
-	AckTimeout  float32            `json:"ackTimeout"`
+	AckTimeout  float64            `json:"ackTimeout"`
 	MaxAttempts int                `json:"maxAttempts"`
 
 	// Backoff Seconds before the second attempt, doubled with each further one up to max, and changed by chance by up to a fifth.
-	Backoff    Backoff   `json:"backoff"`
-	Ordering   string    `json:"ordering"`
-	Partitions *int      `json:"partitions,omitempty"`
+	Backoff  Backoff `json:"backoff"`
+	Ordering string  `json:"ordering"`
+
+	// Partitions Missing where there are none.
+	Partitions int       `json:"partitions,omitempty"`
 	Paused     bool      `json:"paused"`
 	CreatedAt  time.Time `json:"createdAt"`
 	UpdatedAt  time.Time `json:"updatedAt"`
@@ -1155,13 +1166,14 @@ type SubscriptionProgress struct {
 	DeadLetters int64  `json:"deadLetters"`
 
 	// MemberId The member that receives from it.
-	MemberId *openapi_types.UUID `json:"memberId,omitempty"`
+	MemberId string `json:"memberId,omitempty"`
 }
 
 // SubscriptionSource One stream, or categories; the whole log where neither is named.
 type SubscriptionSource struct {
-	Stream     *string   `json:"stream,omitempty"`
-	Categories *[]string `json:"categories,omitempty"`
+	// Stream Example: order-1001
+	Stream     string   `json:"stream,omitempty"`
+	Categories []string `json:"categories,omitempty"`
 }
 
 // Tenant defines model for Tenant.
