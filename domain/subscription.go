@@ -11,14 +11,6 @@ type Selection struct {
 	Filter     string   // an expression of the event (CEL); empty: all
 }
 
-// From says where in a log a subscription begins. Exactly one of its fields is set; the zero value is the start.
-type From struct {
-	End      bool      // behind the head as it is when the subscription begins
-	Position int64     // at this position, included
-	Time     time.Time // at the first event recorded at this time or later
-	EventID  EventID   // at this event, included
-}
-
 // Follow is what a follower of a log wants.
 type Follow struct {
 	Selection

@@ -1,9 +1,9 @@
 // Package expr is Manifold's expression language: CEL, with numbers that behave as one kind.
 //
-// A definition holds expressions as text. Compile, CompileFold, CompileKey, CompileMap and CompileUpcaster turn a text into
-// a program once; the program is then evaluated for each event, by any number of goroutines at once. cel-go parses the text, expands its
-// macros and checks its types; evaluation is this package's own, because almost every rule that makes an expression fit
-// for folding differs from cel-go's:
+// A definition holds expressions as text. Compile, CompileFold, CompileKey, CompileMap, CompileCondition and
+// CompileUpcaster turn a text into a program once; the program is then evaluated for each event, by any number of
+// goroutines at once. cel-go parses the text, expands its macros and checks its types; evaluation is this package's own,
+// because almost every rule that makes an expression fit for folding differs from cel-go's:
 //
 //   - Numbers are one kind. A whole number that fits into 64 bits is an int, whatever way it came about (3, 3.0, 6/2),
 //     any other number a double; operators work across both, comparisons are exact, overflow is a fault. So what a

@@ -1,0 +1,55 @@
+package expr
+
+import (
+	"fmt"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+)
+
+// Condition is a compiled filter of events: event -> bool. It may be used by any number of goroutines at once.
+//
+// It is evaluated here, event by event, so all of the language may be in it; a filter of documents, which databases
+// answer, is CompileFilter's.
+type Condition struct{ program *Program }
+
+// CompileCondition reads a filter of events. Errors are as in Compile; what never gives a bool is one.
+func CompileCondition(source string) (*Condition, error) {
+	if strings.TrimSpace(source) == "" {
+		return nil, &CompileError{Line: 1, Column: 1, Message: "the filter is empty", Hint: `write a condition, such as event.type == "OrderPlaced", or leave the filter out`}
+	}
+	program, c, err := compile(ScopeEvent, source)
+	if err != nil {
+		return nil, err
+	}
+	root := c.ast.Expr()
+	switch t := c.ast.GetType(root.ID()); t.Kind() {
+	case types.BoolKind, types.DynKind, types.TypeParamKind, types.AnyKind:
+	default:
+		kind, hint := cel.FormatCELType(t), "compare it with something, such as event.data.total > 100"
+		if t.Kind() == types.OpaqueKind {
+			kind, hint = "an optional value", "unwrap it: event.data.?field.orValue(false)"
+		}
+		at := c.fail(root, hint, "a filter gives true or false; this one gives %s", kind)
+		at.source = source
+		return nil, at
+	}
+	return &Condition{program}, nil
+}
+
+// Source is the filter's text.
+func (c *Condition) Source() string { return c.program.source }
+
+// Eval reports whether the filter is true for an event. The error is always an *EvalError; any result but a bool is one.
+func (c *Condition) Eval(event *Event) (bool, error) {
+	v, fault := c.program.run(nil, event)
+	if fault != nil {
+		return false, fault
+	}
+	holds, ok := v.(Bool)
+	if !ok {
+		return false, &EvalError{Kind: KindResult, Message: fmt.Sprintf("a filter gives true or false; this one gave %s", describe(v))}
+	}
+	return bool(holds), nil
+}
