@@ -74,6 +74,7 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		{&readHead, id, 10},
 		{&checkLog, id, 10},
 		{&positionAt, id + ", now()", 250},
+		{&recordedAt, id + ", '{1,30000,59999}'", 30},
 		{&versionAt, id + ", now(), 'order-0'", 250},
 		{&anyInLog, id + ", 100, " + top, 10},
 		{&anyOfTypes, id + ", 100, " + top + ", '{Common}'", 20},

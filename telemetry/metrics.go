@@ -32,6 +32,8 @@ type Metrics struct {
 	rebuildDone                    *prometheus.GaugeVec
 	rebuildTotal                   *prometheus.GaugeVec
 	rebuilds                       *prometheus.CounterVec
+
+	subscriptions *subscriptions
 }
 
 // NewMetrics returns metrics with a registry of their own, with the Go runtime's and the process's in it.
@@ -80,6 +82,7 @@ func NewMetrics(version string) *Metrics {
 		rebuilds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "manifold_rebuilds_total", Help: "Rebuilds that have ended, by how.",
 		}, []string{"projection", "outcome"}),
+		subscriptions: newSubscriptions(),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "manifold_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version},
@@ -88,6 +91,7 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(build, m.appends, m.appendedEvents, m.readEvents, m.importedEvents, m.batchEvents, m.batchRequests,
 		m.commitSeconds, m.requestSeconds, m.inFlight, m.projectedEvents, m.faults, m.turns, m.lag, m.rebuildDone, m.rebuildTotal, m.rebuilds,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.subscriptions.collectors()...)
 	return m
 }
 

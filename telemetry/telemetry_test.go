@@ -45,8 +45,29 @@ func TestMetrics(t *testing.T) {
 		yield("default", true)
 		yield("reports", false)
 	})
+	m.Followed("sse", 4)
+	m.Delivered("http", 3)
+	m.Acked(2, time.Second)
+	m.Nacked("park", 1)
+	m.Expired(5)
+	m.DeadLettered(1)
+	m.Polled(time.Millisecond)
+	m.Received(time.Millisecond)
+	m.CollectSubscriptions(func() (tails, followers, inFlight int) { return 1, 2, 3 })
 	shown := scrape(t, m)
 	for _, line := range []string{
+		`events_delivered_total{kind="follow",transport="sse"} 4`,
+		`events_delivered_total{kind="group",transport="http"} 3`,
+		`events_acked_total 2`,
+		`events_nacked_total{action="park"} 1`,
+		`events_expired_total 5`,
+		`events_dead_lettered_total 1`,
+		`events_inflight 3`,
+		`subscribe_poll_duration_seconds_count{kind="follow"} 1`,
+		`subscribe_poll_duration_seconds_count{kind="group"} 1`,
+		`delivery_handler_duration_seconds_sum 1`,
+		`manifold_tails 1`,
+		`manifold_followers 2`,
 		`manifold_build_info{version="v1"} 1`,
 		`manifold_database_up{database="default"} 1`,
 		`manifold_database_up{database="reports"} 0`,

@@ -151,14 +151,23 @@ type CreatedKey struct {
 
 // Cursor defines model for Cursor.
 type Cursor struct {
-	Kind      string `json:"kind"`
-	Name      string `json:"name"`
-	Partition *int   `json:"partition,omitempty"`
-	Position  int64  `json:"position"`
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+
+	// Partition Of a group that has some.
+	Partition *int `json:"partition,omitempty"`
+
+	// Position Everything up to here is behind it. Missing where error is there.
+	Position *int64 `json:"position,omitempty"`
+
+	// Error Why the position cannot be told: the projection's database does not answer, say.
+	Error string `json:"error,omitempty"`
 }
 
 // CursorList defines model for CursorList.
 type CursorList struct {
+	// More There are more than 1,000 groups: the others, by name, are left out.
+	More    bool     `json:"more,omitempty"`
 	Cursors []Cursor `json:"cursors"`
 }
 
@@ -511,17 +520,26 @@ type KeyList struct {
 
 // Lag defines model for Lag.
 type Lag struct {
-	Kind      string `json:"kind"`
-	Name      string `json:"name"`
-	Partition *int   `json:"partition,omitempty"`
-	Position  int64  `json:"position"`
-	Events    int64  `json:"events"`
+	Kind string `json:"kind"`
+	Name string `json:"name"`
 
-	// Seconds 0 where nothing is behind.
-	Seconds     float64 `json:"seconds"`
-	InFlight    *int64  `json:"inFlight,omitempty"`
-	Retrying    *int64  `json:"retrying,omitempty"`
-	DeadLetters *int64  `json:"deadLetters,omitempty"`
+	// Partition Of a group that has some.
+	Partition *int `json:"partition,omitempty"`
+
+	// Position Everything up to here is behind it. Position, events and seconds are missing where error is there.
+	Position *int64 `json:"position,omitempty"`
+
+	// Events Positions between it and the head.
+	Events *int64 `json:"events,omitempty"`
+
+	// Seconds How long ago the first of these was recorded; 0 where there are none.
+	Seconds *float64 `json:"seconds,omitempty"`
+
+	// Error Why the position cannot be told: the projection's database does not answer, say.
+	Error       string `json:"error,omitempty"`
+	InFlight    *int64 `json:"inFlight,omitempty"`
+	Retrying    *int64 `json:"retrying,omitempty"`
+	DeadLetters *int64 `json:"deadLetters,omitempty"`
 
 	// Faulted A projection that stands still at an event that it cannot fold.
 	Faulted *bool `json:"faulted,omitempty"`
@@ -529,6 +547,8 @@ type Lag struct {
 
 // LagList defines model for LagList.
 type LagList struct {
+	// More There are more than 1,000 groups: the others, by name, are left out.
+	More      bool  `json:"more,omitempty"`
 	Head      int64 `json:"head"`
 	Consumers []Lag `json:"consumers"`
 }

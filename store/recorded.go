@@ -1,0 +1,39 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// recordedAt looks only at the primary key, and at the one row that it leads to.
+var recordedAt = statement{"manifold_recorded_at", `
+	select p.position, (
+		select e.created_at from events as e
+		where e.tenant_id = $1::uuid and e.position >= p.position order by e.position limit 1
+	)
+	from unnest($2::bigint[]) as p(position)`}
+
+// RecordedAt says for each of the positions when its event was recorded, or where that is not there any more, the first one
+// behind it. A position behind the head is left out.
+func (s *Store) RecordedAt(ctx context.Context, tenant domain.TenantID, positions []int64) (map[int64]time.Time, error) {
+	var at map[int64]time.Time
+	reset := func() { at = make(map[int64]time.Time, len(positions)) }
+	wanted := appendArrayHeader(nil, pgtype.Int8OID, len(positions))
+	for _, position := range positions {
+		wanted = appendInt8Element(wanted, position)
+	}
+	err := s.read(ctx, tenant, reset, query{&recordedAt, [][]byte{tenantParam(tenant), wanted}, func(values [][]byte) error {
+		if values[1] != nil {
+			at[int8Value(values[0])] = timeValue(values[1])
+		}
+		return nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return at, nil
+}

@@ -1,0 +1,123 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The kinds of subscriptions that the metrics tell apart.
+const (
+	kindFollow = "follow"
+	kindGroup  = "group"
+)
+
+// subscriptions are the metrics of what delivers events. Their names are those that such services commonly have; their
+// labels are closed sets: no tenant, group, stream or category is ever one.
+type subscriptions struct {
+	delivered    *prometheus.CounterVec
+	acked        prometheus.Counter
+	nacked       *prometheus.CounterVec
+	expired      prometheus.Counter
+	deadLettered prometheus.Counter
+	pollSeconds  *prometheus.HistogramVec
+	handling     prometheus.Histogram
+}
+
+func newSubscriptions() *subscriptions {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	return &subscriptions{
+		delivered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "events_delivered_total", Help: "Events sent to followers and to consumers of groups, each time that they were sent.",
+		}, []string{"kind", "transport"}),
+		acked: counter("events_acked_total", "Events that consumers of groups have acknowledged."),
+		nacked: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "events_nacked_total", Help: "Events that consumers of groups could not handle, by what was to become of them.",
+		}, []string{"action"}),
+		expired:      counter("events_expired_total", "Deliveries by groups that nobody answered in time."),
+		deadLettered: counter("events_dead_lettered_total", "Events that groups have put to the dead letters."),
+		pollSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "subscribe_poll_duration_seconds", Help: "How long it took to read events of a log for followers, or for a receive to lease events, its waiting left out.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
+		}, []string{"kind"}),
+		handling: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "delivery_handler_duration_seconds", Help: "From the delivery of events by a group to their acknowledgement, by the oldest of those acknowledged together.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 20),
+		}),
+	}
+}
+
+func (s *subscriptions) collectors() []prometheus.Collector {
+	return []prometheus.Collector{s.delivered, s.acked, s.nacked, s.expired, s.deadLettered, s.pollSeconds, s.handling}
+}
+
+// Followed counts events that were sent to a follower. transport is one of a closed set.
+func (m *Metrics) Followed(transport string, events int) {
+	m.subscriptions.delivered.WithLabelValues(kindFollow, transport).Add(float64(events))
+}
+
+// Delivered counts events that were sent to a consumer of a group. transport is one of a closed set.
+func (m *Metrics) Delivered(transport string, events int) {
+	m.subscriptions.delivered.WithLabelValues(kindGroup, transport).Add(float64(events))
+}
+
+// Acked counts events that were acknowledged together. held is how long ago the oldest of them was delivered.
+func (m *Metrics) Acked(events int, held time.Duration) {
+	m.subscriptions.acked.Add(float64(events))
+	m.subscriptions.handling.Observe(held.Seconds())
+}
+
+// Nacked counts events that could not be handled. action is retry, park or skip.
+func (m *Metrics) Nacked(action string, events int) {
+	m.subscriptions.nacked.WithLabelValues(action).Add(float64(events))
+}
+
+// Expired counts deliveries that nobody answered in time.
+func (m *Metrics) Expired(events int) { m.subscriptions.expired.Add(float64(events)) }
+
+// DeadLettered counts events that groups have put to the dead letters.
+func (m *Metrics) DeadLettered(events int) { m.subscriptions.deadLettered.Add(float64(events)) }
+
+// Polled notes how long a reading of a log for followers took.
+func (m *Metrics) Polled(took time.Duration) {
+	m.subscriptions.pollSeconds.WithLabelValues(kindFollow).Observe(took.Seconds())
+}
+
+// Received notes how long a receive took, its waiting left out.
+func (m *Metrics) Received(took time.Duration) {
+	m.subscriptions.pollSeconds.WithLabelValues(kindGroup).Observe(took.Seconds())
+}
+
+// CollectSubscriptions adds gauges that are asked for at each scrape: the tails and followers of this process, and the
+// events that are in flight as far as this process knows. It may be called once.
+func (m *Metrics) CollectSubscriptions(now func() (tails, followers, inFlight int)) {
+	m.registry.MustRegister(&subscribed{
+		now:       now,
+		tails:     prometheus.NewDesc("manifold_tails", "Tenants whose log this process reads for followers.", nil, nil),
+		followers: prometheus.NewDesc("manifold_followers", "Followers of logs that this process serves.", nil, nil),
+		inFlight: prometheus.NewDesc("events_inflight",
+			"Events that groups have delivered and that are not answered yet, in the groups that this process serves at the moment, as it last saw them: also those that another process has delivered.", nil, nil),
+	})
+}
+
+type subscribed struct {
+	now                        func() (tails, followers, inFlight int)
+	tails, followers, inFlight *prometheus.Desc
+}
+
+// Describe is prometheus.Collector's.
+func (s *subscribed) Describe(out chan<- *prometheus.Desc) {
+	out <- s.tails
+	out <- s.followers
+	out <- s.inFlight
+}
+
+// Collect is prometheus.Collector's.
+func (s *subscribed) Collect(out chan<- prometheus.Metric) {
+	tails, followers, inFlight := s.now()
+	out <- prometheus.MustNewConstMetric(s.tails, prometheus.GaugeValue, float64(tails))
+	out <- prometheus.MustNewConstMetric(s.followers, prometheus.GaugeValue, float64(followers))
+	out <- prometheus.MustNewConstMetric(s.inFlight, prometheus.GaugeValue, float64(inFlight))
+}
