@@ -33,6 +33,9 @@ type operation struct {
 	id     string
 	path   string         // with {names}
 	scopes []domain.Scope // the key needs one of them; none: anybody may
+	// The operation's handler asks for the categories that it turns out to be about (caller.allow). A key that has a scope for
+	// some categories only has nothing to do with any other operation.
+	byCategory bool
 	query  map[string]bool
 	route  *routers.Route
 	body   bool // it takes a body, which is JSON
@@ -62,6 +65,7 @@ func loadContract() (*contract, error) {
 			for _, scope := range scopes {
 				o.scopes = append(o.scopes, domain.Scope(fmt.Sprint(scope)))
 			}
+			o.byCategory = op.Extensions["x-categories"] == true
 			for _, parameters := range []openapi3.Parameters{item.Parameters, op.Parameters} {
 				for _, parameter := range parameters {
 					if parameter.Value.In == openapi3.ParameterInQuery {

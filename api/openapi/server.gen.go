@@ -611,7 +611,9 @@ type NewEvents = []NewEvent
 // NewKey defines model for NewKey.
 type NewKey struct {
 	// Name For people.
-	Name   string  `json:"name"`
+	Name string `json:"name"`
+
+	// Scopes In order: for each category the first that is about it decides, and where none is, it is denied.
 	Scopes []Scope `json:"scopes"`
 }
 
@@ -1024,7 +1026,12 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
-// Scope defines model for Scope.
+// Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
+// `subscriptions:write` or `tenant:admin`. Those of events and subscriptions can be for some categories only:
+// `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
+// well. `!events:read:billing.**` takes categories away from what stands behind it.
+//
+// Example: events:append:heartbeat.*
 type Scope = string
 
 // Seek One of the two.
@@ -1645,7 +1652,7 @@ type ListSkippedEventsParams struct {
 
 // ListStreamsParams defines parameters for ListStreams.
 type ListStreamsParams struct {
-	// Category Only streams of this category.
+	// Category Only streams of this category. A key for some categories needs it, or a prefix with a `-`.
 	Category *string `form:"category,omitempty" json:"category,omitempty"`
 
 	// Prefix Only streams whose name begins with this.
