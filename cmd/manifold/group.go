@@ -1,0 +1,344 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+func groupCommand() *cobra.Command {
+	to := &connection{}
+	command := &cobra.Command{
+		Use:   "group",
+		Short: "Look after groups: make and change them, see how far they are, move them, and see to their dead letters",
+		Long: `Look after a tenant's groups: named subscriptions whose checkpoint, deliveries and dead letters the service keeps. Making,
+changing and moving one needs the scope subscriptions:write, receiving events:consume, looking any of these or events:read.`,
+		Args: cobra.NoArgs,
+	}
+	to.bind(command, "MANIFOLD_KEY")
+	command.AddCommand(groupList(to), groupGet(to), groupPut(to), groupDelete(to),
+		groupChange(to, "pause", "Let a group deliver nothing for now; what is in flight can still be answered", "is paused",
+			func(ctx context.Context, s *client.ClientWithResponses, name string) (client.Subscription, error) {
+				r, err := s.PauseSubscriptionWithResponse(ctx, name)
+				if err != nil {
+					return client.Subscription{}, err
+				}
+				return answered(r.JSON200, r.HTTPResponse, r.Body)
+			}),
+		groupChange(to, "resume", "Let a paused group deliver again", "delivers again",
+			func(ctx context.Context, s *client.ClientWithResponses, name string) (client.Subscription, error) {
+				r, err := s.ResumeSubscriptionWithResponse(ctx, name)
+				if err != nil {
+					return client.Subscription{}, err
+				}
+				return answered(r.JSON200, r.HTTPResponse, r.Body)
+			}),
+		groupSeek(to), groupReceive(to), groupDeadLetters(to), groupReplay(to), groupDiscard(to), groupMembers(to))
+	return command
+}
+
+// jsonFlag adds --json to a command that prints a table without.
+func jsonFlag(command *cobra.Command, asJSON *bool, of string) {
+	command.Flags().BoolVar(asJSON, "json", false, "print "+of+", one JSON object a line, as the service answers")
+}
+
+// writeJSON writes a value on a line.
+func writeJSON(out io.Writer, value any) error {
+	lines := json.NewEncoder(out)
+	lines.SetEscapeHTML(false) // people read it
+	return lines.Encode(value)
+}
+
+// groups yields all groups, page by page. An error ends it.
+func groups(ctx context.Context, service *client.ClientWithResponses) func(yield func(client.Subscription, error) bool) {
+	return func(yield func(client.Subscription, error) bool) {
+		size := 1000
+		params := &client.ListSubscriptionsParams{PageSize: &size}
+		for {
+			r, err := service.ListSubscriptionsWithResponse(ctx, params)
+			if err != nil {
+				yield(client.Subscription{}, err)
+				return
+			}
+			page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			if err != nil {
+				yield(client.Subscription{}, err)
+				return
+			}
+			for _, group := range page.Subscriptions {
+				if !yield(group, nil) {
+					return
+				}
+			}
+			next := nextPage(r.HTTPResponse)
+			if next == "" {
+				return
+			}
+			params.PageToken = &next
+		}
+	}
+}
+
+func groupList(to *connection) *cobra.Command {
+	asJSON := false
+	command := &cobra.Command{
+		Use:   "list",
+		Short: "List the groups, and how far each has come",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
+			if !asJSON {
+				fmt.Fprintln(t, "NAME\tSOURCE\tORDERING\tPARTITIONS\tSTATE\tBEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS")
+			}
+			for group, err := range groups(command.Context(), service) {
+				if err == nil && asJSON {
+					err = writeJSON(command.OutOrStdout(), group)
+				}
+				if err != nil {
+					return err
+				}
+				sum := progressOf(group)
+				if !asJSON {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\n", group.Name, sourceOf(group.Source), group.Ordering, group.Partitions,
+						stateOf(group), group.Head-sum.Checkpoint, sum.InFlight, sum.Retrying, sum.DeadLetters)
+				}
+			}
+			return t.Flush()
+		},
+	}
+	jsonFlag(command, &asJSON, "the groups")
+	return command
+}
+
+// progressOf is a group's progress over all its partitions: sums, and the lowest of the positions.
+func progressOf(group client.Subscription) client.SubscriptionProgress {
+	sum := client.SubscriptionProgress{Checkpoint: group.Head}
+	for _, p := range group.Progress {
+		sum.Checkpoint = min(sum.Checkpoint, p.Checkpoint)
+		sum.InFlight += p.InFlight
+		sum.Retrying += p.Retrying
+		sum.DeadLetters += p.DeadLetters
+	}
+	return sum
+}
+
+func stateOf(group client.Subscription) string {
+	if group.Paused {
+		return "paused"
+	}
+	return "active"
+}
+
+// sourceOf names what a group is of.
+func sourceOf(source client.SubscriptionSource) string {
+	switch {
+	case source.Stream != "":
+		return source.Stream
+	case len(source.Categories) > 0:
+		return strings.Join(source.Categories, ",")
+	default:
+		return allStreams
+	}
+}
+
+// orZero is a number that may be missing.
+func orZero[T any](number *T) T {
+	if number == nil {
+		var zero T
+		return zero
+	}
+	return *number
+}
+
+func groupGet(to *connection) *cobra.Command {
+	asJSON := false
+	command := &cobra.Command{
+		Use:   "get NAME",
+		Short: "Show a group: its definition, how far it has come, and who receives from its partitions",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			r, err := service.GetSubscriptionWithResponse(command.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			group, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(command.OutOrStdout(), group)
+			}
+			labels := map[string]string{}
+			if group.Partitions > 0 {
+				members, err := membersOf(command.Context(), service, args[0])
+				if err != nil {
+					return err
+				}
+				for _, m := range members {
+					labels[m.MemberId] = m.Label
+				}
+			}
+			return showGroup(command.OutOrStdout(), group, labels)
+		},
+	}
+	jsonFlag(command, &asJSON, "the group")
+	return command
+}
+
+// showGroup prints a group for people; labels are its members', by their ids.
+func showGroup(out io.Writer, group client.Subscription, labels map[string]string) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: %s, of %s from %s", group.Name, stateOf(group), sourceOf(group.Source), group.From)
+	if len(group.Types) > 0 {
+		fmt.Fprintf(&text, ", types %s", strings.Join(group.Types, ","))
+	}
+	if group.Filter != "" {
+		fmt.Fprintf(&text, "\n  filter:       %s", strings.ReplaceAll(strings.TrimSpace(group.Filter), "\n", "\n                "))
+	}
+	fmt.Fprintf(&text, "\n  ordering:     %s", group.Ordering)
+	if group.Partitions > 0 {
+		fmt.Fprintf(&text, ", %d partitions", group.Partitions)
+	}
+	fmt.Fprintf(&text, "\n  delivers:     %d at a time, %d in flight, acknowledged within %s", group.BatchSize, group.MaxInFlight, seconds(group.AckTimeout))
+	fmt.Fprintf(&text, "\n  attempts:     %d, %s to %s apart", group.MaxAttempts, seconds(orZero(group.Backoff.Min)), seconds(orZero(group.Backoff.Max)))
+	sum := progressOf(group)
+	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %d events behind", sum.Checkpoint, group.Head, group.Head-sum.Checkpoint)
+	fmt.Fprintf(&text, "\n  under way:    %d in flight, %d wait for a retry", sum.InFlight, sum.Retrying)
+	fmt.Fprintf(&text, "\n  dead letters: %d", sum.DeadLetters)
+	if sum.DeadLetters > 0 {
+		fmt.Fprintf(&text, "; see manifold group dead-letters %s", group.Name)
+	}
+	fmt.Fprintln(&text)
+	if _, err := io.WriteString(out, text.String()); err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PARTITION\tCHECKPOINT\tREAD TO\tOLDEST\tIN FLIGHT\tRETRYING\tDEAD LETTERS\tMEMBER")
+	for _, p := range group.Progress {
+		oldest := ""
+		if p.Oldest != nil {
+			oldest = strconv.FormatInt(*p.Oldest, 10)
+		}
+		fmt.Fprintf(t, "%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\n", p.Partition, p.Checkpoint, p.ReadTo, oldest, p.InFlight, p.Retrying, p.DeadLetters, strings.TrimSpace(p.MemberId+" "+labels[p.MemberId]))
+	}
+	return t.Flush()
+}
+
+// seconds is a time that the service tells in seconds.
+func seconds(number float64) time.Duration {
+	return time.Duration(number * float64(time.Second)).Round(time.Millisecond)
+}
+
+func groupDelete(to *connection) *cobra.Command {
+	yes := false
+	command := &cobra.Command{
+		Use:   "delete NAME",
+		Short: "Delete a group, with its checkpoint and its dead letters",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			if !yes {
+				return errors.New("this removes the group's checkpoint, retries and dead letters (the events stay); say --yes if that is meant")
+			}
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			r, err := service.DeleteSubscriptionWithResponse(command.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if r.StatusCode() != http.StatusNoContent {
+				return refusal(r.Status(), r.Body)
+			}
+			return nil
+		},
+	}
+	command.Flags().BoolVar(&yes, "yes", false, "confirm")
+	return command
+}
+
+// groupChange is a command that does something with a group, and says how it is then.
+func groupChange(to *connection, use, short, what string, do func(context.Context, *client.ClientWithResponses, string) (client.Subscription, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   use + " NAME",
+		Short: short,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			group, err := do(command.Context(), service, args[0])
+			if err != nil {
+				return err
+			}
+			sum := progressOf(group)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %d events behind, %d in flight\n", group.Name, what, group.Head-sum.Checkpoint, sum.InFlight)
+			return err
+		},
+	}
+}
+
+func groupSeek(to *connection) *cobra.Command {
+	var position int64
+	moment := ""
+	command := &cobra.Command{
+		Use:   "seek NAME --position N | --time TIME",
+		Short: "Move a group to a position, or to a time",
+		Long: `Let a group go on at a position, or at the first event recorded at a time or later. What is in flight or waits for a retry is
+given up: answers to it change nothing any more. Dead letters stay.`,
+		Example: `  manifold group seek send-mail --position 1
+  manifold group seek send-mail --time 2026-03-01T09:00:00Z`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var body client.Seek
+			if command.Flags().Changed("position") {
+				body.Position = &position
+			} else {
+				at, err := time.Parse(time.RFC3339Nano, moment)
+				if err != nil {
+					return fmt.Errorf("--time: %q is not a time such as 2026-03-01T09:00:00Z", moment)
+				}
+				body.Timestamp = &at
+			}
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			r, err := service.SeekSubscriptionWithResponse(command.Context(), args[0], body)
+			if err != nil {
+				return err
+			}
+			group, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: goes on at position %d of %d\n", group.Name, progressOf(group).Checkpoint+1, group.Head)
+			return err
+		},
+	}
+	command.Flags().Int64Var(&position, "position", 0, "the first position that may be delivered")
+	command.Flags().StringVar(&moment, "time", "", "such as 2026-03-01T09:00:00Z: the first event recorded then or later")
+	command.MarkFlagsMutuallyExclusive("position", "time")
+	command.MarkFlagsOneRequired("position", "time")
+	return command
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// groupFields are the fields of a group's definition, in the order in which changes are shown.
+var groupFields = []string{
+	"source", "types", "filter", "from", "batchSize", "maxInFlight", "ackTimeout", "maxAttempts", "backoff", "ordering", "partitions",
+}
+
+// groupFlags are the fields of a definition that have been given as flags.
+type groupFlags struct {
+	file, stream, filter, from, ordering            string
+	categories, types                               []string
+	all                                             bool
+	batchSize, maxInFlight, maxAttempts, partitions int
+	ackTimeout, backoffMin, backoffMax              time.Duration
+}
+
+func groupPut(to *connection) *cobra.Command {
+	f := &groupFlags{}
+	command := &cobra.Command{
+		Use:   "put NAME",
+		Short: "Make a group, or change one, and show what has changed",
+		Long: `Make a group, or change one, and show what has changed. What no flag names stays as it is, or is the service's default for a
+group that is new. With -f the file is the whole definition: what it leaves out is the default; flags are put on top of it.
+
+Where a new group begins, --from says; manifold group seek moves one that is there. Ordering and partitions stay as they were
+made.`,
+		Example: `  manifold group put send-mail --category order --types OrderPlaced --ordering stream
+  manifold group put send-mail --max-attempts 10 --backoff-max 1h
+  manifold group put send-mail -f send-mail.yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			before, err := groupDefinition(command.Context(), service, args[0])
+			if err != nil {
+				return err
+			}
+			wanted := before
+			if f.file != "" {
+				if wanted, err = readGroup(f.file, args[0], command.InOrStdin()); err != nil {
+					return err
+				}
+			}
+			body, err := f.onTopOf(wanted, command.Flags().Changed)
+			if err != nil {
+				return err
+			}
+			r, err := service.PutSubscriptionWithBodyWithResponse(command.Context(), args[0], "application/json", bytes.NewReader(body))
+			if err != nil {
+				return err
+			}
+			group := r.JSON200
+			if r.JSON201 != nil {
+				group = r.JSON201
+			}
+			if group == nil {
+				return refusal(r.Status(), r.Body)
+			}
+			after, err := fieldsOfGroup(*group)
+			if err != nil {
+				return err
+			}
+			return tellGroup(command.OutOrStdout(), args[0], r.JSON201 != nil, before, after)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVarP(&f.file, "file", "f", "", "a YAML or JSON file with the definition; - is the standard input")
+	flags.StringVar(&f.stream, "stream", "", "of one stream")
+	flags.StringSliceVar(&f.categories, "category", nil, "of the streams of these categories; may be repeated")
+	flags.BoolVar(&f.all, "all", false, "of the whole log: what a new group is of where nothing is said")
+	flags.StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas; '' for all")
+	flags.StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true; '' for none")
+	flags.StringVar(&f.from, "from", "", "where a new group begins: start (default), end, a position, a time or an event's id")
+	flags.IntVar(&f.batchSize, "batch-size", 0, "events of a receive that names no number")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "events delivered and not answered yet, in each partition")
+	flags.DurationVar(&f.ackTimeout, "ack-timeout", 0, "how long a consumer has for its answer, such as 30s")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "deliveries of an event before it becomes a dead letter")
+	flags.DurationVar(&f.backoffMin, "backoff-min", 0, "from a failure to the second attempt, such as 1s; doubled with each further one")
+	flags.DurationVar(&f.backoffMax, "backoff-max", 0, "the longest time between two attempts, such as 5m")
+	flags.StringVar(&f.ordering, "ordering", "", "none (default); or stream: at most one event of a stream in flight")
+	flags.IntVar(&f.partitions, "partitions", 0, "spread the streams over so many partitions, each of which one member receives")
+	command.MarkFlagsMutuallyExclusive("stream", "category", "all")
+	return command
+}
+
+// onTopOf returns the definition with the flags that were given, as it is sent.
+func (f *groupFlags) onTopOf(definition map[string]json.RawMessage, changed func(flag string) bool) ([]byte, error) {
+	body := map[string]any{}
+	for field, value := range definition {
+		body[field] = value
+	}
+	switch {
+	case changed("stream"):
+		body["source"] = map[string]any{"stream": f.stream}
+	case changed("category"):
+		body["source"] = map[string]any{"categories": f.categories}
+	case changed("all"):
+		body["source"] = map[string]any{}
+	}
+	for _, field := range []struct {
+		flag, name string
+		value      any
+	}{
+		{"types", "types", f.types}, {"filter", "filter", f.filter}, {"from", "from", f.from},
+		{"batch-size", "batchSize", f.batchSize}, {"max-in-flight", "maxInFlight", f.maxInFlight},
+		{"ack-timeout", "ackTimeout", f.ackTimeout.Seconds()}, {"max-attempts", "maxAttempts", f.maxAttempts},
+		{"ordering", "ordering", f.ordering}, {"partitions", "partitions", f.partitions},
+	} {
+		if changed(field.flag) {
+			body[field.name] = field.value
+		}
+	}
+	if changed("backoff-min") || changed("backoff-max") {
+		backoff := map[string]any{}
+		if was := definition["backoff"]; was != nil {
+			if err := json.Unmarshal(was, &backoff); err != nil {
+				return nil, fmt.Errorf("backoff: it is an object such as {min: 1, max: 300}: %w", err)
+			}
+		}
+		if changed("backoff-min") {
+			backoff["min"] = f.backoffMin.Seconds()
+		}
+		if changed("backoff-max") {
+			backoff["max"] = f.backoffMax.Seconds()
+		}
+		body["backoff"] = backoff
+	}
+	return json.Marshal(body)
+}
+
+// groupDefinition is a group's definition as the service has it; nil where there is no such group.
+func groupDefinition(ctx context.Context, service *client.ClientWithResponses, name string) (map[string]json.RawMessage, error) {
+	r, err := service.GetSubscriptionWithResponse(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if r.StatusCode() == http.StatusNotFound {
+		return nil, nil
+	}
+	group, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+	if err != nil {
+		return nil, err
+	}
+	return fieldsOfGroup(group)
+}
+
+// fieldsOfGroup are a group's fields without what is not of its definition.
+func fieldsOfGroup(group client.Subscription) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(group)
+	if err != nil {
+		return nil, err
+	}
+	all := fieldsOf(text)
+	definition := make(map[string]json.RawMessage)
+	for _, field := range groupFields {
+		if value, found := all[field]; found {
+			definition[field] = value
+		}
+	}
+	return definition, nil
+}
+
+// readGroup reads a definition as it is written: the service is who checks it. It may have the group's name.
+func readGroup(path, name string, stdin io.Reader) (map[string]json.RawMessage, error) {
+	var text []byte
+	var err error
+	if path == "-" {
+		text, err = io.ReadAll(stdin)
+	} else {
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !json.Valid(text) {
+		if text, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
+		}
+	}
+	var definition map[string]json.RawMessage
+	if err := json.Unmarshal(text, &definition); err != nil {
+		return nil, fmt.Errorf("%s: it is no group's definition, which is an object with fields such as source, types and ordering", path)
+	}
+	if written, found := definition["name"]; found {
+		var own string
+		if json.Unmarshal(written, &own) != nil || own != name {
+			return nil, fmt.Errorf("%s: it is of the group %s, not of %s", path, written, name)
+		}
+		delete(definition, "name")
+	}
+	return definition, nil
+}
+
+// tellGroup says what has become of a group.
+func tellGroup(out io.Writer, name string, created bool, before, after map[string]json.RawMessage) error {
+	p := painter{out: out, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
+	if created {
+		p.line(green, "%s: created", name)
+		return p.err
+	}
+	var changes []client.FieldChange
+	for _, field := range groupFields {
+		if was, is := before[field], after[field]; !bytes.Equal(was, is) {
+			changes = append(changes, client.FieldChange{Field: field, Before: was, After: is})
+		}
+	}
+	if len(changes) == 0 {
+		p.line("", "%s: nothing to change", name)
+		return p.err
+	}
+	p.line(yellow, "%s: changed", name)
+	p.fields(changes)
+	return p.err
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// receiveFlags say what is received, and what becomes of it.
+type receiveFlags struct {
+	batch             int
+	wait, delay       time.Duration
+	ack, keep         bool
+	nack, reason      string
+	join, asJSON      bool
+	delayed, nackSaid bool // --delay and --nack were given
+}
+
+func groupReceive(to *connection) *cobra.Command {
+	f := &receiveFlags{}
+	command := &cobra.Command{
+		Use:   "receive NAME",
+		Short: "Take events as a consumer does, to look at them, and answer",
+		Long: `Take events of a group as a consumer does, and print them. Without another word they are given back at once, so that the
+group's consumers get them again; that was a delivery nevertheless, and counts as an attempt: an event whose last one it was
+becomes a dead letter. --keep leaves them with whoever looks until their deadline, --ack and --nack answer for good.
+
+Of a group with partitions only members receive: with --join it becomes one, and leaves again.`,
+		Example: `  manifold group receive send-mail
+  manifold group receive send-mail --batch 1 --nack park --reason 'no such address'`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			f.delayed, f.nackSaid = command.Flags().Changed("delay"), command.Flags().Changed("nack")
+			if !f.nackSaid && (f.delayed || f.reason != "") {
+				return errors.New("--delay and --reason go with --nack")
+			}
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			return f.receive(command.Context(), service, args[0], command.OutOrStdout())
+		},
+	}
+	command.Flags().IntVar(&f.batch, "batch", 10, "how many events at most")
+	command.Flags().DurationVar(&f.wait, "wait", 0, "how long to wait for one, up to 30s")
+	command.Flags().BoolVar(&f.ack, "ack", false, "acknowledge them when they are printed")
+	command.Flags().StringVar(&f.nack, "nack", "", "retry, park or skip them when they are printed")
+	command.Flags().DurationVar(&f.delay, "delay", 0, "with --nack retry: before the next attempt (default: the group's back-off)")
+	command.Flags().StringVar(&f.reason, "reason", "", "with --nack: why, for whoever looks at the dead letters")
+	command.Flags().BoolVar(&f.keep, "keep", false, "answer nothing: they come again behind their deadline")
+	command.Flags().BoolVar(&f.join, "join", false, "be a member of a group with partitions meanwhile")
+	jsonFlag(command, &f.asJSON, "the deliveries")
+	command.MarkFlagsMutuallyExclusive("ack", "nack", "keep")
+	return command
+}
+
+func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithResponses, name string, out io.Writer) (err error) {
+	body := client.Receive{Batch: f.batch, Wait: f.wait.Seconds()}
+	if f.join {
+		r, err := service.JoinSubscriptionWithResponse(ctx, name, client.JoinSubscription{Label: "manifold group receive"})
+		if err != nil {
+			return err
+		}
+		member, err := answered(r.JSON201, r.HTTPResponse, r.Body)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, leave(ctx, service, name, member.MemberId)) }()
+		body.MemberId = member.MemberId
+	}
+	r, err := service.ReceiveWithResponse(ctx, name, body)
+	if err != nil {
+		return err
+	}
+	got, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+	if err != nil {
+		return err
+	}
+	var attempts []client.Attempt
+	for _, d := range got.Deliveries {
+		attempts = append(attempts, client.Attempt{Id: d.Event.Id, Attempt: d.Attempt})
+		if f.asJSON {
+			err = writeJSON(out, d)
+		} else {
+			_, err = fmt.Fprintln(out, deliveryLine(d))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(attempts) == 0 || f.keep {
+		return nil
+	}
+	return f.answer(ctx, service, name, attempts)
+}
+
+// leave ends a membership, also where a signal has ended the command.
+func leave(ctx context.Context, service *client.ClientWithResponses, name, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	r, err := service.LeaveSubscriptionWithResponse(ctx, name, id)
+	if err != nil {
+		return err
+	}
+	if r.StatusCode() >= 300 {
+		return refusal(r.Status(), r.Body)
+	}
+	return nil
+}
+
+// deliveryLine is a delivery on one line, for people.
+func deliveryLine(d client.Delivery) string {
+	what := fmt.Sprintf("attempt %d, until %s", d.Attempt, d.AckDeadline.Local().Format(toTheMillisecond))
+	if d.Replays > 0 {
+		what += fmt.Sprintf(", replayed %d times", d.Replays)
+	}
+	return eventHead(d.Event) + "  (" + what + ")  " + string(d.Event.Data)
+}
+
+// answer says what becomes of what was received. What is too late is an error.
+func (f *receiveFlags) answer(ctx context.Context, service *client.ClientWithResponses, name string, attempts []client.Attempt) error {
+	var answers client.Answers
+	if f.ack {
+		r, err := service.AckEventsWithResponse(ctx, name, client.Attempts{Ids: attempts})
+		if err != nil {
+			return err
+		}
+		if answers, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
+			return err
+		}
+	} else {
+		delay := f.delay.Seconds()
+		body := client.Nack{Ids: attempts, Action: "retry", Delay: &delay, Reason: "given back by manifold group receive"}
+		if f.nackSaid {
+			body.Action, body.Reason = f.nack, f.reason
+			if !f.delayed {
+				body.Delay = nil
+			}
+		}
+		r, err := service.NackEventsWithResponse(ctx, name, body)
+		if err != nil {
+			return err
+		}
+		if answers, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
+			return err
+		}
+	}
+	late := 0
+	for _, a := range answers.Results {
+		if a.Outcome != "done" {
+			late++
+		}
+	}
+	if late > 0 {
+		return fmt.Errorf("%d of %d events were not answered: they were delivered again, or settled, meanwhile", late, len(attempts))
+	}
+	return nil
+}
