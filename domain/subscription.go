@@ -60,6 +60,9 @@ const (
 	MaxBackoff     = 24 * time.Hour
 	MaxPartitions  = 256
 	MaxReasonBytes = 1000 // of a nack
+
+	MaxGroups       = 1000 // of a tenant
+	MaxGroupMembers = 1000 // of a group, alive
 )
 
 // Group is a named subscription whose checkpoint, leases and dead letters the service keeps.
@@ -201,8 +204,9 @@ const (
 // LedgerRow is one partition of a group as the database keeps it, with all that belongs to it.
 type LedgerRow struct {
 	Group    Group
-	Revision int64  // of the ledger; grows with each save
-	Ledger   []byte // in package subscription's own encoding; nil: a group that has never delivered
+	Revision int64  // of the ledger; grows with each save, and each change of its dead letters
+	Ledger   []byte // in package subscription's own encoding; nil: a group that has never delivered, which reads behind ReadTo
+	ReadTo   int64
 	Retries  []Retry
 	Replays  []DeadLetter // dead letters whose replay was asked for, oldest first, at most MaxReplays
 	Now      time.Time    // by the database's clock

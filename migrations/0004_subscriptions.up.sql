@@ -12,18 +12,21 @@ create table manifold.subscriptions (
 
 -- One row a partition; a group without partitions has the one of number 0. The ledger says what is in flight, which is
 -- bounded, so it is written whole with each step, and not compressed: each step replaces it. last_write is the step that
--- made the row what it is: what belongs to a step is written where the row has it.
+-- made the row what it is: what belongs to a step is written where the row has it. Who changes a partition's retries or dead
+-- letters gives the row a new revision, and counts them here: there may be a million dead letters.
 create table manifold.subscription_ledgers (
   tenant_id  uuid not null,
   name       text collate "C" not null,
   partition  integer not null,
-  revision   bigint not null default 0,
+  revision   bigint not null, -- begins anywhere, so that a group that is made anew never meets those of its predecessor
   last_write uuid,
-  ledger     bytea,
-  checkpoint bigint not null default 0,
-  read_to    bigint not null default 0,
+  ledger     bytea,           -- null: nothing was ever delivered
+  checkpoint bigint not null,
+  read_to    bigint not null,
   oldest     bigint not null default 0, -- 0: none
-  in_flight  integer not null default 0,
+  in_flight  bigint not null default 0,
+  retrying   bigint not null default 0,
+  parked     bigint not null default 0,
   owner      uuid,
   updated_at timestamptz not null default now(),
   primary key (tenant_id, name, partition)
@@ -34,18 +37,18 @@ alter table manifold.subscription_ledgers alter column ledger set storage extern
 create table manifold.subscription_retries (
   tenant_id      uuid not null,
   name           text collate "C" not null,
-  position       bigint not null,
   partition      integer not null,
+  position       bigint not null,
   event_id       uuid not null,
   stream_id      text collate "C" not null,
   stream_version bigint not null,
-  attempt        integer not null,
-  base           integer not null,
-  replays        integer not null,
+  attempt        bigint not null,
+  base           bigint not null,
+  replays        bigint not null,
   due_at         timestamptz not null,
   reason         text not null,
-  primary key (tenant_id, name, position)
-);
+  primary key (tenant_id, name, partition, position)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 
 create table manifold.dead_letters (
   tenant_id       uuid not null,
@@ -56,16 +59,17 @@ create table manifold.dead_letters (
   stream_id       text collate "C" not null,
   stream_version  bigint not null,
   event_type      text collate "C" not null,
-  attempt         integer not null,
-  base            integer not null,
-  replays         integer not null,
+  attempt         bigint not null,
+  base            bigint not null,
+  replays         bigint not null,
   reason          text not null,
   first_parked_at timestamptz not null,
-  parked_at       timestamptz not null default now(),
-  replay_at       timestamptz,
+  parked_at       timestamptz not null,
+  replay_at       timestamptz, -- a replay was asked for
   primary key (tenant_id, name, position)
-);
-create index dead_letters_replay on manifold.dead_letters (tenant_id, name, replay_at, position) where replay_at is not null;
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+create index dead_letters_event on manifold.dead_letters (tenant_id, name, event_id);
+create index dead_letters_replay on manifold.dead_letters (tenant_id, name, partition, replay_at, position) where replay_at is not null;
 
 -- Consumers that share a group's partitions, and their signs of life.
 create table manifold.subscription_members (

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	bigendian "encoding/binary"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -76,6 +78,16 @@ func uuidParam(id [16]byte) []byte { return id[:] }
 
 func int8Param(n int64) []byte { return bigendian.BigEndian.AppendUint64(nil, uint64(n)) }
 
+func int4Param(n int) []byte { return bigendian.BigEndian.AppendUint32(nil, uint32(int32(n))) }
+
+func int8sParam(numbers []int64) []byte {
+	b := appendArrayHeader(make([]byte, 0, 20+12*len(numbers)), pgtype.Int8OID, len(numbers))
+	for _, n := range numbers {
+		b = appendInt8Element(b, n)
+	}
+	return b
+}
+
 func timeParam(t time.Time) []byte { return int8Param(micros(t)) }
 
 func textsParam(texts []string) []byte {
@@ -114,6 +126,22 @@ func timeValue(b []byte) time.Time {
 	}
 	n := int64(bigendian.BigEndian.Uint64(b))
 	return time.Unix(epoch+n/1e6, n%1e6*1e3).UTC()
+}
+
+// bytesValue copies a bytea; a null is nil.
+func bytesValue(b []byte) []byte { return bytes.Clone(b) }
+
+// jsonValue is a jsonb's text, which stands behind the version of its binary form. It is valid as long as b is.
+func jsonValue(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b[1:]
+}
+
+// plain leaves out of a text for people what PostgreSQL cannot keep.
+func plain(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "")
 }
 
 func uuidValue(b []byte) (id [16]byte) {

@@ -21,6 +21,7 @@ type statement struct {
 // The transaction's own statements are prepared as well: it saves parsing them.
 var (
 	beginStatement    = statement{"manifold_begin", "begin"}
+	snapshotStatement = statement{"manifold_snapshot", "begin isolation level repeatable read read only"}
 	commitStatement   = statement{"manifold_commit", "commit"}
 	rollbackStatement = statement{"manifold_rollback", "rollback"}
 )
@@ -60,8 +61,10 @@ func (s *Store) exchange(ctx context.Context, pool *pgxpool.Pool) (*exchange, er
 }
 
 // begin opens a transaction under the tenant.
-func (x *exchange) begin(tenant domain.TenantID) {
-	x.send(&beginStatement, nil, nil)
+func (x *exchange) begin(tenant domain.TenantID) { x.beginBy(&beginStatement, tenant) }
+
+func (x *exchange) beginBy(begin *statement, tenant domain.TenantID) {
+	x.send(begin, nil, nil)
 	// SET takes no parameters; the tenant's canonical form is hexadecimal digits and dashes only.
 	x.pipeline.SendQueryParams("set local manifold.tenant = '"+tenant.String()+"'", nil, nil, nil, nil)
 	x.waiting = append(x.waiting, answer{})
@@ -196,7 +199,7 @@ func (x *exchange) close() {
 	x.pooled.Release()
 }
 
-// query is one statement of a transaction that only reads.
+// query is one statement of a transaction that is made in one round trip.
 type query struct {
 	statement *statement
 	params    [][]byte
@@ -210,11 +213,21 @@ const readRetries = 3
 // read runs the queries in one transaction under the tenant, in one round trip; each sees a snapshot of its own. reset is
 // called before each attempt, and has to forget what the last one's rows brought; it may be nil.
 func (s *Store) read(ctx context.Context, tenant domain.TenantID, reset func(), queries ...query) error {
+	return s.repeat(ctx, &beginStatement, tenant, reset, queries)
+}
+
+// readSnapshot is read where all queries see the same snapshot. They must not lock anything.
+func (s *Store) readSnapshot(ctx context.Context, tenant domain.TenantID, reset func(), queries ...query) error {
+	return s.repeat(ctx, &snapshotStatement, tenant, reset, queries)
+}
+
+// repeat runs queries in one transaction, once more where a connection breaks: what they do must be harmless to do twice.
+func (s *Store) repeat(ctx context.Context, begin *statement, tenant domain.TenantID, reset func(), queries []query) error {
 	for attempt := 1; ; attempt++ {
 		if reset != nil {
 			reset()
 		}
-		err := s.readOnce(ctx, tenant, queries)
+		err := s.once(ctx, begin, tenant, queries)
 		if err == nil {
 			return nil
 		}
@@ -230,13 +243,13 @@ func (s *Store) read(ctx context.Context, tenant domain.TenantID, reset func(), 
 	}
 }
 
-func (s *Store) readOnce(ctx context.Context, tenant domain.TenantID, queries []query) error {
+func (s *Store) once(ctx context.Context, begin *statement, tenant domain.TenantID, queries []query) error {
 	x, err := s.exchange(ctx, s.app)
 	if err != nil {
 		return err
 	}
 	defer x.close()
-	x.begin(tenant)
+	x.beginBy(begin, tenant)
 	for _, q := range queries {
 		x.send(q.statement, q.params, q.row)
 	}

@@ -15,23 +15,25 @@ var (
 	//
 	// The middle is calculated apart ("offset 0" keeps it so): under row-level security a condition that calculates is
 	// none for an index, as calculating may fail, and then tell of rows that are not the tenant's.
-	positionAt = statement{"manifold_position_at", halvingSQL("e.position",
+	positionAt = statement{"manifold_position_at", halvingSQL("e.position", "e.created_at", "$2::timestamptz",
 		"select l.head from logs as l where l.tenant_id = $1::uuid", "")}
-	versionAt = statement{"manifold_version_at", halvingSQL("e.stream_version",
-		"select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = $3::text order by e.stream_version desc limit 1",
-		"and e.stream_id = $3::text")}
+	versionAt     = statement{"manifold_version_at", halvingSQL("e.stream_version", "e.created_at", "$2::timestamptz", newestInStream, "and e.stream_id = $3::text")}
+	versionBefore = statement{"manifold_version_before", halvingSQL("e.stream_version", "e.position", "$2::bigint", newestInStream, "and e.stream_id = $3::text")}
 )
 
-func halvingSQL(place, newest, and string) string {
+const newestInStream = `select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = $3::text order by e.stream_version desc limit 1`
+
+// halvingSQL finds the last place whose event has an at of up to the one that is asked for; both grow together.
+func halvingSQL(place, at, upTo, newest, and string) string {
 	return `with recursive search(lo, hi) as (
 			select 0::bigint, coalesce((` + newest + `), 0)
 			union all
 			select
-				case when e.at is null or e.at <= $2::timestamptz then s.middle else s.lo end,
-				case when e.at > $2::timestamptz then e.place - 1 else s.hi end
+				case when e.at is null or e.at <= ` + upTo + ` then s.middle else s.lo end,
+				case when e.at > ` + upTo + ` then e.place - 1 else s.hi end
 			from (select s.lo, s.hi, (s.lo + s.hi + 1) / 2 as middle from search as s where s.lo < s.hi offset 0) as s
 			left join lateral (
-				select ` + place + ` as place, e.created_at as at from events as e
+				select ` + place + ` as place, ` + at + ` as at from events as e
 				where e.tenant_id = $1::uuid ` + and + ` and ` + place + ` > s.lo and ` + place + ` <= s.middle
 				order by ` + place + ` desc limit 1
 			) as e on true

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// cut is what a proxy does to a connection whose client is committing an append.
+// cut is what a proxy does to a connection whose client is committing an append, or the save of a ledger.
 type cut int
 
 const (
@@ -28,21 +28,25 @@ type proxy struct {
 	cut      func() cut
 	stalled  chan struct{}
 	ended    chan struct{} // closed at the end of the test
+	cutDone  chan struct{} // has one when a connection was cut
+	hold     chan struct{} // where it is there: connections made behind a cut wait until it is closed
 
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
 	closed bool // refuses connections
+	done   bool // a connection was cut
 	wg     sync.WaitGroup
 }
 
-// newProxy proxies the server of a connection URL; cut is asked at each commit of an append.
+// newProxy proxies the server of a connection URL; cut is asked at each commit of an append or a save.
 func newProxy(t *testing.T, target string, cut func() cut) *proxy {
 	t.Helper()
 	to, err := url.Parse(target)
 	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	p := &proxy{listener: listener, server: to.Host, cut: cut, stalled: make(chan struct{}), ended: make(chan struct{}), conns: make(map[net.Conn]bool)}
+	p := &proxy{listener: listener, server: to.Host, cut: cut, stalled: make(chan struct{}), ended: make(chan struct{}),
+		cutDone: make(chan struct{}, 1), conns: make(map[net.Conn]bool)}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		close(p.ended)
@@ -90,6 +94,15 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
+		p.mu.Lock()
+		held := p.done && p.hold != nil
+		p.mu.Unlock()
+		if held {
+			select {
+			case <-p.hold:
+			case <-p.ended:
+			}
+		}
 		server, err := net.Dial("tcp", p.server)
 		if err != nil {
 			client.Close()
@@ -106,7 +119,19 @@ func (p *proxy) accept() {
 	}
 }
 
-// up carries what the client sends. A commit of an append stands behind its insert in the same write.
+// wasCut tells that a connection was cut.
+func (p *proxy) wasCut() {
+	p.mu.Lock()
+	p.done = true
+	p.mu.Unlock()
+	select {
+	case p.cutDone <- struct{}{}:
+	default:
+	}
+}
+
+// up carries what the client sends. A commit of an append stands behind its insert in the same write, and that of a save behind
+// the save.
 func (p *proxy) up(client, server net.Conn, swallow func()) {
 	defer client.Close()
 	defer server.Close()
@@ -120,12 +145,17 @@ func (p *proxy) up(client, server net.Conn, swallow func()) {
 		if bytes.HasPrefix(chunk, cancelRequest) {
 			return // a client whose connection broke cannot cancel either; it would end the transaction that is to be waited for
 		}
-		if insert := bytes.Index(chunk, []byte("manifold_insert_event")); insert >= 0 {
+		insert := bytes.Index(chunk, []byte("manifold_insert_event"))
+		if insert < 0 {
+			insert = bytes.Index(chunk, []byte("manifold_save_ledger"))
+		}
+		if insert >= 0 {
 			if commit := bytes.Index(chunk[insert:], []byte("manifold_commit\x00")); commit >= 0 {
 				// Inside the message: the database waits for its rest.
 				switch at := insert + commit; p.cut() {
 				case cutBefore:
 					server.Write(chunk[:at])
+					p.wasCut()
 					return
 				case cutBehind:
 					swallow()
@@ -161,6 +191,7 @@ func (p *proxy) down(client, server net.Conn, cutting <-chan struct{}) {
 		select {
 		case <-cutting:
 			if bytes.Contains(buffer[:n], []byte("COMMIT\x00")) || bytes.Contains(buffer[:n], []byte("SERROR\x00")) {
+				p.wasCut()
 				client.Close()
 				server.Close()
 				return

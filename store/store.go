@@ -68,9 +68,10 @@ type Store struct {
 	inline                      Inline        // may be nil
 	inlineChanges               chan struct{} // has an element for each change of inline builds that is under way
 	heads                       *heads
+	groups                      *groupNotices
 	appending                   context.Context // of the writers' work; ends when they have drained
 	stopAppending               context.CancelFunc
-	announcing                  sync.WaitGroup // the goroutine that tells other processes of moved heads
+	announcing                  sync.WaitGroup // the goroutines that tell other processes of moved heads and of groups
 }
 
 // Open connects with each login and checks that the schema is there. The store must be closed.
@@ -87,6 +88,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		totalQueueBytes: cmp.Or(config.TotalQueueBytes, defaultTotalQueueBytes),
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
 		heads:           newHeads(),
+		groups:          newGroupNotices(),
 		inlineChanges:   make(chan struct{}, max(1, most/4)),
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())
@@ -109,6 +111,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		*login.pool = pool
 	}
 	s.announcing.Go(func() { s.heads.run(s.appending, s) })
+	s.announcing.Go(func() { s.groups.run(s.appending, s) })
 	return s, nil
 }
 

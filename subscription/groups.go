@@ -32,11 +32,12 @@ type Store interface {
 	// they were; retries are removed.
 	SeekGroup(ctx context.Context, tenant domain.TenantID, name string, remake func(partition int, ledger []byte) (again []byte, status domain.PartitionStatus, err error)) (domain.Group, error)
 
-	// ReadPositions reads the events at these positions, in their order; those that are not there are left out.
+	// ReadPositions reads the events at these positions, in the order in which they are given; those that are not there are left out.
 	ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error)
-	// NextInStreams reads, of each stream, up to limit events behind the place, up to a position of the log and of the
-	// types given, or of all.
-	NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, types []string, limit int) ([]domain.Event, error)
+	// NextInStreams reads, of each stream, the next limit events behind the place, of whatever type, as far as they are not
+	// beyond the position to: stream by stream in the order of places, each in its order. Where it gives fewer than limit of a
+	// stream, there are no more up to that position. Looking for types is the caller's: a rare one may be far.
+	NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error)
 
 	DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]domain.DeadLetter, error)
 	// ReplayDeadLetters asks for the replay of one, or of all with the zero id, and returns of how many.

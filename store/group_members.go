@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const groupMemberColumns = `m.member_id, m.label, m.joined_at, m.alive_at`
+
+var (
+	keepGroupRow = statement{"manifold_keep_group", `
+		select s.revision from subscriptions as s where s.tenant_id = $1::uuid and s.name = $2::text for key share`}
+
+	// Another sweep may be at the same rows: none waits for the other.
+	sweepGroupMembers = statement{"manifold_sweep_group_members", `
+		delete from subscription_members as m
+		where m.tenant_id = $1::uuid and m.name = $2::text and m.member_id in (
+			select d.member_id from subscription_members as d
+			where d.tenant_id = $1::uuid and d.name = $2::text and d.alive_at < now() - $3::bigint * interval '1 microsecond'
+			for update skip locked)`}
+
+	joinGroup = statement{"manifold_join_group", `
+		insert into subscription_members as m (tenant_id, name, member_id, label)
+		select s.tenant_id, s.name, $3::uuid, $4::text from subscriptions as s
+		where s.tenant_id = $1::uuid and s.name = $2::text
+			and (select count(*) from subscription_members as o where o.tenant_id = $1::uuid and o.name = $2::text) < $5::bigint
+		on conflict (tenant_id, name, member_id) do update set label = excluded.label, alive_at = now()
+		returning m.member_id`}
+
+	beatGroup = statement{"manifold_beat_group", `
+		update subscription_members as m set alive_at = now()
+		where m.tenant_id = $1::uuid and m.name = $2::text and m.member_id = $3::uuid
+			and m.alive_at >= now() - $4::bigint * interval '1 microsecond'
+		returning m.member_id`}
+
+	groupMembers = statement{"manifold_group_members", `
+		select ` + groupMemberColumns + ` from subscription_members as m
+		where m.tenant_id = $1::uuid and m.name = $2::text and m.alive_at >= now() - $3::bigint * interval '1 microsecond'
+		order by m.member_id`}
+)
+
+func deadAfter() []byte { return int8Param(domain.GroupMemberDead.Microseconds()) }
+
+// AnnounceGroupMember gives a member's sign of life, removes the members of its group that have been silent for
+// domain.GroupMemberDead, and returns those that are alive, by their ids; all by the database's clock, and in one round
+// trip. With join the member comes to be one, with its label; without, it must be one that is alive, else it is
+// domain.CodeNotFound, as where there is no such group. A group has up to domain.MaxGroupMembers; one more is
+// domain.CodeTooManyRequests.
+func (s *Store) AnnounceGroupMember(ctx context.Context, tenant domain.TenantID, name string, member domain.GroupMember, join bool) ([]domain.GroupMember, error) {
+	place := [][]byte{tenantParam(tenant), []byte(name)}
+	with := func(more ...[]byte) [][]byte { return append(place[:2:2], more...) }
+	var there, announced bool
+	var alive []domain.GroupMember
+	announce := query{&beatGroup, with(uuidParam(member.ID), deadAfter()), func([][]byte) error {
+		announced = true
+		return nil
+	}}
+	if join {
+		announce.statement = &joinGroup
+		announce.params = with(uuidParam(member.ID), []byte(plain(member.Label)), int8Param(domain.MaxGroupMembers))
+	}
+	err := s.read(ctx, tenant, func() { there, announced, alive = false, false, nil },
+		query{&keepGroupRow, place, func([][]byte) error {
+			there = true
+			return nil
+		}},
+		query{&sweepGroupMembers, with(deadAfter()), nil},
+		announce,
+		groupMembersQuery(tenant, name, &alive),
+	)
+	switch {
+	case err != nil:
+		return nil, err
+	case !there:
+		return nil, noGroup(name)
+	case !announced && join:
+		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "group %q has %d members, the most there may be", name, domain.MaxGroupMembers)
+	case !announced:
+		return nil, domain.Errorf(domain.CodeNotFound, "memberId", "group %q has no member %s, or it was silent for too long; join again", name, member.ID)
+	}
+	return alive, nil
+}
+
+// GroupMembers returns the members of a group that are alive, by their ids; domain.CodeNotFound where there is no such group.
+func (s *Store) GroupMembers(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error) {
+	var group domain.Group
+	var alive []domain.GroupMember
+	err := s.read(ctx, tenant, func() { group, alive = domain.Group{}, nil }, groupQuery(tenant, name, &group), groupMembersQuery(tenant, name, &alive))
+	if err == nil && group.Name == "" {
+		err = noGroup(name)
+	}
+	return alive, err
+}
+
+func groupMembersQuery(tenant domain.TenantID, name string, members *[]domain.GroupMember) query {
+	return query{&groupMembers, [][]byte{tenantParam(tenant), []byte(name), deadAfter()}, func(values [][]byte) error {
+		*members = append(*members, domain.GroupMember{
+			ID: uuidValue(values[0]), Label: string(values[1]), JoinedAt: timeValue(values[2]), AliveAt: timeValue(values[3]),
+		})
+		return nil
+	}}
+}
+
+// RemoveGroupMember ends a membership; domain.CodeNotFound where there is no such member, or no such group.
+func (s *Store) RemoveGroupMember(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error {
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		if err := holdGroup(ctx, tx, tenant, name); err != nil {
+			return err
+		}
+		gone, err := tx.Exec(ctx, "delete from subscription_members as m where m.tenant_id = $1 and m.name = $2 and m.member_id = $3", tenant, name, id)
+		switch {
+		case err != nil:
+			return fmt.Errorf("remove a group's member: %w", err)
+		case gone.RowsAffected() == 0:
+			return domain.Errorf(domain.CodeNotFound, "memberId", "group %q has no member %s", name, id)
+		}
+		return nil
+	})
+	if err == nil {
+		s.NotifyGroup(tenant, name)
+	}
+	return err
+}

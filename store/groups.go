@@ -1,0 +1,351 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Who locks several rows of a group locks the group's own first, and then those of its ledgers in the order of their
+// partitions. Who writes rows beside them, a member say, holds the group's row so that it cannot be removed meanwhile.
+
+// keptGroup is how a group's definition is kept. What a later release adds is left out by this one, which runs beside it.
+type keptGroup struct {
+	Stream      string   `json:"stream,omitempty"`
+	Categories  []string `json:"categories,omitempty"`
+	Types       []string `json:"types,omitempty"`
+	Filter      string   `json:"filter,omitempty"`
+	From        string   `json:"from,omitempty"`
+	BatchSize   int      `json:"batchSize"`
+	MaxInFlight int      `json:"maxInFlight"`
+	AckTimeout  int64    `json:"ackTimeout"` // all times are in milliseconds
+	MaxAttempts int      `json:"maxAttempts"`
+	BackoffMin  int64    `json:"backoffMin"`
+	BackoffMax  int64    `json:"backoffMax"`
+	Ordering    string   `json:"ordering"`
+	Partitions  int      `json:"partitions,omitempty"`
+}
+
+func keepGroup(d domain.GroupDefinition) keptGroup {
+	return keptGroup{
+		Stream: d.Stream, Categories: orNil(d.Categories), Types: orNil(d.Types), Filter: d.Filter,
+		From: d.From, BatchSize: d.BatchSize, MaxInFlight: d.MaxInFlight, AckTimeout: d.AckTimeout.Milliseconds(), MaxAttempts: d.MaxAttempts,
+		BackoffMin: d.BackoffMin.Milliseconds(), BackoffMax: d.BackoffMax.Milliseconds(), Ordering: string(d.Ordering), Partitions: d.Partitions,
+	}
+}
+
+// orNil makes one of the two lists that have nothing in them.
+func orNil(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+func readGroupDefinition(raw []byte) (domain.GroupDefinition, error) {
+	var k keptGroup
+	if err := json.Unmarshal(raw, &k); err != nil {
+		return domain.GroupDefinition{}, fmt.Errorf("a group's definition that is kept cannot be read: %w", err)
+	}
+	return domain.GroupDefinition{
+		Selection: domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Filter: k.Filter},
+		From:      k.From, BatchSize: k.BatchSize, MaxInFlight: k.MaxInFlight, AckTimeout: time.Duration(k.AckTimeout) * time.Millisecond,
+		MaxAttempts: k.MaxAttempts, BackoffMin: time.Duration(k.BackoffMin) * time.Millisecond, BackoffMax: time.Duration(k.BackoffMax) * time.Millisecond,
+		Ordering: domain.Ordering(k.Ordering), Partitions: k.Partitions,
+	}, nil
+}
+
+// groupColumns are what groupValue expects first, of the table of groups as s.
+const groupColumns = `s.name, s.definition, s.revision, s.paused, s.created_at, s.updated_at`
+
+// groupValue reads groupColumns.
+func groupValue(values [][]byte) (domain.Group, error) {
+	definition, err := readGroupDefinition(jsonValue(values[1]))
+	return domain.Group{
+		Name: string(values[0]), GroupDefinition: definition, Revision: int8Value(values[2]), Paused: boolValue(values[3]),
+		CreatedAt: timeValue(values[4]), UpdatedAt: timeValue(values[5]),
+	}, err
+}
+
+func scanGroup(row pgx.CollectableRow) (domain.Group, error) {
+	var g domain.Group
+	var definition []byte
+	if err := row.Scan(&g.Name, &definition, &g.Revision, &g.Paused, (*moment)(&g.CreatedAt), (*moment)(&g.UpdatedAt)); err != nil {
+		return domain.Group{}, err
+	}
+	var err error
+	g.GroupDefinition, err = readGroupDefinition(definition)
+	return g, err
+}
+
+func noGroup(name string) error {
+	return domain.Errorf(domain.CodeNotFound, "name", "there is no group %q; put one at /v1/subscriptions/%s", name, name)
+}
+
+// PutGroup makes a group, whose partitions then begin to read at the position start, or replaces the definition of the one
+// that is there, and returns it as it is then. Where the definition is the same nothing changes, the revision neither. How
+// many partitions a group has, and its ordering, stay: another one is domain.CodeConflict. Of several calls at once one makes
+// the group. A tenant has up to domain.MaxGroups, give or take what is made at the same moment; one more is
+// domain.CodeTooManyRequests.
+func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created bool, err error) {
+	if err := domain.CheckName("name", name); err != nil {
+		return domain.Group{}, false, err
+	}
+	kept := keepGroup(definition)
+	raw, err := json.Marshal(kept)
+	if err != nil {
+		return domain.Group{}, false, fmt.Errorf("write the group's definition: %w", err)
+	}
+	changed := false
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			insert into subscriptions as s (tenant_id, name, definition) values ($1, $2, $3)
+			on conflict (tenant_id, name) do nothing returning `+groupColumns, tenant, name, raw)
+		group, err = pgx.CollectExactlyOneRow(rows, scanGroup)
+		switch {
+		case err == nil:
+			created = true
+			return makeLedgers(ctx, tx, tenant, name, max(1, definition.Partitions), max(0, start-1))
+		case !errors.Is(err, pgx.ErrNoRows):
+			return fmt.Errorf("make a group: %w", err)
+		}
+		if group, err = lockGroup(ctx, tx, tenant, name); err != nil {
+			return err
+		}
+		switch {
+		case group.Partitions != definition.Partitions:
+			return domain.Errorf(domain.CodeConflict, "partitions", "group %q has %d partitions and keeps them; make another group", name, group.Partitions)
+		case group.Ordering != definition.Ordering:
+			return domain.Errorf(domain.CodeConflict, "ordering", "group %q has the ordering %q and keeps it; make another group", name, group.Ordering)
+		case reflect.DeepEqual(keepGroup(group.GroupDefinition), kept):
+			return nil
+		}
+		changed = true
+		rows, _ = tx.Query(ctx, `
+			update subscriptions as s set definition = $3, revision = s.revision + 1, updated_at = now()
+			where s.tenant_id = $1 and s.name = $2 returning `+groupColumns, tenant, name, raw)
+		if group, err = pgx.CollectExactlyOneRow(rows, scanGroup); err != nil {
+			return fmt.Errorf("change a group: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return domain.Group{}, false, err
+	}
+	if created || changed {
+		s.NotifyGroup(tenant, name)
+	}
+	return group, created, nil
+}
+
+// makeLedgers makes the rows of a new group's partitions.
+func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, partitions int, readTo int64) error {
+	var groups int
+	if err := tx.QueryRow(ctx, "select count(*) from subscriptions s where s.tenant_id = $1", tenant).Scan(&groups); err != nil {
+		return fmt.Errorf("count the groups: %w", err)
+	}
+	if groups > domain.MaxGroups {
+		return domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d groups, the most there may be; remove one that nobody needs", domain.MaxGroups)
+	}
+	_, err := tx.Exec(ctx, `
+		insert into subscription_ledgers (tenant_id, name, partition, revision, checkpoint, read_to)
+		select s.tenant_id, s.name, p.n, $4::bigint, $5::bigint, $5::bigint
+		from subscriptions as s cross join generate_series(0, $3::int - 1) as p(n)
+		where s.tenant_id = $1 and s.name = $2`, tenant, name, partitions, rand.Int64N(1<<60), readTo)
+	if err != nil {
+		return fmt.Errorf("make a group's ledgers: %w", err)
+	}
+	return nil
+}
+
+// lockGroup locks a group's row, and returns it; domain.CodeNotFound where there is none.
+func lockGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (domain.Group, error) {
+	rows, _ := tx.Query(ctx, "select "+groupColumns+" from subscriptions as s where s.tenant_id = $1 and s.name = $2 for update", tenant, name)
+	group, err := pgx.CollectExactlyOneRow(rows, scanGroup)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return domain.Group{}, noGroup(name)
+	case err != nil:
+		return domain.Group{}, fmt.Errorf("lock a group: %w", err)
+	}
+	return group, nil
+}
+
+var oneGroup = statement{"manifold_group", `select ` + groupColumns + ` from subscriptions as s where s.tenant_id = $1::uuid and s.name = $2::text`}
+
+// Group returns a group; domain.CodeNotFound where there is none.
+func (s *Store) Group(ctx context.Context, tenant domain.TenantID, name string) (domain.Group, error) {
+	var group domain.Group
+	err := s.read(ctx, tenant, func() { group = domain.Group{} }, groupQuery(tenant, name, &group))
+	if err == nil && group.Name == "" {
+		err = noGroup(name)
+	}
+	return group, err
+}
+
+// groupQuery reads a group; the name is empty where there is none.
+func groupQuery(tenant domain.TenantID, name string, group *domain.Group) query {
+	return query{&oneGroup, [][]byte{tenantParam(tenant), []byte(name)}, func(values [][]byte) (err error) {
+		*group, err = groupValue(values)
+		return err
+	}}
+}
+
+// A group's definition, which may be long, stands in the first of its rows only.
+const statusSQL = `
+	select s.name, case when l.partition = 0 then s.definition end, s.revision, s.paused, s.created_at, s.updated_at,
+		l.partition::bigint, l.checkpoint, l.read_to, l.oldest, l.in_flight, l.retrying, l.parked, l.owner
+	from (%s) as s
+	cross join lateral (
+		select * from subscription_ledgers as l where l.tenant_id = s.tenant_id and l.name = s.name order by l.partition
+	) as l
+	order by s.name, l.partition`
+
+var (
+	groupStatus = statement{"manifold_group_status", fmt.Sprintf(statusSQL,
+		`select * from subscriptions as s where s.tenant_id = $1::uuid and s.name = $2::text`)}
+	groupStatuses = statement{"manifold_group_statuses", fmt.Sprintf(statusSQL,
+		`select * from subscriptions as s where s.tenant_id = $1::uuid and s.name > $2::text order by s.name limit $3::bigint`)}
+)
+
+// GroupStatus returns a group with how far it has come; domain.CodeNotFound where there is none.
+func (s *Store) GroupStatus(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error) {
+	found, err := s.groupStatuses(ctx, tenant, &groupStatus, tenantParam(tenant), []byte(name))
+	if err == nil && len(found) == 0 {
+		err = noGroup(name)
+	}
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	return found[0], nil
+}
+
+// Groups returns the first limit groups behind the name after (empty: from the first) with how far they have come, by name.
+func (s *Store) Groups(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error) {
+	return s.groupStatuses(ctx, tenant, &groupStatuses, tenantParam(tenant), []byte(after), int8Param(int64(limit)))
+}
+
+func (s *Store) groupStatuses(ctx context.Context, tenant domain.TenantID, st *statement, params ...[]byte) ([]domain.GroupStatus, error) {
+	var head int64
+	var found []domain.GroupStatus
+	reset := func() { head, found = 0, nil }
+	err := s.readSnapshot(ctx, tenant, reset,
+		query{st, params, func(values [][]byte) error {
+			if values[1] != nil {
+				group, err := groupValue(values)
+				if err != nil {
+					return err
+				}
+				found = append(found, domain.GroupStatus{Group: group})
+			}
+			last := &found[len(found)-1]
+			last.Partitions = append(last.Partitions, partitionValue(values[6:]))
+			return nil
+		}},
+		query{&checkLog, [][]byte{tenantParam(tenant)}, func(values [][]byte) error {
+			head = int8Value(values[0])
+			return nil
+		}},
+	)
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		found[i].Head = head
+	}
+	return found, nil
+}
+
+func partitionValue(values [][]byte) domain.PartitionStatus {
+	return domain.PartitionStatus{
+		Partition: int(int8Value(values[0])), Checkpoint: int8Value(values[1]), ReadTo: int8Value(values[2]), Oldest: int8Value(values[3]),
+		InFlight: int8Value(values[4]), Retrying: int8Value(values[5]), Parked: int8Value(values[6]), Owner: uuidValue(values[7]),
+	}
+}
+
+// PauseGroup pauses or resumes a group, and returns it as it is then. One that is so already keeps its revision.
+func (s *Store) PauseGroup(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Group, error) {
+	var group domain.Group
+	changed := false
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
+		if group, err = lockGroup(ctx, tx, tenant, name); err != nil || group.Paused == paused {
+			return err
+		}
+		changed = true
+		rows, _ := tx.Query(ctx, `
+			update subscriptions as s set paused = $3, revision = s.revision + 1, updated_at = now()
+			where s.tenant_id = $1 and s.name = $2 returning `+groupColumns, tenant, name, paused)
+		if group, err = pgx.CollectExactlyOneRow(rows, scanGroup); err != nil {
+			return fmt.Errorf("pause or resume a group: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return domain.Group{}, err
+	}
+	if changed {
+		s.NotifyGroup(tenant, name)
+	}
+	return group, nil
+}
+
+// groupTables are the tables with a group's rows, in the order in which they are emptied: who saves a ledger finds none any
+// more, or is waited for.
+var groupTables = [...]string{"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"}
+
+// DeleteGroup removes a group with all that belongs to it; domain.CodeNotFound where there is none. Its dead letters go
+// before it, in slices: where the call is cut off, the group may be there with fewer of them.
+func (s *Store) DeleteGroup(ctx context.Context, tenant domain.TenantID, name string) error {
+	if _, err := s.DiscardDeadLetters(ctx, tenant, name, domain.EventID{}); err != nil {
+		return err
+	}
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		if _, err := lockGroup(ctx, tx, tenant, name); err != nil {
+			return err
+		}
+		if err := lockLedgers(ctx, tx, tenant, name, nil); err != nil {
+			return err
+		}
+		for _, table := range groupTables {
+			if _, err := tx.Exec(ctx, "delete from "+table+" as t where t.tenant_id = $1 and t.name = $2", tenant, name); err != nil {
+				return fmt.Errorf("remove a group's rows of %s: %w", table, err)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.NotifyGroup(tenant, name)
+	}
+	return err
+}
+
+// lockLedgers locks the ledgers of a group's partitions, or (nil) of all.
+func lockLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, partitions []int) error {
+	_, err := tx.Exec(ctx, `
+		select from subscription_ledgers as l
+		where l.tenant_id = $1 and l.name = $2 and ($3::int[] is null or l.partition = any($3)) order by l.partition for update`, tenant, name, partitions)
+	if err != nil {
+		return fmt.Errorf("lock a group's ledgers: %w", err)
+	}
+	return nil
+}
+
+// holdGroup sees to it that a group is not removed before the transaction ends; domain.CodeNotFound where there is none.
+func holdGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) error {
+	held, err := tx.Exec(ctx, "select from subscriptions as s where s.tenant_id = $1 and s.name = $2 for key share", tenant, name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("hold a group: %w", err)
+	case held.RowsAffected() == 0:
+		return noGroup(name)
+	}
+	return nil
+}

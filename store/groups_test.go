@@ -1,0 +1,276 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/store"
+)
+
+// groupDefinition is one with something in each of its fields.
+func groupDefinition(partitions int) domain.GroupDefinition {
+	return domain.GroupDefinition{
+		Selection: domain.Selection{Categories: []string{"order", "invoice"}, Types: []string{"Placed"}, Filter: "event.data.n > 1"},
+		From:      "start", BatchSize: 10, MaxInFlight: 50, AckTimeout: 1500 * time.Millisecond, MaxAttempts: 3,
+		BackoffMin: 250 * time.Millisecond, BackoffMax: time.Minute, Ordering: domain.OrderingStream, Partitions: partitions,
+	}
+}
+
+// putGroup makes a group that reads from the start.
+func putGroup(t *testing.T, s *store.Store, tenant domain.TenantID, name string, partitions int) domain.Group {
+	t.Helper()
+	group, created, err := s.PutGroup(t.Context(), tenant, name, groupDefinition(partitions), 1)
+	must(t, err)
+	if !created {
+		t.Fatalf("group %q was there already", name)
+	}
+	return group
+}
+
+func TestGroup(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 5))
+	_, err := s.Group(t.Context(), tenant, "mail")
+	wantCode(t, err, domain.CodeNotFound)
+	_, err = s.GroupStatus(t.Context(), tenant, "mail")
+	wantCode(t, err, domain.CodeNotFound)
+
+	definition := groupDefinition(3)
+	made, created, err := s.PutGroup(t.Context(), tenant, "mail", definition, 4)
+	must(t, err)
+	if !created || made.Name != "mail" || made.Revision == 0 || made.Paused || made.CreatedAt.IsZero() || !reflect.DeepEqual(made.GroupDefinition, definition) {
+		t.Errorf("made %+v, %v", made, created)
+	}
+	got, err := s.Group(t.Context(), tenant, "mail")
+	if err != nil || !reflect.DeepEqual(got, made) {
+		t.Errorf("read %+v, %v; want %+v", got, err, made)
+	}
+	status, err := s.GroupStatus(t.Context(), tenant, "mail")
+	must(t, err)
+	want := domain.GroupStatus{Group: made, Head: 5, Partitions: []domain.PartitionStatus{{Checkpoint: 3, ReadTo: 3}, {Partition: 1, Checkpoint: 3, ReadTo: 3}, {Partition: 2, Checkpoint: 3, ReadTo: 3}}}
+	if !reflect.DeepEqual(status, want) {
+		t.Errorf("the status is %+v, want %+v", status, want)
+	}
+
+	same, created, err := s.PutGroup(t.Context(), tenant, "mail", definition, 1)
+	if err != nil || created || !reflect.DeepEqual(same, made) {
+		t.Errorf("put once more: %+v, %v, %v", same, created, err)
+	}
+	definition.MaxInFlight, definition.Types = 99, nil
+	changed, created, err := s.PutGroup(t.Context(), tenant, "mail", definition, 1)
+	must(t, err)
+	if created || changed.Revision <= made.Revision || !reflect.DeepEqual(changed.GroupDefinition, definition) || changed.UpdatedAt.Before(made.UpdatedAt) {
+		t.Errorf("changed to %+v, %v", changed, created)
+	}
+	for where, change := range map[string]func(*domain.GroupDefinition){
+		"partitions": func(d *domain.GroupDefinition) { d.Partitions = 4 },
+		"ordering":   func(d *domain.GroupDefinition) { d.Ordering = domain.OrderingNone },
+	} {
+		other := definition
+		change(&other)
+		_, _, err := s.PutGroup(t.Context(), tenant, "mail", other, 1)
+		wantCode(t, err, domain.CodeConflict)
+		if e, _ := errors.AsType[*domain.Error](err); e.Where != where {
+			t.Errorf("the place is %q, want %q", e.Where, where)
+		}
+	}
+	_, _, err = s.PutGroup(t.Context(), tenant, "Mail!", definition, 1)
+	wantCode(t, err, domain.CodeInvalidRequest)
+
+	for _, paused := range []bool{true, true, false} {
+		before := changed
+		changed, err = s.PauseGroup(t.Context(), tenant, "mail", paused)
+		must(t, err)
+		if changed.Paused != paused || (changed.Revision > before.Revision) != (before.Paused != paused) {
+			t.Errorf("paused: %v; from %+v to %+v", paused, before, changed)
+		}
+	}
+	_, err = s.PauseGroup(t.Context(), tenant, "none", true)
+	wantCode(t, err, domain.CodeNotFound)
+}
+
+func TestGroupsAreListedByName(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	tenant := domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 7))
+	for i := range 5 {
+		putGroup(t, s, tenant, fmt.Sprintf("group-%d", 4-i), i)
+	}
+	var names []string
+	for after := ""; ; {
+		page, err := s.Groups(t.Context(), tenant, after, 2)
+		must(t, err)
+		if len(page) == 0 {
+			break
+		}
+		for _, g := range page {
+			names = append(names, g.Name)
+			if g.Head != 7 || len(g.Partitions) != max(1, g.Group.GroupDefinition.Partitions) || g.BatchSize != 10 {
+				t.Errorf("listed is %+v", g)
+			}
+		}
+		after = page[len(page)-1].Name
+	}
+	if want := []string{"group-0", "group-1", "group-2", "group-3", "group-4"}; !reflect.DeepEqual(names, want) {
+		t.Errorf("listed are %v", names)
+	}
+}
+
+// Of many who make a group at once, in two processes, one makes it, and the others find it.
+func TestGroupIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	other := openAgain(t, db)
+	tenant := domain.NewTenantID()
+	var made, conflicts int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			process := s
+			if i%2 == 0 {
+				process = other
+			}
+			_, created, err := process.PutGroup(t.Context(), tenant, "mail", groupDefinition(i%3), 1)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case created:
+				made++
+			case err != nil:
+				if codeOf(err) != domain.CodeConflict {
+					t.Error(err)
+				}
+				conflicts++
+			}
+		})
+	}
+	wg.Wait()
+	if made != 1 || conflicts != 8 {
+		t.Errorf("%d made it, %d found another one", made, conflicts)
+	}
+	status, err := s.GroupStatus(t.Context(), tenant, "mail")
+	must(t, err)
+	if len(status.Partitions) != max(1, status.Group.GroupDefinition.Partitions) {
+		t.Errorf("it has %d ledgers for %d partitions", len(status.Partitions), status.Group.GroupDefinition.Partitions)
+	}
+}
+
+func TestTenantHasSoManyGroups(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `
+		insert into manifold.subscriptions (tenant_id, name, definition) select $1, 'made-' || n, '{}' from generate_series(1, $2::int) n`,
+		tenant, domain.MaxGroups-1)
+	must(t, err)
+	putGroup(t, s, tenant, "last", 0)
+	_, _, err = s.PutGroup(t.Context(), tenant, "another", groupDefinition(0), 1)
+	wantCode(t, err, domain.CodeTooManyRequests)
+	_, err = s.Group(t.Context(), tenant, "another")
+	wantCode(t, err, domain.CodeNotFound)
+	_, _, err = s.PutGroup(t.Context(), tenant, "last", groupDefinition(0), 1)
+	must(t, err)
+}
+
+// What the next release keeps in a definition is no obstacle for this one.
+func TestGroupOfTheNextRelease(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	made := putGroup(t, s, tenant, "mail", 0)
+	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `
+		update manifold.subscriptions set definition = definition || '{"fromTheFuture": {"a": [1]}}' where tenant_id = $1`, tenant)
+	must(t, err)
+	got, err := s.Group(t.Context(), tenant, "mail")
+	if err != nil || !reflect.DeepEqual(got, made) {
+		t.Errorf("read %+v, %v", got, err)
+	}
+}
+
+func TestGroupIsRemovedWithAllThatBelongsToIt(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	for _, name := range []string{"mail", "kept"} {
+		group := putGroup(t, s, tenant, name, 2)
+		for partition := range 2 {
+			fillPartition(t, s, tenant, group, partition, 3)
+		}
+		_, err := s.AnnounceGroupMember(t.Context(), tenant, name, domain.GroupMember{ID: domain.NewGroupMemberID(), Label: "one"}, true)
+		must(t, err)
+	}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	rows := func(name string) map[string]int {
+		found := make(map[string]int)
+		for _, table := range []string{"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} {
+			var n int
+			must(t, super.QueryRow(t.Context(), "select count(*) from manifold."+table+" where tenant_id = $1 and name = $2", tenant, name).Scan(&n))
+			if n > 0 {
+				found[table] = n
+			}
+		}
+		return found
+	}
+	before := rows("kept")
+	if len(before) != 5 || !reflect.DeepEqual(rows("mail"), before) {
+		t.Fatalf("there are %v and %v", rows("mail"), before)
+	}
+	must(t, s.DeleteGroup(t.Context(), tenant, "mail"))
+	if left := rows("mail"); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+	if left := rows("kept"); !reflect.DeepEqual(left, before) {
+		t.Errorf("of the other group there are %v, want %v", left, before)
+	}
+	wantCode(t, s.DeleteGroup(t.Context(), tenant, "mail"), domain.CodeNotFound)
+}
+
+// Who still holds a ledger of a group that was removed and made anew saves nothing, wherever the new one has come.
+func TestGroupThatWasMadeAnewIsAnother(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	tenant := domain.NewTenantID()
+	old := putGroup(t, s, tenant, "mail", 0)
+	row := ledgerOf(t, s, tenant, "mail", 0)
+	must(t, s.DeleteGroup(t.Context(), tenant, "mail"))
+	if _, saved := save(t, s, tenant, old, row.Revision, domain.LedgerChange{Ledger: []byte("late")}); saved {
+		t.Error("saved without a group")
+	}
+	again := putGroup(t, s, tenant, "mail", 0)
+	if row := ledgerOf(t, s, tenant, "mail", 0); again.Revision == old.Revision && row.Revision == 0 {
+		t.Errorf("the ledger is at revision %d", row.Revision)
+	}
+	if _, saved := save(t, s, tenant, old, row.Revision, domain.LedgerChange{Ledger: []byte("late")}); saved {
+		t.Error("saved for the group before")
+	}
+	if row := ledgerOf(t, s, tenant, "mail", 0); row.Ledger != nil {
+		t.Errorf("the ledger is %q", row.Ledger)
+	}
+}
+
+func TestGroupDefinitionIsKeptInWords(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	tenant := domain.NewTenantID()
+	putGroup(t, s, tenant, "mail", 2)
+	var raw []byte
+	must(t, db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), "select definition from manifold.subscriptions where tenant_id = $1", tenant).Scan(&raw))
+	var got, want map[string]any
+	must(t, json.Unmarshal(raw, &got))
+	must(t, json.Unmarshal([]byte(`{"categories": ["order", "invoice"], "types": ["Placed"], "filter": "event.data.n > 1", "from": "start", "batchSize": 10,
+		"maxInFlight": 50, "ackTimeout": 1500, "maxAttempts": 3, "backoffMin": 250, "backoffMax": 60000, "ordering": "stream", "partitions": 2}`), &want))
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("kept is %s: what an earlier release has kept must stay readable", raw)
+	}
+}

@@ -1,0 +1,377 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+var (
+	lockLedger = statement{"manifold_lock_ledger", `
+		select l.revision, l.last_write from subscription_ledgers as l
+		where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int for update`}
+
+	readLedger = statement{"manifold_ledger", `
+		select ` + groupColumns + `, clock_timestamp(), l.revision, l.ledger, l.read_to
+		from subscriptions as s
+		join subscription_ledgers as l on l.tenant_id = s.tenant_id and l.name = s.name and l.partition = $3::int
+		where s.tenant_id = $1::uuid and s.name = $2::text`}
+
+	waitingRetries = statement{"manifold_retries", `
+		select r.position, r.event_id, r.stream_id, r.stream_version, r.attempt, r.base, r.replays, r.due_at, r.reason
+		from subscription_retries as r
+		where r.tenant_id = $1::uuid and r.name = $2::text and r.partition = $3::int order by r.position`}
+
+	readReplays = statement{"manifold_replays", `
+		select ` + deadLetterColumns + ` from dead_letters as d
+		where d.tenant_id = $1::uuid and d.name = $2::text and d.partition = $3::int and d.replay_at is not null
+		order by d.replay_at, d.position limit $4::bigint`}
+)
+
+// Ledger returns a partition of a group with all that belongs to it, in one snapshot; domain.CodeNotFound where there is no
+// such group, or it has no such partition. Retries are in the order of their positions. With wait it first waits for whoever
+// is saving the ledger: that is for one who has lost a save to another, and would lose the next as well.
+func (s *Store) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
+	var row domain.LedgerRow
+	found := false
+	reset := func() { row, found = domain.LedgerRow{}, false }
+	place := ledgerParams(tenant, name, partition)
+	queries := []query{
+		{&readLedger, place, func(values [][]byte) (err error) {
+			found = true
+			row.Group, err = groupValue(values)
+			row.Now, row.Revision, row.Ledger, row.ReadTo = timeValue(values[6]), int8Value(values[7]), bytesValue(values[8]), int8Value(values[9])
+			return err
+		}},
+		{&waitingRetries, place, func(values [][]byte) error {
+			row.Retries = append(row.Retries, domain.Retry{
+				Partition: partition, Position: int8Value(values[0]), EventID: uuidValue(values[1]), Stream: string(values[2]), Version: int8Value(values[3]),
+				Attempt: int(int8Value(values[4])), Base: int(int8Value(values[5])), Replays: int(int8Value(values[6])), DueAt: timeValue(values[7]),
+				Reason: string(values[8]),
+			})
+			return nil
+		}},
+		{&readReplays, append(place, int8Param(domain.MaxReplays)), func(values [][]byte) error {
+			row.Replays = append(row.Replays, deadLetterValue(values))
+			return nil
+		}},
+	}
+	var err error
+	if wait {
+		// While it holds the row, nobody changes what is read behind it: see SaveLedger, and those who change dead letters.
+		err = s.read(ctx, tenant, reset, append([]query{{&lockLedger, place, nil}}, queries...)...)
+	} else {
+		err = s.readSnapshot(ctx, tenant, reset, queries...)
+	}
+	switch {
+	case err != nil:
+		return domain.LedgerRow{}, err
+	case !found && partition != 0:
+		return domain.LedgerRow{}, domain.Errorf(domain.CodeNotFound, "name", "there is no group %q, or it has no partition %d", name, partition)
+	case !found:
+		return domain.LedgerRow{}, noGroup(name)
+	}
+	return row, nil
+}
+
+func ledgerParams(tenant domain.TenantID, name string, partition int) [][]byte {
+	return [][]byte{tenantParam(tenant), []byte(name), int4Param(partition)}
+}
+
+// The statements of a save. Where the compare-and-set on the revisions fails, no ledger has the write, and there is nothing
+// to put and nothing to remove. The tenant and the name of what is put come from the ledger's row.
+var (
+	saveLedger = statement{"manifold_save_ledger", saveSQL("")}
+
+	// The same where retries or dead letters come or go. How many there are is right only with the revision, which passes
+	// nobody else's change of them.
+	saveLedgerCounting = statement{"manifold_save_ledger_counting", saveSQL(`,
+		retrying = l.retrying + $13::bigint - (select count(*) from subscription_retries as r
+			where r.tenant_id = $1::uuid and r.name = $2::text and r.partition = $3::int and r.position = any($14::bigint[])),
+		parked = l.parked + $15::bigint - (select count(*) from dead_letters as d
+			where d.tenant_id = $1::uuid and d.name = $2::text and d.position = any($16::bigint[]))`)}
+
+	removeRetries = statement{"manifold_remove_retries", `
+		delete from subscription_retries as r using subscription_ledgers as l
+		where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.last_write = $4::uuid
+			and r.tenant_id = $1::uuid and r.name = $2::text and r.partition = $3::int and r.position = any($5::bigint[])`}
+
+	putRetries = statement{"manifold_put_retries", `
+		insert into subscription_retries as r (tenant_id, name, partition, position, event_id, stream_id, stream_version, attempt, base, replays, due_at, reason)
+		select l.tenant_id, l.name, l.partition, e.position, e.event_id, e.stream_id, e.stream_version, e.attempt, e.base, e.replays, coalesce(e.due_at, now()), e.reason
+		from subscription_ledgers as l
+		cross join unnest($5::bigint[], $6::uuid[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::timestamptz[], $13::text[])
+			as e(position, event_id, stream_id, stream_version, attempt, base, replays, due_at, reason)
+		where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.last_write = $4::uuid
+		on conflict (tenant_id, name, partition, position) do update
+		set event_id = excluded.event_id, stream_id = excluded.stream_id, stream_version = excluded.stream_version, attempt = excluded.attempt,
+			base = excluded.base, replays = excluded.replays, due_at = excluded.due_at, reason = excluded.reason`}
+
+	removeDeadLetters = statement{"manifold_remove_dead_letters", `
+		delete from dead_letters as d using subscription_ledgers as l
+		where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.last_write = $4::uuid
+			and d.tenant_id = $1::uuid and d.name = $2::text and d.position = any($5::bigint[])`}
+
+	putDeadLetters = statement{"manifold_put_dead_letters", `
+		insert into dead_letters as d (tenant_id, name, partition, position, event_id, stream_id, stream_version, attempt, base, replays, reason,
+			event_type, first_parked_at, parked_at, replay_at)
+		select l.tenant_id, l.name, l.partition, e.position, e.event_id, e.stream_id, e.stream_version, e.attempt, e.base, e.replays, e.reason,
+			e.event_type, coalesce(e.first_parked_at, now()), coalesce(e.parked_at, now()), e.replay_at
+		from subscription_ledgers as l
+		cross join unnest($5::bigint[], $6::uuid[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[],
+				$13::text[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[])
+			as e(position, event_id, stream_id, stream_version, attempt, base, replays, reason, event_type, first_parked_at, parked_at, replay_at)
+		where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.last_write = $4::uuid
+		on conflict (tenant_id, name, position) do update
+		set partition = excluded.partition, event_id = excluded.event_id, stream_id = excluded.stream_id, stream_version = excluded.stream_version,
+			attempt = excluded.attempt, base = excluded.base, replays = excluded.replays, reason = excluded.reason, event_type = excluded.event_type,
+			first_parked_at = least(d.first_parked_at, excluded.first_parked_at), parked_at = excluded.parked_at, replay_at = excluded.replay_at`}
+)
+
+func saveSQL(set string) string {
+	return `with saved as (
+			update subscription_ledgers as l
+			set revision = $6::bigint + 1, last_write = $4::uuid, ledger = $7::bytea, checkpoint = $8::bigint, read_to = $9::bigint, oldest = $10::bigint,
+				in_flight = $11::bigint, owner = $12::uuid, updated_at = now()` + set + `
+			from subscriptions as s
+			where s.tenant_id = $1::uuid and s.name = $2::text and s.revision = $5::bigint
+				and l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.revision = $6::bigint
+			returning l.revision
+		)
+		select clock_timestamp(), exists (select from saved)`
+}
+
+// SaveLedger makes a change of a partition, whole, in one round trip: where saved is false, nothing was written, since the
+// group or the ledger has another revision, or is not there. A position stands at most once among what is put, and once
+// among what is removed; what is put wins. Times that are zero are now; FirstParkedAt of one that is there stays where it is
+// earlier. now is the database's clock, from before the commit.
+//
+// Where the connection breaks and nobody knows what became of the change, that is found out, and the change made if need be,
+// within the time that an append has, whatever becomes of ctx. The error is domain.CodeOutcomeUnknown where that does not
+// come to an end, or others have saved several times since.
+func (s *Store) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (now time.Time, saved bool, err error) {
+	save := ledgerSave{tenant: tenant, name: name, change: &change, id: domain.NewEventID()}
+	sent, err := save.make(ctx, s)
+	switch {
+	case err == nil:
+		return save.now, save.saved, nil
+	case !sent && ctx.Err() != nil:
+		return time.Time{}, false, context.Cause(ctx)
+	case !sent || refused(err):
+		return time.Time{}, false, unavailable(fmt.Errorf("save a group's ledger: %w", err))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.appendTimeout)
+	defer cancel()
+	for failures := 1; ; failures++ {
+		known, again := save.settle(ctx, s)
+		if known {
+			return save.now, save.saved, nil
+		}
+		if again == nil {
+			return time.Time{}, false, outcomeUnknownError("others have saved the group's progress since", err)
+		}
+		backOff(ctx, failures)
+		if ctx.Err() != nil {
+			return time.Time{}, false, outcomeUnknownError("the connection to the database broke", errors.Join(err, again))
+		}
+	}
+}
+
+func outcomeUnknownError(message string, cause error) error {
+	return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeOutcomeUnknown, "", "%s: the request may have taken effect; repeating it does no harm", message), cause)
+}
+
+// ledgerSave is a change that is being saved.
+type ledgerSave struct {
+	tenant domain.TenantID
+	name   string
+	change *domain.LedgerChange
+	id     [16]byte // of the write
+
+	now   time.Time
+	saved bool
+}
+
+// make makes the change. sent is false where nothing of it can have reached the database.
+func (l *ledgerSave) make(ctx context.Context, s *Store) (sent bool, err error) {
+	x, err := s.exchange(ctx, s.app)
+	if err != nil {
+		return false, err
+	}
+	defer x.close()
+	x.begin(l.tenant)
+	l.send(x)
+	x.commit()
+	return true, x.run()
+}
+
+// settle finds out what became of a change that was sent, and makes it where it was not made. It locks the ledger first: that
+// waits for the lost transaction, and one that comes later still finds another revision. Without known and an error it cannot
+// be found out any more.
+func (l *ledgerSave) settle(ctx context.Context, s *Store) (known bool, err error) {
+	x, err := s.exchange(ctx, s.app)
+	if err != nil {
+		return false, err
+	}
+	defer x.close()
+	var there bool
+	var revision int64
+	var last [16]byte
+	l.now, l.saved = time.Time{}, false
+	x.begin(l.tenant)
+	x.send(&lockLedger, ledgerParams(l.tenant, l.name, l.change.Partition), func(values [][]byte) error {
+		there, revision, last = true, int8Value(values[0]), uuidValue(values[1])
+		return nil
+	})
+	x.send(&readClock, nil, func(values [][]byte) error {
+		l.now = timeValue(values[0])
+		return nil
+	})
+	if err := x.run(); err != nil {
+		return false, err
+	}
+	switch {
+	case there && last == l.id:
+		l.saved = true
+		return true, nil
+	case !there, revision == l.change.Revision+1:
+		return true, nil // the group is gone, or somebody else came first
+	case revision != l.change.Revision:
+		return false, nil
+	}
+	l.send(x)
+	x.commit()
+	err = x.run()
+	return err == nil, err
+}
+
+var readClock = statement{"manifold_clock", `select clock_timestamp()`}
+
+// send puts the change into the pipeline.
+func (l *ledgerSave) send(x *exchange) {
+	c := l.change
+	place := append(ledgerParams(l.tenant, l.name, c.Partition), uuidParam(l.id))
+	with := func(more ...[]byte) [][]byte { return append(place[:len(place):len(place)], more...) }
+	st, params := &saveLedger, with(int8Param(c.GroupRevision), int8Param(c.Revision), c.Ledger, int8Param(c.Status.Checkpoint),
+		int8Param(c.Status.ReadTo), int8Param(c.Status.Oldest), int8Param(c.Status.InFlight), ownerParam(c.Status.Owner))
+	if len(c.Retry)+len(c.Unretry)+len(c.Park)+len(c.Unpark) > 0 {
+		retries, letters := c.Unretry[:len(c.Unretry):len(c.Unretry)], c.Unpark[:len(c.Unpark):len(c.Unpark)]
+		for i := range c.Retry {
+			retries = append(retries, c.Retry[i].Position)
+		}
+		for i := range c.Park {
+			letters = append(letters, c.Park[i].Position)
+		}
+		st, params = &saveLedgerCounting, append(params, int8Param(int64(len(c.Retry))), int8sParam(retries), int8Param(int64(len(c.Park))), int8sParam(letters))
+	}
+	x.send(st, params, func(values [][]byte) error {
+		l.now, l.saved = timeValue(values[0]), boolValue(values[1])
+		return nil
+	})
+	if len(c.Unretry) > 0 {
+		x.send(&removeRetries, with(int8sParam(c.Unretry)), nil)
+	}
+	if len(c.Retry) > 0 {
+		x.send(&putRetries, with(retryParams(c.Retry)...), nil)
+	}
+	if len(c.Unpark) > 0 {
+		x.send(&removeDeadLetters, with(int8sParam(c.Unpark)), nil)
+	}
+	if len(c.Park) > 0 {
+		x.send(&putDeadLetters, with(deadLetterParams(c.Park)...), nil)
+	}
+}
+
+func ownerParam(owner domain.GroupMemberID) []byte {
+	if owner.IsZero() {
+		return nil
+	}
+	return uuidParam(owner)
+}
+
+// retryParams are the columns of retries, each as an array.
+func retryParams(retries []domain.Retry) [][]byte {
+	n := len(retries)
+	positions, versions := appendArrayHeader(nil, pgtype.Int8OID, n), appendArrayHeader(nil, pgtype.Int8OID, n)
+	attempts, bases, replays := appendArrayHeader(nil, pgtype.Int8OID, n), appendArrayHeader(nil, pgtype.Int8OID, n), appendArrayHeader(nil, pgtype.Int8OID, n)
+	ids, dues := appendArrayHeader(nil, pgtype.UUIDOID, n), appendArrayHeader(nil, pgtype.TimestamptzOID, n)
+	streams, reasons := appendArrayHeader(nil, pgtype.TextOID, n), appendArrayHeader(nil, pgtype.TextOID, n)
+	for i := range retries {
+		r := &retries[i]
+		positions, versions = appendInt8Element(positions, r.Position), appendInt8Element(versions, r.Version)
+		attempts, bases, replays = appendInt8Element(attempts, int64(r.Attempt)), appendInt8Element(bases, int64(r.Base)), appendInt8Element(replays, int64(r.Replays))
+		ids, dues = appendUUIDElement(ids, r.EventID), appendTimeElement(dues, r.DueAt)
+		streams, reasons = appendTextElement(streams, r.Stream), appendTextElement(reasons, plain(r.Reason))
+	}
+	return [][]byte{positions, ids, streams, versions, attempts, bases, replays, dues, reasons}
+}
+
+// SeekGroup gives a group another revision and writes the ledgers of all its partitions anew, in one transaction: remake is
+// called for each, in their order, with what its ledger is, and returns what it is to be, and its status for lists. Retries are
+// removed; dead letters stay. An error of remake is returned, and nothing is changed.
+func (s *Store) SeekGroup(
+	ctx context.Context, tenant domain.TenantID, name string,
+	remake func(partition int, ledger []byte) (again []byte, status domain.PartitionStatus, err error),
+) (domain.Group, error) {
+	var group domain.Group
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		if _, err := lockGroup(ctx, tx, tenant, name); err != nil {
+			return err
+		}
+		rows, _ := tx.Query(ctx, `
+			select l.partition, l.ledger from subscription_ledgers as l
+			where l.tenant_id = $1 and l.name = $2 order by l.partition for update`, tenant, name)
+		type ledger struct {
+			Partition int
+			Ledger    []byte
+		}
+		ledgers, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ledger])
+		if err != nil {
+			return fmt.Errorf("lock a group's ledgers: %w", err)
+		}
+		var partitions []int
+		var again [][]byte
+		var checkpoints, readTos, oldests, inFlight []int64
+		for _, l := range ledgers {
+			made, status, err := remake(l.Partition, l.Ledger)
+			if err != nil {
+				return err
+			}
+			partitions, again = append(partitions, l.Partition), append(again, made)
+			checkpoints, readTos = append(checkpoints, status.Checkpoint), append(readTos, status.ReadTo)
+			oldests, inFlight = append(oldests, status.Oldest), append(inFlight, status.InFlight)
+		}
+		_, err = tx.Exec(ctx, `
+			update subscription_ledgers as l
+			set revision = l.revision + 1, last_write = $3, ledger = e.ledger, checkpoint = e.checkpoint, read_to = e.read_to, oldest = e.oldest,
+				in_flight = e.in_flight, retrying = 0, updated_at = now()
+			from unnest($4::int[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
+				as e(partition, ledger, checkpoint, read_to, oldest, in_flight)
+			where l.tenant_id = $1 and l.name = $2 and l.partition = e.partition`,
+			tenant, name, domain.NewEventID(), partitions, again, checkpoints, readTos, oldests, inFlight)
+		if err != nil {
+			return fmt.Errorf("write a group's ledgers anew: %w", err)
+		}
+		if _, err := tx.Exec(ctx, "delete from subscription_retries as r where r.tenant_id = $1 and r.name = $2", tenant, name); err != nil {
+			return fmt.Errorf("remove a group's retries: %w", err)
+		}
+		rows, _ = tx.Query(ctx, `
+			update subscriptions as s set revision = s.revision + 1, updated_at = now()
+			where s.tenant_id = $1 and s.name = $2 returning `+groupColumns, tenant, name)
+		if group, err = pgx.CollectExactlyOneRow(rows, scanGroup); err != nil {
+			return fmt.Errorf("move a group: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return domain.Group{}, err
+	}
+	s.NotifyGroup(tenant, name)
+	return group, nil
+}
