@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -97,16 +96,6 @@ func TestSelectionRefuses(t *testing.T) {
 		failure, ok := errors.AsType[*domain.Error](err)
 		if !ok || failure.Code != test.code || failure.Where != test.where || !strings.Contains(failure.Message, test.says) {
 			t.Errorf("%s is refused with %+v", name, err)
-		}
-	}
-}
-
-func TestJustBefore(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 3, 1, 9, 30, 0, 10_000, time.UTC)
-	for nanoseconds, want := range map[time.Duration]time.Duration{0: -1000, 1: 0, 999: 0, 1000: 0, 1001: 1000} {
-		if got := justBefore(at.Add(nanoseconds)).Sub(at); got != want {
-			t.Errorf("%d ns behind a microsecond, the last moment before is %d; want %d", nanoseconds, got, want)
 		}
 	}
 }

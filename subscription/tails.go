@@ -1,18 +1,38 @@
 package subscription
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TailsConfig is what Tails are made of.
+// TailsConfig is what Tails are made of. Store and Log must be set.
 type TailsConfig struct {
-	Store Log
-	Bytes int // of events that one tail keeps in memory; 0: 8 MiB
-	Log   *slog.Logger
+	Store    Log
+	Bytes    int // of events that one tail keeps in memory, with what was made of them; 0: DefaultTailBytes
+	Observer TailsObserver
+	Log      *slog.Logger
+}
+
+// DefaultTailBytes is what a tail keeps in memory where nothing else is said, and MinTailBytes the least that makes sense.
+const (
+	DefaultTailBytes = 8 << 20
+	MinTailBytes     = 1 << 20
+)
+
+// TailsObserver is told what Tails do. Each function may be nil; they are called by several goroutines and must return at
+// once.
+type TailsObserver struct {
+	Followers func(now int)                        // so many feeds are open
+	Tails     func(now int)                        // so many tenants' logs are followed
+	Delivered func(events int)                     // a feed has given out so many
+	Read      func(took time.Duration, events int) // a tail has read so many from the log
 }
 
 // Log is what is read of tenants' logs.
@@ -28,39 +48,148 @@ type Log interface {
 	VersionBefore(ctx context.Context, tenant domain.TenantID, stream string, position int64) (int64, error)
 }
 
-// Tails follow tenants' logs for those who want to know of events as they come.
-type Tails struct{}
+// Tails follow tenants' logs for those who want to know of events as they come. All methods may be called concurrently.
+type Tails struct {
+	config TailsConfig
+	reads  chan struct{} // has one for each slice that is being read for a feed
+
+	mu         sync.RWMutex
+	tails      map[domain.TenantID]*tail // that somebody follows
+	followers  int
+	complained time.Time
+}
+
+// allFeedReads is how many slices are read at the same time for feeds, of all tenants: they share the database's connections
+// with appends.
+const allFeedReads = 6
 
 // NewTails returns Tails that follow nothing yet.
-func NewTails(config TailsConfig) *Tails { return &Tails{} }
+func NewTails(config TailsConfig) *Tails {
+	config.Bytes = cmp.Or(config.Bytes, DefaultTailBytes)
+	return &Tails{config: config, reads: make(chan struct{}, allFeedReads), tails: make(map[domain.TenantID]*tail)}
+}
 
 // Wake tells that a log has moved. It returns at once: it is for store.Listen.
-func (t *Tails) Wake(head domain.Head) {}
+func (t *Tails) Wake(head domain.Head) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if tail := t.tails[head.Tenant]; tail != nil {
+		tail.wake(head.Position)
+	}
+}
 
-// Follow begins a Feed, which must be closed.
+// Follow begins a Feed, which must be closed; ctx is for the beginning alone. What is wrong with what is wanted is a
+// *domain.Error: see domain.Selection for the places. domain.CodeNotFound: there is no such event to begin with.
 func (t *Tails) Follow(ctx context.Context, tenant domain.TenantID, wanted domain.Follow) (*Feed, error) {
-	return nil, domain.Errorf(domain.CodeUnsupported, "", "this is not there yet")
+	selection, err := newSelection(wanted.Selection)
+	if err != nil {
+		return nil, err
+	}
+	tail := t.join(tenant)
+	position, err := resolveFrom(ctx, t.config.Store, tenant, wanted.From)
+	if err == nil {
+		err = tail.begin(ctx, position)
+	}
+	if err != nil {
+		t.leave(tail)
+		return nil, err
+	}
+	return newFeed(tail, selection, position-1), nil
 }
 
-// Feed is one follower's place in a log. It is for one goroutine.
-type Feed struct{}
-
-// Entry is an event of a feed. Many feeds share one, with what was made of it.
-type Entry struct{ Event domain.Event }
-
-// Encoded returns what encode makes of the event, which it is asked for once: all feeds that share the entry get the same
-// bytes, which nobody may change. encode must always give the same.
-func (e *Entry) Encoded(encode func(*domain.Event) []byte) []byte { return encode(&e.Event) }
-
-// Slice is what comes next in a feed.
-type Slice struct {
-	Entries  []*Entry
-	Position int64 // everything up to here has been sent or passed over
-	CaughtUp bool  // Position is the head as it was, and was not, at the slice before
+// join returns a tenant's tail for one more follower.
+func (t *Tails) join(tenant domain.TenantID) *tail {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tail := t.tails[tenant]
+	if tail == nil {
+		tail = newTail(t, tenant)
+		t.tails[tenant] = tail
+	}
+	tail.followers.Add(1)
+	t.followers++
+	t.observe()
+	return tail
 }
 
-// Next returns the next slice, which is never without news: it waits until there is some, or ctx ends.
-func (f *Feed) Next(ctx context.Context) (Slice, error) { return Slice{}, nil }
+// leave is for a follower that goes. With the last one the tail ends.
+func (t *Tails) leave(tail *tail) {
+	t.mu.Lock()
+	last := tail.followers.Add(-1) == 0
+	if last {
+		delete(t.tails, tail.tenant)
+	}
+	t.followers--
+	t.observe()
+	t.mu.Unlock()
+	if last {
+		tail.stop()
+	}
+}
 
-// Close ends the feed.
-func (f *Feed) Close() {}
+func (t *Tails) observe() {
+	if t.config.Observer.Followers != nil {
+		t.config.Observer.Followers(t.followers)
+	}
+	if t.config.Observer.Tails != nil {
+		t.config.Observer.Tails(len(t.tails))
+	}
+}
+
+// How reads are tried again.
+const (
+	readTimeout  = 20 * time.Second // of one
+	firstPause   = 100 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// try reads, again and again with growing pauses while it fails by errors that may pass; it returns the first other one, or
+// ctx's.
+func (t *Tails) try(ctx context.Context, tenant domain.TenantID, passes func(error) bool, read func(context.Context) error) error {
+	for attempt := 0; ; attempt++ {
+		bounded, cancel := context.WithTimeout(ctx, readTimeout)
+		err := read(bounded)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !passes(err):
+			return err
+		}
+		if attempt == 0 {
+			t.complain(tenant, err)
+		}
+		pause := min(longestPause, firstPause<<min(attempt, 10))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+func always(error) bool { return true }
+
+// noAnswer reports whether the database did not answer, or not in time.
+func noAnswer(err error) bool {
+	if failure, ok := errors.AsType[*domain.Error](err); ok {
+		return failure.Code == domain.CodeUnavailable || failure.Code == domain.CodeOverloaded
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// complain tells the log that a read has failed, and not of each: where the database does not answer, all of them do.
+func (t *Tails) complain(tenant domain.TenantID, err error) {
+	const silence = 30 * time.Second
+	t.mu.Lock()
+	again := time.Since(t.complained) < silence
+	if !again {
+		t.complained = time.Now()
+	}
+	t.mu.Unlock()
+	if !again {
+		t.config.Log.Warn("a log cannot be read for those who follow it; they wait while it is tried again", "tenant", tenant, "error", err)
+	}
+}

@@ -1,0 +1,162 @@
+package subscription
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// history reads from the log what a follower has before it and its tail has forgotten. It is used by one goroutine at a time:
+// the feed's, or the one that reads.
+type history struct {
+	tail      *tail
+	selection *selection
+	version   int64 // of the next event of the selection's stream; 0: not known
+	window    int64 // how many positions are looked through at once, where only some of their events are asked for
+	scale     int   // slices are this much of the largest, in 16ths
+}
+
+// Slices begin small, are doubled while the follower takes them fast, and are small again when it is slow: what waits for it
+// is in memory.
+const (
+	scaleMost  = 16
+	scaleLeast = 1
+	scaleFirst = 2
+	takenFast  = 250 * time.Millisecond
+	takenSlow  = 2 * time.Second
+)
+
+// A look through the log for events that are rare is to take about so long: then a checkpoint can be told, and others get
+// their turn.
+const (
+	firstWindow = 10_000
+	lookedFast  = 50 * time.Millisecond
+	lookedSlow  = 250 * time.Millisecond
+)
+
+func newHistory(tail *tail, selection *selection) history {
+	return history{tail: tail, selection: selection, window: firstWindow, scale: scaleFirst}
+}
+
+// paced tells when the follower was given its last slice, now that it is ready for more.
+func (h *history) paced(gave time.Time) {
+	switch took := time.Since(gave); {
+	case gave.IsZero():
+	case took < takenFast:
+		h.scale = min(2*h.scale, scaleMost)
+	case took > takenSlow:
+		h.scale = scaleLeast
+	}
+}
+
+// readsAhead reports whether the follower is worth it that a slice waits for it.
+func (h *history) readsAhead() bool { return h.scale > scaleLeast }
+
+// saw tells of an entry that the follower had from its tail's memory.
+func (h *history) saw(e *Entry) {
+	if h.selection.Stream != "" && e.Event.Stream == h.selection.Stream {
+		h.version = e.Event.Version + 1
+	}
+}
+
+// fetched is a stretch of the log that is read beside what else its follower does.
+type fetched struct {
+	done    chan struct{}
+	entries []*Entry // all that are selected from where it began up to upTo
+	upTo    int64
+	err     error
+}
+
+// fetch reads what follows a position. The goroutine ends when ctx does.
+func (h *history) fetch(ctx context.Context, after int64) *fetched {
+	s := &fetched{done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		s.err = h.tail.tails.try(ctx, h.tail.tenant, h.passes, func(ctx context.Context) error {
+			events, upTo, err := h.read(ctx, after)
+			if err != nil {
+				return err
+			}
+			s.entries, s.upTo = h.entries(events), upTo
+			return nil
+		})
+	}()
+	return s
+}
+
+// passes reports whether it is worth trying again. Where that is for want of time, less is looked through then.
+func (h *history) passes(err error) bool {
+	h.window = max(100, h.window/4)
+	return noAnswer(err)
+}
+
+// read reads a slice of what follows a position, and says up to where that is all there is.
+func (h *history) read(ctx context.Context, after int64) (events []domain.Event, upTo int64, err error) {
+	leave, err := h.tail.enter(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer leave()
+	_, head := h.tail.ring.place() // before reading: what is visible then is no less
+	if h.selection.Stream != "" {
+		return h.readStream(ctx, after, head)
+	}
+	q := domain.LogQuery{From: after + 1, Limit: h.scale * sliceEvents / scaleMost, MaxBytes: h.scale * sliceBytes / scaleMost}
+	h.selection.narrow(&q)
+	some := len(q.Categories) > 0 || len(q.Types) > 0
+	if some && head-after > h.window {
+		q.To = after + h.window
+		head = q.To
+	}
+	began := time.Now()
+	if events, err = h.tail.tails.config.Store.ReadLog(ctx, h.tail.tenant, q); err != nil {
+		return nil, 0, err
+	}
+	switch took := time.Since(began); {
+	case took < lookedFast && q.To > 0:
+		h.window *= 2
+	case took > lookedSlow && some:
+		h.window = max(1, min(h.window, head-after)/2)
+	}
+	upTo, _ = reached(events, q.Limit, q.MaxBytes, head)
+	return events, upTo, nil
+}
+
+// readStream follows the versions of the stream, from that of the position on.
+func (h *history) readStream(ctx context.Context, after, head int64) (events []domain.Event, upTo int64, err error) {
+	store := h.tail.tails.config.Store
+	if h.version == 0 {
+		before, err := store.VersionBefore(ctx, h.tail.tenant, h.selection.Stream, after+1)
+		if err != nil {
+			return nil, 0, err
+		}
+		h.version = before + 1
+	}
+	q := domain.StreamQuery{From: h.version, Limit: h.scale * sliceEvents / scaleMost, MaxBytes: h.scale * sliceBytes / scaleMost}
+	if events, err = store.ReadStream(ctx, h.tail.tenant, h.selection.Stream, q); err != nil {
+		return nil, 0, err
+	}
+	if n := len(events); n > 0 {
+		h.version = events[n-1].Version + 1
+	}
+	upTo, _ = reached(events, q.Limit, q.MaxBytes, head)
+	return events, upTo, nil
+}
+
+// entries makes entries of the events that are selected.
+func (h *history) entries(events []domain.Event) []*Entry {
+	selected := make([]int, 0, len(events))
+	for i := range events {
+		if h.selection.matches(&events[i]) {
+			selected = append(selected, i)
+		}
+	}
+	block := make([]Entry, len(selected))
+	entries := make([]*Entry, len(selected))
+	for i, at := range selected {
+		block[i].Event = events[at]
+		entries[i] = &block[i]
+	}
+	return entries
+}

@@ -1,0 +1,116 @@
+package subscription
+
+import (
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// ring is the newest stretch of a log, in memory: all events behind floor, up to head. It is bounded in bytes; the oldest
+// events go first. One goroutine appends, any number may take.
+type ring struct {
+	bound int
+	held  atomic.Int64 // bytes of entries, with what was made of them
+
+	mu      sync.RWMutex
+	entries []*Entry // by position
+	floor   int64
+	head    int64
+	began   int64         // the log's head when the tail began, which head may still be below
+	news    chan struct{} // closed when head moves
+}
+
+func newRing(bound int) *ring { return &ring{bound: bound, news: make(chan struct{})} }
+
+// begin says where the ring begins, behind floor, and where the log's head is.
+func (r *ring) begin(floor, head int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.floor, r.head, r.began = floor, floor, head
+}
+
+// place returns the stretch that the ring has: behind floor, up to head.
+func (r *ring) place() (floor, head int64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.floor, r.head
+}
+
+// append adds all events that the log has behind the ring's head, up to a new head, and wakes who waits for them.
+func (r *ring) append(events []domain.Event, head int64) {
+	entries := make([]Entry, len(events)) // one block: they go together, nearly
+	bytes := 0
+	for i := range entries {
+		e := &entries[i]
+		e.Event, e.ring, e.bytes = events[i], r, sizeOf(&events[i])
+		bytes += e.bytes
+	}
+	r.held.Add(int64(bytes))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range entries {
+		r.entries = append(r.entries, &entries[i])
+	}
+	r.head = head
+	r.trim()
+	close(r.news)
+	r.news = make(chan struct{})
+}
+
+// trim removes the oldest entries until what is held is within the bound. The newest one stays, however large it is.
+func (r *ring) trim() {
+	gone := 0
+	for gone < len(r.entries)-1 && r.held.Load() > int64(r.bound) {
+		r.floor = r.entries[gone].Event.Position
+		r.entries[gone].leave()
+		r.entries[gone] = nil // the array stays for a while
+		gone++
+	}
+	r.entries = r.entries[gone:]
+}
+
+// taking is what a ring has behind a position.
+type taking struct {
+	missed  bool // it has forgotten some of that; nothing else is set then
+	entries []*Entry
+	upTo    int64           // all up to here are in entries, or there are none
+	atHead  bool            // upTo is as far as the log is known
+	news    <-chan struct{} // not nil where that is all there is: closed when there is more
+}
+
+// take appends what follows a position to a list, as far as it has room for most and no more than some bytes, but for one.
+func (r *ring) take(after int64, list []*Entry, most, bytes int) taking {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if after < r.floor {
+		return taking{missed: true}
+	}
+	if after >= r.head {
+		return taking{entries: list, upTo: after, atHead: r.reached(after), news: r.news}
+	}
+	behind := r.entries[sort.Search(len(r.entries), func(i int) bool { return r.entries[i].Event.Position > after }):]
+	n := 0
+	for n < len(behind) && n < most && (n == 0 || bytes > 0) {
+		bytes -= sizeOf(&behind[n].Event)
+		n++
+	}
+	t := taking{entries: append(list, behind[:n]...), upTo: r.head}
+	if n < len(behind) {
+		t.upTo = behind[n-1].Event.Position
+	} else {
+		t.news = r.news
+	}
+	t.atHead = r.reached(t.upTo)
+	return t
+}
+
+// atHead reports whether a position is as far as the log is known.
+func (r *ring) atHead(position int64) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.reached(position)
+}
+
+func (r *ring) reached(position int64) bool { return position >= r.head && position >= r.began }
