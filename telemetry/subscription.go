@@ -22,6 +22,8 @@ type subscriptions struct {
 	deadLettered prometheus.Counter
 	pollSeconds  *prometheus.HistogramVec
 	handling     prometheus.Histogram
+
+	tails, followers prometheus.Gauge
 }
 
 func newSubscriptions() *subscriptions {
@@ -46,11 +48,13 @@ func newSubscriptions() *subscriptions {
 			Name: "delivery_handler_duration_seconds", Help: "From the delivery of events by a group to their acknowledgement, by the oldest of those acknowledged together.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 20),
 		}),
+		tails:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "manifold_tails", Help: "Tenants whose log this process reads for followers."}),
+		followers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "manifold_followers", Help: "Followers of logs that this process serves."}),
 	}
 }
 
 func (s *subscriptions) collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.delivered, s.acked, s.nacked, s.expired, s.deadLettered, s.pollSeconds, s.handling}
+	return []prometheus.Collector{s.delivered, s.acked, s.nacked, s.expired, s.deadLettered, s.pollSeconds, s.handling, s.tails, s.followers}
 }
 
 // Followed counts events that were sent to a follower. transport is one of a closed set.
@@ -80,44 +84,27 @@ func (m *Metrics) Expired(events int) { m.subscriptions.expired.Add(float64(even
 // DeadLettered counts events that groups have put to the dead letters.
 func (m *Metrics) DeadLettered(events int) { m.subscriptions.deadLettered.Add(float64(events)) }
 
-// Polled notes how long a reading of a log for followers took.
-func (m *Metrics) Polled(took time.Duration) {
+// Polled notes how long a tail's reading of its log took.
+func (m *Metrics) Polled(took time.Duration, _ int) {
 	m.subscriptions.pollSeconds.WithLabelValues(kindFollow).Observe(took.Seconds())
 }
 
-// Received notes how long a receive took, its waiting left out.
-func (m *Metrics) Received(took time.Duration) {
+// Received notes how long a receive took that has given events, its waiting left out.
+func (m *Metrics) Received(took time.Duration, _ int) {
 	m.subscriptions.pollSeconds.WithLabelValues(kindGroup).Observe(took.Seconds())
 }
 
-// CollectSubscriptions adds gauges that are asked for at each scrape: the tails and followers of this process, and the
-// events that are in flight as far as this process knows. It may be called once.
-func (m *Metrics) CollectSubscriptions(now func() (tails, followers, inFlight int)) {
-	m.registry.MustRegister(&subscribed{
-		now:       now,
-		tails:     prometheus.NewDesc("manifold_tails", "Tenants whose log this process reads for followers.", nil, nil),
-		followers: prometheus.NewDesc("manifold_followers", "Followers of logs that this process serves.", nil, nil),
-		inFlight: prometheus.NewDesc("events_inflight",
-			"Events that groups have delivered and that are not answered yet, in the groups that this process serves at the moment, as it last saw them: also those that another process has delivered.", nil, nil),
-	})
-}
+// Followers notes how many followers of logs this process serves now.
+func (m *Metrics) Followers(now int) { m.subscriptions.followers.Set(float64(now)) }
 
-type subscribed struct {
-	now                        func() (tails, followers, inFlight int)
-	tails, followers, inFlight *prometheus.Desc
-}
+// Tails notes of how many tenants this process reads the log for followers now.
+func (m *Metrics) Tails(now int) { m.subscriptions.tails.Set(float64(now)) }
 
-// Describe is prometheus.Collector's.
-func (s *subscribed) Describe(out chan<- *prometheus.Desc) {
-	out <- s.tails
-	out <- s.followers
-	out <- s.inFlight
-}
-
-// Collect is prometheus.Collector's.
-func (s *subscribed) Collect(out chan<- prometheus.Metric) {
-	tails, followers, inFlight := s.now()
-	out <- prometheus.MustNewConstMetric(s.tails, prometheus.GaugeValue, float64(tails))
-	out <- prometheus.MustNewConstMetric(s.followers, prometheus.GaugeValue, float64(followers))
-	out <- prometheus.MustNewConstMetric(s.inFlight, prometheus.GaugeValue, float64(inFlight))
+// CollectEventsInFlight adds a gauge that is asked for at each scrape: the events that are in flight as far as this process
+// knows. It may be called once.
+func (m *Metrics) CollectEventsInFlight(now func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "events_inflight",
+		Help: "Events that groups have delivered and that are not answered yet, in the groups that this process serves at the moment, as it last saw them: also those that another process has delivered.",
+	}, func() float64 { return float64(now()) }))
 }

@@ -51,9 +51,12 @@ func TestMetrics(t *testing.T) {
 	m.Nacked("park", 1)
 	m.Expired(5)
 	m.DeadLettered(1)
-	m.Polled(time.Millisecond)
-	m.Received(time.Millisecond)
-	m.CollectSubscriptions(func() (tails, followers, inFlight int) { return 1, 2, 3 })
+	m.Polled(time.Millisecond, 10)
+	m.Received(time.Millisecond, 10)
+	m.Tails(1)
+	m.Followers(3)
+	m.Followers(2)
+	m.CollectEventsInFlight(func() int { return 3 })
 	shown := scrape(t, m)
 	for _, line := range []string{
 		`events_delivered_total{kind="follow",transport="sse"} 4`,
