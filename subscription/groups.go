@@ -2,7 +2,10 @@ package subscription
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -72,48 +75,345 @@ type GroupObserver struct {
 }
 
 // Groups deliver events to consumers. All methods may be called concurrently, and by any number of processes at once.
-type Groups struct{}
+type Groups struct {
+	config GroupsConfig
+
+	mu       sync.RWMutex
+	byTenant map[domain.TenantID]map[string]*group
+	closed   bool
+
+	running sync.WaitGroup // the partitions' goroutines
+}
+
+// group is a group that somebody uses in this process.
+type group struct {
+	tenant domain.TenantID
+	name   string
+
+	known   atomic.Pointer[domain.Group] // as it was read last
+	head    atomic.Int64                 // of the tenant's log, as far as it is known
+	waiting atomic.Int64                 // receives
+
+	parts map[int]*partition // Groups.mu is its lock
+}
+
+// know takes the group as it was read.
+func (gr *group) know(now domain.Group) {
+	if before := gr.known.Load(); before == nil || before.Revision != now.Revision {
+		gr.known.Store(&now)
+	}
+}
+
+// moved notes that the log's head is there, or further, and reports whether that is news.
+func (gr *group) moved(head int64) bool {
+	for {
+		before := gr.head.Load()
+		if head <= before {
+			return false
+		}
+		if gr.head.CompareAndSwap(before, head) {
+			return true
+		}
+	}
+}
 
 // NewGroups returns Groups; Run must be running.
-func NewGroups(config GroupsConfig) *Groups { return &Groups{} }
+func NewGroups(config GroupsConfig) *Groups {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Groups{config: config, byTenant: make(map[domain.TenantID]map[string]*group)}
+}
 
-// Run looks after what times out, until ctx ends.
-func (g *Groups) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// Run looks after what times out, until ctx ends, and then waits for what is being saved. Nothing is received or answered any
+// more from then on.
+func (g *Groups) Run(ctx context.Context) error {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+			g.sweep(time.Now())
+		}
+	}
+	g.close()
+	g.running.Wait()
+	return nil
+}
+
+func (g *Groups) close() {
+	gone := domain.Errorf(domain.CodeUnavailable, "", "the service is shutting down")
+	g.mu.Lock()
+	g.closed = true
+	var all []*group
+	for _, groups := range g.byTenant {
+		for _, gr := range groups {
+			all = append(all, gr)
+		}
+	}
+	g.mu.Unlock()
+	for _, gr := range all {
+		g.drop(gr, gone)
+	}
+}
+
+// sweep has what timed out looked after, and forgets what nobody has used for a while.
+func (g *Groups) sweep(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for tenant, groups := range g.byTenant {
+		for name, gr := range groups {
+			for number, p := range gr.parts {
+				if p.swept(now) {
+					delete(gr.parts, number)
+				}
+			}
+			if len(gr.parts) == 0 && gr.waiting.Load() == 0 {
+				delete(groups, name)
+			}
+		}
+		if len(groups) == 0 {
+			delete(g.byTenant, tenant)
+		}
+	}
+}
+
+// swept has the partition look after what timed out. It reports true, and the partition is of no more use, where nobody has used it for a
+// while and nothing is left to be done.
+func (p *partition) swept(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.running:
+		return false
+	case p.nextPark > 0 && p.clock.now().UnixMicro() >= p.nextPark, p.unsaved && now.Sub(p.savedAt) >= keepPassed:
+		p.sweep = true
+		p.kick()
+		return false
+	case len(p.receives) > 0 || p.nextPark > 0 || now.Sub(p.used) < idlePartition:
+		return false
+	}
+	p.close()
+	return true
+}
+
+// drop forgets a group: with err those are answered who wait.
+func (g *Groups) drop(gr *group, err error) {
+	g.mu.Lock()
+	if groups := g.byTenant[gr.tenant]; groups[gr.name] == gr {
+		delete(groups, gr.name)
+		if len(groups) == 0 {
+			delete(g.byTenant, gr.tenant)
+		}
+	}
+	parts := make([]*partition, 0, len(gr.parts))
+	for _, p := range gr.parts {
+		parts = append(parts, p)
+	}
+	g.mu.Unlock()
+	for _, p := range parts {
+		p.mu.Lock()
+		p.close()
+		waiting := p.receives
+		p.receives = nil
+		p.mu.Unlock()
+		for _, r := range waiting {
+			r.fail(err)
+		}
+	}
+}
+
+// use returns a group to be used, which is looked up where this process does not know it.
+func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (*group, error) {
+	g.mu.RLock()
+	gr, closed := g.byTenant[tenant][name], g.closed
+	g.mu.RUnlock()
+	if closed {
+		return nil, domain.Errorf(domain.CodeUnavailable, "", "the service is shutting down")
+	}
+	if gr != nil {
+		return gr, nil
+	}
+	found, err := g.config.Store.Group(ctx, tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if gr = g.byTenant[tenant][name]; gr != nil {
+		return gr, nil
+	}
+	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition)}
+	gr.know(found)
+	if g.byTenant[tenant] == nil {
+		g.byTenant[tenant] = make(map[string]*group)
+	}
+	g.byTenant[tenant][name] = gr
+	return gr, nil
+}
+
+// partition returns a partition of a group that is in use.
+func (g *Groups) partition(gr *group, number int) *partition {
+	g.mu.RLock()
+	p := gr.parts[number]
+	g.mu.RUnlock()
+	if p != nil {
+		return p
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p = gr.parts[number]; p == nil {
+		p = &partition{groups: g, group: gr, number: number, used: time.Now()}
+		if p.gone = g.byTenant[gr.tenant][gr.name] != gr || g.closed; !p.gone {
+			gr.parts[number] = p
+		}
+	}
+	return p
+}
 
 // Wake tells that a log has moved, and Notice that another process has changed a group. They return at once.
-func (g *Groups) Wake(head domain.Head) {}
+func (g *Groups) Wake(head domain.Head) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for _, gr := range g.byTenant[head.Tenant] {
+		if gr.moved(head.Position) {
+			gr.awaken(false)
+		}
+	}
+}
 
-// Notice tells that a group may have something to deliver.
-func (g *Groups) Notice(tenant domain.TenantID, name string) {}
+// Notice tells that a group may have something to deliver. The zero name means every group of the tenant, and domain.Everyone
+// every group there is.
+func (g *Groups) Notice(tenant domain.TenantID, name string) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	switch {
+	case tenant == domain.Everyone:
+		for _, groups := range g.byTenant {
+			for _, gr := range groups {
+				gr.awaken(true)
+			}
+		}
+	case name == "":
+		for _, gr := range g.byTenant[tenant] {
+			gr.awaken(true)
+		}
+	default:
+		if gr := g.byTenant[tenant][name]; gr != nil {
+			gr.awaken(true)
+		}
+	}
+}
 
-// Put makes a group, or changes one.
+// awaken has those look again who wait in a group. Groups.mu must be held.
+func (gr *group) awaken(stale bool) {
+	for _, p := range gr.parts {
+		p.awaken(stale)
+	}
+}
+
+// Put makes a group, or changes one. A group keeps its from, ordering and number of partitions: others are
+// domain.CodeConflict. Without From a new one begins at the start.
 func (g *Groups) Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error) {
-	return domain.GroupStatus{}, false, notYet()
+	if err := domain.CheckName("name", name); err != nil {
+		return domain.GroupStatus{}, false, err
+	}
+	definition = withDefaults(definition)
+	if err := checkDefinition(&definition); err != nil {
+		return domain.GroupStatus{}, false, err
+	}
+	start, err := g.start(ctx, tenant, name, &definition)
+	if err != nil {
+		return domain.GroupStatus{}, false, err
+	}
+	if _, created, err = g.config.Store.PutGroup(ctx, tenant, name, definition, start); err != nil {
+		return domain.GroupStatus{}, false, err
+	}
+	g.Notice(tenant, name)
+	status, err = g.config.Store.GroupStatus(ctx, tenant, name)
+	return status, created, err
+}
+
+// start is where a group's partitions begin to read, where it is new, and checks that it may be changed so where it is not.
+func (g *Groups) start(ctx context.Context, tenant domain.TenantID, name string, definition *domain.GroupDefinition) (int64, error) {
+	wanted := definition.From
+	if wanted == "" {
+		wanted = domain.From{}.String()
+	}
+	from, err := domain.ParseFrom("from", wanted)
+	if err != nil {
+		return 0, err
+	}
+	group, err := g.config.Store.Group(ctx, tenant, name)
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
+		definition.From = from.String()
+		return resolveFrom(ctx, g.config.Store, tenant, from)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if definition.From == "" {
+		definition.From = group.From
+	} else {
+		definition.From = from.String()
+	}
+	return 1, changeable(group, *definition)
 }
 
 // Get returns a group.
 func (g *Groups) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error) {
-	return domain.GroupStatus{}, notYet()
+	return g.config.Store.GroupStatus(ctx, tenant, name)
 }
 
-// List returns the groups behind a name, by name, at most so many.
+// List returns the groups behind the name after, by name, at most so many.
 func (g *Groups) List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error) {
-	return nil, notYet()
+	return g.config.Store.Groups(ctx, tenant, after, limit)
 }
 
 // Delete removes a group.
 func (g *Groups) Delete(ctx context.Context, tenant domain.TenantID, name string) error {
-	return notYet()
+	err := g.config.Store.DeleteGroup(ctx, tenant, name)
+	g.Notice(tenant, name)
+	return err
 }
 
-// Pause stops or resumes deliveries.
+// Pause stops or resumes deliveries. What is in flight can be answered all the same.
 func (g *Groups) Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.GroupStatus, error) {
-	return domain.GroupStatus{}, notYet()
+	if _, err := g.config.Store.PauseGroup(ctx, tenant, name, paused); err != nil {
+		return domain.GroupStatus{}, err
+	}
+	g.Notice(tenant, name)
+	return g.config.Store.GroupStatus(ctx, tenant, name)
 }
 
-// Seek moves a group.
+// Seek moves a group: it goes on at the place. What is in flight or waits for a retry is given up, and dead letters stay. A
+// position beyond the head is one that is yet to come.
 func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error) {
-	return domain.GroupStatus{}, notYet()
+	if to.Position < 0 {
+		return domain.GroupStatus{}, domain.Errorf(domain.CodeInvalidRequest, "position", "it is %d; positions begin with 1", to.Position)
+	}
+	start, err := resolveFrom(ctx, g.config.Store, tenant, to)
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	group, err := g.config.Store.Group(ctx, tenant, name)
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	_, err = g.config.Store.SeekGroup(ctx, tenant, name, func(partition int, ledger []byte) ([]byte, domain.PartitionStatus, error) {
+		l, err := openLedger(partition, domain.LedgerRow{Group: group, Ledger: ledger})
+		if err != nil {
+			return nil, domain.PartitionStatus{}, err
+		}
+		l = l.sought(start - 1)
+		return l.encode(), l.status(), nil
+	})
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	g.Notice(tenant, name)
+	return g.config.Store.GroupStatus(ctx, tenant, name)
 }
 
 // Receive asks for events.
@@ -123,32 +423,141 @@ type Receive struct {
 	Member domain.GroupMemberID
 }
 
-// Receive leases events to a consumer.
+// Receive leases events to a consumer: at most 8 MiB of them, or one. It waits for one where none is due. Where ctx ends before
+// it returns, nothing stays leased. domain.CodeTooManyRequests: too many wait already.
 func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) ([]domain.Delivery, error) {
-	return nil, notYet()
+	if wanted.Batch < 0 || wanted.Batch > domain.MaxBatchSize {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
+	}
+	until := time.Now().Add(wanted.Wait)
+	for {
+		gr, err := g.use(ctx, tenant, name)
+		if err != nil {
+			return nil, err
+		}
+		r, err := g.receive(ctx, gr, wanted)
+		if err != nil {
+			return nil, err
+		}
+		if gr.waiting.Add(1) > maxWaiting {
+			gr.waiting.Add(-1)
+			return nil, domain.Errorf(domain.CodeTooManyRequests, "", "%d receives wait in this group already; try again later", maxWaiting)
+		}
+		deliveries, err := r.await(ctx, time.Until(until))
+		gr.waiting.Add(-1)
+		if !errors.Is(err, errForgotten) {
+			return deliveries, err
+		}
+	}
+}
+
+// receive makes a request to the partitions that a consumer may receive from.
+func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*receive, error) {
+	known := *gr.known.Load()
+	numbers := []int{0}
+	switch {
+	case known.Partitions > 0 && wanted.Member.IsZero():
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has partitions, which its members share: join it, and receive as a member", gr.name)
+	case known.Partitions > 0:
+		var err error
+		if numbers, err = g.partitionsOf(ctx, gr.tenant, known, wanted.Member); err != nil {
+			return nil, err
+		}
+	case !wanted.Member.IsZero():
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", gr.name)
+	}
+	r := &receive{batch: wanted.Batch, done: make(chan struct{}), tries: -1}
+	for _, number := range numbers {
+		r.at = append(r.at, g.partition(gr, number))
+	}
+	if wanted.Wait <= 0 {
+		r.tries = len(r.at)
+	}
+	return r, nil
 }
 
 // Ack settles events. Outcomes are in the order of attempts.
 func (g *Groups) Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error) {
-	return nil, notYet()
+	return g.answer(ctx, tenant, name, attempts, newAck)
 }
 
 // Nack says that events could not be handled.
 func (g *Groups) Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error) {
-	return nil, notYet()
+	switch {
+	case nack.Action == "":
+		nack.Action = domain.NackRetry
+	case nack.Action != domain.NackRetry && nack.Action != domain.NackPark && nack.Action != domain.NackSkip:
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "action", "%q is no action; it is retry, park or skip", clip(string(nack.Action)))
+	}
+	if nack.Delay > domain.MaxBackoff {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "delay", "it is %s; at most %s are allowed", nack.Delay, domain.MaxBackoff)
+	}
+	if len(nack.Reason) > domain.MaxReasonBytes {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "reason", "it has %d bytes; at most %d are allowed", len(nack.Reason), domain.MaxReasonBytes)
+	}
+	return g.answer(ctx, tenant, name, attempts, func(attempts []domain.Attempt) *answer { return newNack(attempts, nack) })
 }
 
 // Extend moves deadlines to now and by; 0: by the group's AckTimeout.
 func (g *Groups) Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error) {
-	return nil, notYet()
+	if by != 0 && (by < domain.MinAckTimeout || by > domain.MaxAckTimeout) {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "by", "it is %s; it must be from %s to %s", by, domain.MinAckTimeout, domain.MaxAckTimeout)
+	}
+	return g.answer(ctx, tenant, name, attempts, func(attempts []domain.Attempt) *answer { return newExtend(attempts, by) })
+}
+
+// answer has the partitions apply what a consumer says, each its part.
+func (g *Groups) answer(
+	ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, newAnswer func([]domain.Attempt) *answer,
+) ([]domain.Outcome, error) {
+	if len(attempts) == 0 {
+		return nil, nil
+	}
+	for {
+		gr, err := g.use(ctx, tenant, name)
+		if err != nil {
+			return nil, err
+		}
+		var outcomes []domain.Outcome
+		if gr.known.Load().Partitions == 0 {
+			outcomes, err = g.partition(gr, 0).ask(ctx, newAnswer(attempts))
+		} else {
+			outcomes, err = g.answerPartitions(ctx, gr, attempts, newAnswer)
+		}
+		if !errors.Is(err, errForgotten) {
+			return outcomes, err
+		}
+	}
 }
 
 // DeadLetters are the dead letters behind a position, at most so many, each with its event.
 func (g *Groups) DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]DeadLetter, error) {
-	return nil, notYet()
+	found, err := g.config.Store.DeadLetters(ctx, tenant, name, after, limit)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	positions := make([]int64, len(found))
+	for i := range found {
+		positions[i] = found[i].Position
+	}
+	events, err := g.config.Store.ReadPositions(ctx, tenant, positions)
+	if err != nil {
+		return nil, err
+	}
+	letters := make([]DeadLetter, len(found))
+	for i := range found {
+		d := &found[i]
+		letters[i].DeadLetter = *d
+		// What is known of an event that is no longer in the log.
+		letters[i].Event = domain.Event{ID: d.EventID, Stream: d.Stream, Version: d.Version, Position: d.Position, Type: d.Type}
+		if len(events) > 0 && events[0].Position == d.Position {
+			letters[i].Event, events = events[0], events[1:]
+		}
+	}
+	return letters, nil
 }
 
-// DeadLetter is a dead letter with its event.
+// DeadLetter is a dead letter with its event, which has neither data nor times where the log no longer has it.
 type DeadLetter struct {
 	domain.DeadLetter
 	Event domain.Event
@@ -156,12 +565,14 @@ type DeadLetter struct {
 
 // Replay has one dead letter, or with the zero id all, delivered again, and returns how many these are.
 func (g *Groups) Replay(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
-	return 0, notYet()
+	replayed, err := g.config.Store.ReplayDeadLetters(ctx, tenant, name, id)
+	g.Notice(tenant, name)
+	return replayed, err
 }
 
 // Discard removes one dead letter, or with the zero id all, and returns how many these were.
 func (g *Groups) Discard(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
-	return 0, notYet()
+	discarded, err := g.config.Store.DiscardDeadLetters(ctx, tenant, name, id)
+	g.Notice(tenant, name)
+	return discarded, err
 }
-
-func notYet() error { return domain.Errorf(domain.CodeUnsupported, "", "this is not there yet") }

@@ -25,3 +25,5 @@ func (g *Groups) Leave(ctx context.Context, tenant domain.TenantID, name string,
 func (g *Groups) Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error) {
 	return nil, notYet()
 }
+
+func notYet() error { return domain.Errorf(domain.CodeUnsupported, "", "this is not there yet") }

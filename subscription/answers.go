@@ -1,0 +1,151 @@
+package subscription
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// answer is what a consumer says of events that were delivered to it, or (giveBack) what is done about events that have
+// reached nobody.
+type answer struct {
+	attempts []domain.Attempt
+	with     func(l *ledger, group *domain.Group, le *lease, now int64) // what it does to a lease
+	action   domain.NackAction                                          // of a nack
+	ack      bool
+	giveBack bool
+
+	done     chan struct{} // closed when it is answered; nil: nobody waits
+	outcomes []domain.Outcome
+	err      error
+
+	effect int   // attempts that it was done to
+	oldest int64 // of these, the first delivery
+	parked int
+
+	changed bool
+}
+
+// apply applies an answer to a ledger. settled is false where some of it found no lease: the ledger must be the newest for that
+// to be true.
+func (a *answer) apply(l *ledger, group *domain.Group, now int64) (settled bool) {
+	a.outcomes = make([]domain.Outcome, len(a.attempts))
+	a.effect, a.oldest, a.parked, a.changed = 0, 0, len(l.park), false
+	settled = true
+	for i, attempt := range a.attempts {
+		le, outcome := l.find(attempt)
+		a.outcomes[i] = outcome
+		if le == nil {
+			settled = false
+			continue
+		}
+		a.effect++
+		if a.oldest == 0 || le.delivered < a.oldest {
+			a.oldest = le.delivered
+		}
+		a.with(l, group, le, now)
+	}
+	a.parked, a.changed = len(l.park)-a.parked, a.effect > 0
+	return settled
+}
+
+// finish gives the answer to whoever waits for it.
+func (a *answer) finish(err error) {
+	a.err = err
+	if a.done != nil {
+		close(a.done)
+	}
+}
+
+func (a *answer) tell(o *GroupObserver, now int64) {
+	switch {
+	case a.effect == 0 || a.giveBack:
+	case a.ack:
+		if o.Acked != nil {
+			o.Acked(a.effect, time.Duration(max(0, now-a.oldest))*time.Microsecond)
+		}
+	case a.action != "":
+		if o.Nacked != nil {
+			o.Nacked(a.action, a.effect)
+		}
+	}
+}
+
+func newAck(attempts []domain.Attempt) *answer {
+	return &answer{attempts: attempts, ack: true, with: func(l *ledger, _ *domain.Group, le *lease, _ int64) { l.settle(le) }}
+}
+
+func newNack(attempts []domain.Attempt, nack domain.Nack) *answer {
+	a := &answer{attempts: attempts, action: nack.Action}
+	switch nack.Action {
+	case domain.NackSkip:
+		a.with = func(l *ledger, _ *domain.Group, le *lease, _ int64) { l.settle(le) }
+	case domain.NackPark:
+		a.with = func(l *ledger, _ *domain.Group, le *lease, now int64) { l.parkLease(le, now, nack.Reason) }
+	default:
+		a.with = func(l *ledger, group *domain.Group, le *lease, now int64) {
+			if le.lastAttempt(group.MaxAttempts) {
+				l.parkLease(le, now, nack.Reason)
+				return
+			}
+			delay := nack.Delay
+			if delay < 0 {
+				delay = backOff(le.attempt-le.base, group.BackoffMin, group.BackoffMax)
+			}
+			l.retryAt(le, now+delay.Microseconds(), nack.Reason)
+		}
+	}
+	return a
+}
+
+func newExtend(attempts []domain.Attempt, by time.Duration) *answer {
+	return &answer{attempts: attempts, with: func(l *ledger, group *domain.Group, le *lease, now int64) {
+		wanted := by
+		if wanted == 0 {
+			wanted = group.AckTimeout
+		}
+		l.extend(le, now+wanted.Microseconds())
+	}}
+}
+
+func newGiveBack(attempts []domain.Attempt) *answer {
+	return &answer{attempts: attempts, giveBack: true, with: func(l *ledger, _ *domain.Group, le *lease, _ int64) { l.giveBack(le) }}
+}
+
+// ask has an answer applied by a partition, and waits for its outcomes. An answer that was put into a step takes effect even
+// where ctx ends first.
+func (p *partition) ask(ctx context.Context, a *answer) ([]domain.Outcome, error) {
+	a.done = make(chan struct{})
+	p.mu.Lock()
+	switch {
+	case p.gone:
+		p.mu.Unlock()
+		return nil, errForgotten
+	case len(p.answers) >= maxWaiting:
+		p.mu.Unlock()
+		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "the group has too many answers waiting; try again later")
+	}
+	p.answers = append(p.answers, a)
+	p.kick()
+	p.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.outcomes, a.err
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, waiting := range p.answers {
+		if waiting == a {
+			p.answers = append(p.answers[:i], p.answers[i+1:]...)
+			return nil, context.Cause(ctx)
+		}
+	}
+	select {
+	case <-a.done:
+		return a.outcomes, a.err
+	default:
+		return nil, domain.Errorf(domain.CodeOutcomeUnknown, "", "the answer may have taken effect; repeating it does no harm")
+	}
+}

@@ -1,0 +1,420 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Times and bounds of a partition's work.
+const (
+	stepTimeout   = 30 * time.Second      // for one step; the store's own are shorter
+	stepTries     = 50                    // of a step that others get in the way of
+	conflictPause = 2 * time.Millisecond  // between them, from the second on, longer each time
+	leastWait     = 5 * time.Millisecond  // of those who wait
+	lookAgain     = time.Second           // between two looks at a partition that somebody waits for, without any reason
+	keepPassed    = 2 * time.Second       // how long a readTo that grew without deliveries may wait to be saved
+	maxPassed     = 1000                  // or by how many positions it may grow
+	maxScan       = 10_000                // events that one step passes over at most
+	idlePartition = time.Minute           // until a partition that nobody uses is forgotten
+	sweepEvery    = time.Second           // between two looks at what has timed out
+	notifyPause   = 20 * time.Millisecond // between two notices to other processes, of one partition
+	maxWaiting    = 1000                  // receives that wait in one group, and answers in one partition
+)
+
+// partition is one partition of a group in this process: what it knows of the ledger, and the requests that wait. It has a
+// goroutine only while there is something to do. Requests that wait while a step is being saved go together in the next.
+type partition struct {
+	groups *Groups
+	group  *group
+	number int
+
+	mu       sync.Mutex
+	gone     bool // forgotten: another has taken its place
+	answers  []*answer
+	receives []*receive // first come, first served
+	running  bool
+	news     bool // there may be something to deliver that was not there at the last look
+	stale    bool // the ledger may have been changed by others
+	sweep    bool // something has timed out, or waits to be saved
+	used     time.Time
+	alarm    *time.Timer // wakes those who wait; nil: never set
+
+	// Read by the sweep while nothing is running.
+	nextPark int64 // when a lease expires that is its event's last attempt; 0: none
+	unsaved  bool  // readTo has grown and was not saved
+
+	// The running goroutine's.
+	open     bool // what follows is known
+	row      domain.LedgerRow
+	ledger   *ledger
+	ahead    lookahead
+	streams  streamsAhead
+	clock    clock
+	savedAt  time.Time // by the local clock
+	notified time.Time
+}
+
+// kick sees to it that somebody looks after what waits. p.mu must be held.
+func (p *partition) kick() {
+	if p.running || p.gone {
+		return
+	}
+	p.running = true
+	p.groups.running.Add(1)
+	go p.run()
+}
+
+// awaken has those who wait look again; stale: what is known of the ledger may no longer be so.
+func (p *partition) awaken(stale bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stale = p.stale || stale
+	p.news = true
+	if len(p.receives) > 0 {
+		p.kick()
+	}
+}
+
+// run makes step after step until there is nothing to do.
+func (p *partition) run() {
+	defer p.groups.running.Done()
+	for {
+		p.gather()
+		p.mu.Lock()
+		if len(p.answers) == 0 && !(p.news && len(p.receives) > 0) && !p.sweep {
+			p.rest()
+			p.mu.Unlock()
+			return
+		}
+		s := p.begin()
+		p.mu.Unlock()
+		s.make()
+	}
+}
+
+// gather lets those who were just answered, and ask again at once, into the queues.
+func (p *partition) gather() {
+	const turns = 8
+	for before, n := -1, 0; n < turns; n++ {
+		runtime.Gosched()
+		p.mu.Lock()
+		waiting := len(p.answers) + len(p.receives)
+		p.mu.Unlock()
+		if waiting <= before {
+			return
+		}
+		before = waiting
+	}
+}
+
+// rest ends the running goroutine's work, and has those who still wait woken in time. p.mu must be held.
+func (p *partition) rest() {
+	p.running, p.used = false, time.Now()
+	p.nextPark, p.unsaved = 0, false
+	if p.open {
+		p.unsaved = p.ledger.readTo > p.ledger.kept
+		for _, le := range p.ledger.leaseOf {
+			if le.lastAttempt(p.row.Group.MaxAttempts) && (p.nextPark == 0 || le.deadline < p.nextPark) {
+				p.nextPark = le.deadline
+			}
+		}
+	}
+	if len(p.receives) == 0 {
+		if p.alarm != nil {
+			p.alarm.Stop()
+		}
+		return
+	}
+	wait := lookAgain
+	if p.open && !p.row.Group.Paused {
+		// A retry that is due where there is no room waits for an answer, or for a lease that expires.
+		if due := p.ledger.nextDue(p.ledger.inFlight() < p.row.Group.MaxInFlight); due > 0 {
+			wait = min(wait, max(time.UnixMicro(due).Sub(p.clock.now()), leastWait))
+		}
+	}
+	stale := wait == lookAgain
+	if p.alarm != nil {
+		p.alarm.Stop()
+	}
+	p.alarm = time.AfterFunc(wait, func() { p.awaken(stale) })
+}
+
+// close stops the alarm of a partition that is forgotten. p.mu must be held.
+func (p *partition) close() {
+	p.gone = true
+	if p.alarm != nil {
+		p.alarm.Stop()
+	}
+}
+
+// step is what is done to a ledger at once: all that waited.
+type step struct {
+	p        *partition
+	answers  []*answer
+	receives []*receive
+	sweep    bool
+	stale    bool
+	fresh    bool // the ledger was read in this step
+
+	serving int  // the first of receives that may have room
+	more    bool // there may be more to deliver: another step is to follow
+	told    told
+}
+
+// told is what the observer is told when a step was saved.
+type told struct {
+	delivered, expired, parked int
+}
+
+// begin takes what waits. p.mu must be held.
+func (p *partition) begin() *step {
+	s := &step{p: p, sweep: p.sweep, stale: p.stale}
+	s.answers, p.answers = p.answers, nil
+	if p.news {
+		for _, r := range p.receives {
+			if r.claim(p) {
+				s.receives = append(s.receives, r)
+			}
+		}
+	}
+	p.sweep, p.stale, p.news = false, false, false
+	return s
+}
+
+// make makes the step, and answers those who asked.
+func (s *step) make() {
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	p := s.p
+	began := time.Now()
+	err := s.try(ctx)
+	if err != nil {
+		p.forget(err)
+	}
+	s.finish(err, time.Since(began))
+}
+
+// forget lets go of what is known of the ledger, after an error.
+func (p *partition) forget(err error) {
+	p.open = false
+	p.ahead.join() //nolint:errcheck // what it read is not wanted
+	p.row, p.ledger = domain.LedgerRow{}, nil
+	p.ahead, p.streams = lookahead{}, streamsAhead{}
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound || errors.Is(err, errForgotten) {
+		p.groups.drop(p.group, err)
+	}
+}
+
+// try makes attempts until one is saved, or there is nothing to be saved.
+func (s *step) try(ctx context.Context) error {
+	p := s.p
+	for try := 0; try < stepTries; try++ {
+		if try > 1 {
+			if err := pause(ctx, conflictPause*time.Duration(try)); err != nil {
+				return unavailableNow(err)
+			}
+		}
+		if !p.open || s.stale || try > 0 {
+			if err := p.load(ctx, try > 1); err != nil {
+				return err
+			}
+			s.fresh, s.stale = true, false
+		}
+		done, err := s.once(ctx)
+		if done || err != nil {
+			return err
+		}
+	}
+	return domain.Errorf(domain.CodeUnavailable, "", "many others ask this group for events at the same time; try again")
+}
+
+func unavailableNow(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return domain.Errorf(domain.CodeUnavailable, "", "the database does not answer in time; try again")
+	}
+	return err
+}
+
+func pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// load reads the ledger.
+func (p *partition) load(ctx context.Context, wait bool) error {
+	row, err := p.groups.config.Store.Ledger(ctx, p.group.tenant, p.group.name, p.number, wait)
+	if err != nil {
+		return err
+	}
+	p.clock.set(row.Now)
+	if p.number >= max(1, row.Group.Partitions) {
+		return errForgotten // another group of the name has taken its place
+	}
+	l, err := openLedger(p.number, row)
+	if err != nil {
+		return err
+	}
+	if !p.open || row.Group.Revision != p.row.Group.Revision || p.ahead.selection == nil {
+		if err := p.prepare(ctx, row.Group); err != nil {
+			return err
+		}
+	}
+	p.group.know(row.Group)
+	p.row, p.ledger, p.open = row, l, true
+	p.row.Ledger, p.row.Retries, p.row.Replays = nil, nil, nil // the ledger has them
+	p.ahead.at(l.readTo)
+	p.streams.clear()
+	return nil
+}
+
+// prepare makes what reads ahead the one of a group's definition.
+func (p *partition) prepare(ctx context.Context, group domain.Group) error {
+	selection, err := newSelection(group.Selection)
+	if err != nil {
+		return err
+	}
+	if _, err := p.ahead.join(); err != nil {
+		return err
+	}
+	p.ahead = lookahead{
+		log: p.groups.config.Store, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1,
+	}
+	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)
+	if err != nil {
+		return err
+	}
+	p.group.moved(head.Position)
+	return nil
+}
+
+// once applies the requests to the ledger and saves it. done is false where somebody else has changed it meanwhile, or what is
+// known of it is not good enough.
+func (s *step) once(ctx context.Context) (done bool, err error) {
+	p := s.p
+	l := p.ledger
+	s.told, s.more = told{}, false
+	now := p.clock.now().UnixMicro()
+	settled := true
+	for _, a := range s.answers {
+		if !a.apply(l, &p.row.Group, now) {
+			settled = false
+		}
+	}
+	if !settled && !s.fresh {
+		return false, nil // an answer to what another process has delivered, perhaps
+	}
+	if len(s.receives) > 0 || s.sweep {
+		parked := l.parkExpired(now, p.row.Group.MaxAttempts)
+		s.told.parked += parked
+		s.told.expired += parked
+	}
+	for _, r := range s.receives {
+		r.begin(p.row.Group.BatchSize)
+	}
+	if len(s.receives) > 0 && !p.row.Group.Paused {
+		if err := s.deliver(ctx, now); err != nil {
+			return false, err
+		}
+	}
+	passed := l.readTo - l.kept
+	if !l.dirty && passed < maxPassed && (passed == 0 || time.Since(p.savedAt) < keepPassed) {
+		return true, nil
+	}
+	return s.save(ctx)
+}
+
+// save saves the ledger, and has the next events read meanwhile.
+func (s *step) save(ctx context.Context) (saved bool, err error) {
+	p := s.p
+	change := p.ledger.change()
+	change.GroupRevision, change.Revision = p.row.Group.Revision, p.row.Revision
+	if len(s.receives) > 0 {
+		p.ahead.begin(&p.groups.running, p.group.head.Load())
+	}
+	now, saved, err := p.groups.config.Store.SaveLedger(ctx, p.group.tenant, p.group.name, change)
+	if err != nil || !saved {
+		return false, err
+	}
+	p.clock.set(now)
+	p.savedAt = time.Now()
+	p.row.Revision++
+	p.ledger.saved()
+	p.ahead.saved(p.ledger.readTo)
+	return true, nil
+}
+
+// finish answers those who asked, and puts back into the queue those who go on waiting.
+func (s *step) finish(err error, took time.Duration) {
+	p := s.p
+	observer := &p.groups.config.Observer
+	if err == nil {
+		s.tell(observer, took)
+	}
+	changed := false
+	for _, a := range s.answers {
+		changed = changed || a.changed
+		a.finish(err)
+	}
+	var back []domain.Attempt
+	for _, r := range s.receives {
+		back = append(back, r.finish(err)...)
+	}
+	p.mu.Lock()
+	p.receives = slices.DeleteFunc(p.receives, (*receive).ended)
+	p.news = p.news || s.more || changed
+	if len(back) > 0 {
+		p.answers = append(p.answers, newGiveBack(back))
+	}
+	if s.sweep && err != nil {
+		p.used = time.Now()
+	}
+	waiting := len(p.receives) > 0
+	p.mu.Unlock()
+	if err == nil && changed && !waiting && p.open && p.deliverable() && time.Since(p.notified) > notifyPause {
+		p.notified = time.Now()
+		p.groups.config.Store.NotifyGroup(p.group.tenant, p.group.name)
+	}
+}
+
+// deliverable reports whether there is something to deliver that another process may not know of: events that were not new.
+func (p *partition) deliverable() bool {
+	l := p.ledger
+	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0 || l.inFlight() > p.row.Group.MaxInFlight*9/10
+}
+
+func (s *step) tell(o *GroupObserver, took time.Duration) {
+	p := s.p
+	now := p.clock.now().UnixMicro()
+	for _, a := range s.answers {
+		a.tell(o, now)
+		s.told.parked += a.parked
+	}
+	if s.told.expired > 0 && o.Expired != nil {
+		o.Expired(s.told.expired)
+	}
+	if s.told.parked > 0 && o.Parked != nil {
+		o.Parked(s.told.parked)
+	}
+	if s.told.delivered > 0 && o.Delivered != nil {
+		o.Delivered(s.told.delivered)
+	}
+	if o.Received != nil {
+		for _, r := range s.receives {
+			if len(r.deliveries) > 0 {
+				o.Received(took, len(r.deliveries))
+			}
+		}
+	}
+}

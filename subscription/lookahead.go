@@ -1,0 +1,208 @@
+package subscription
+
+import (
+	"context"
+	"sort"
+	"sync"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Bounds of what is read of a log ahead of its delivery, for one partition of a group.
+const (
+	aheadEvents = 2000
+	aheadBytes  = 4 << 20
+	// aheadWindow is how many positions one read covers at most: where few events are a group's, it is over soon all the same.
+	aheadWindow = 50_000
+)
+
+// lookahead has the next new events of one partition of a group in memory, in the log's order. The log does not change, so
+// they stay true whatever becomes of a step: what was taken comes again where the step was not saved. It is for one goroutine;
+// a read that was begun runs beside it.
+type lookahead struct {
+	log        Log
+	tenant     domain.TenantID
+	selection  *selection
+	partition  int
+	partitions int // 0: none
+
+	from    int64 // events are all of the group behind it,
+	scanned int64 // up to here
+	events  []domain.Event
+	taken   int   // so many of events were taken since the last save
+	bytes   int   // of those that were not
+	average int   // bytes of an event, of those read last
+	version int64 // of the selection's one stream, that was read last; -1: not known
+
+	under chan stretch // gives what a read has found that is under way; nil: there is none
+}
+
+// stretch is what a read has found.
+type stretch struct {
+	from, to int64 // positions behind from, up to to, were read
+	version  int64
+	events   []domain.Event
+	bytes    int
+	err      error
+}
+
+// eventBytes is what an event counts for where memory is bounded.
+func eventBytes(e *domain.Event) int { return len(e.Data) + len(e.Metadata) }
+
+// at makes the next event the first one behind a position.
+func (a *lookahead) at(readTo int64) {
+	if readTo < a.from || readTo > a.scanned {
+		a.from, a.scanned, a.version = readTo, readTo, -1
+		a.events, a.taken, a.bytes = nil, 0, 0
+		return
+	}
+	a.taken = sort.Search(len(a.events), func(i int) bool { return a.events[i].Position > readTo })
+	a.bytes = 0
+	for i := a.taken; i < len(a.events); i++ {
+		a.bytes += eventBytes(&a.events[i])
+	}
+}
+
+// saved lets go of what was taken; readTo is the ledger's.
+func (a *lookahead) saved(readTo int64) {
+	clear(a.events[:a.taken])
+	a.events = a.events[a.taken:]
+	a.taken, a.from = 0, readTo
+}
+
+// next is the next event; nil where none is in memory.
+func (a *lookahead) next() *domain.Event {
+	if a.taken == len(a.events) {
+		return nil
+	}
+	return &a.events[a.taken]
+}
+
+// take moves on behind the next event.
+func (a *lookahead) take() {
+	a.bytes -= eventBytes(&a.events[a.taken])
+	a.taken++
+}
+
+// waiting is how many events are in memory.
+func (a *lookahead) waiting() int { return len(a.events) - a.taken }
+
+// begin begins a read beside its caller, where there is room and something up to the head. running counts it.
+func (a *lookahead) begin(running *sync.WaitGroup, head int64) {
+	if a.under != nil || a.scanned >= head || a.waiting() > aheadEvents/2 || a.bytes > aheadBytes/2 {
+		return
+	}
+	under := make(chan stretch, 1)
+	a.under = under
+	reader := *a // a may be made another one meanwhile
+	from, version, limit, bytes := a.scanned, a.version, aheadEvents-a.waiting(), aheadBytes-a.bytes
+	running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+		defer cancel()
+		under <- reader.read(ctx, from, head, version, limit, bytes)
+	})
+}
+
+// more reads on up to the head, at most one stretch, or waits for the read that is under way. It reports false where there is nothing more.
+func (a *lookahead) more(ctx context.Context, head int64) (bool, error) {
+	if a.under != nil {
+		if taken, err := a.join(); taken || err != nil {
+			return taken, err
+		}
+	}
+	if a.scanned >= head {
+		return false, nil
+	}
+	return true, a.accept(a.read(ctx, a.scanned, head, a.version, max(1, aheadEvents-a.waiting()), max(1, aheadBytes-a.bytes)))
+}
+
+// join waits for the read that is under way, if there is one. What is no longer wanted of it is left.
+func (a *lookahead) join() (taken bool, err error) {
+	if a.under == nil {
+		return false, nil
+	}
+	found := <-a.under
+	a.under = nil
+	if found.from != a.scanned {
+		return false, nil
+	}
+	return true, a.accept(found)
+}
+
+func (a *lookahead) accept(found stretch) error {
+	if found.err != nil {
+		return found.err
+	}
+	a.events = append(a.events, found.events...)
+	a.bytes += found.bytes
+	a.scanned, a.version = found.to, found.version
+	if n := len(found.events); n > 0 {
+		a.average = found.bytes / n
+	}
+	return nil
+}
+
+// read reads the log behind from, up to the head, within its bounds. It changes nothing.
+func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, bytes int) stretch {
+	if a.selection.Stream != "" {
+		return a.readStream(ctx, from, head, version, limit, bytes)
+	}
+	to := min(head, from+aheadWindow)
+	q := domain.LogQuery{From: from + 1, To: to, Limit: limit, MaxBytes: bytes}
+	a.selection.narrow(&q)
+	events, err := a.log.ReadLog(ctx, a.tenant, q)
+	found := stretch{from: from, to: to, version: -1, err: err}
+	if n := len(events); n > 0 && cut(events, limit, bytes) {
+		found.to = events[n-1].Position
+	}
+	return a.choose(found, events)
+}
+
+// readStream is read for a group of one stream: by its versions, however much else is in the log.
+func (a *lookahead) readStream(ctx context.Context, from, head, version int64, limit, bytes int) stretch {
+	found := stretch{from: from, to: head, version: version}
+	if found.version < 0 {
+		if found.version, found.err = a.log.VersionBefore(ctx, a.tenant, a.selection.Stream, from+1); found.err != nil {
+			return found
+		}
+	}
+	var events []domain.Event
+	events, found.err = a.log.ReadStream(ctx, a.tenant, a.selection.Stream, domain.StreamQuery{From: found.version + 1, Limit: limit, MaxBytes: bytes})
+	if n := len(events); n > 0 {
+		found.version = events[n-1].Version
+		if last := events[n-1].Position; last > head || cut(events, limit, bytes) {
+			found.to = last
+		}
+	}
+	return a.choose(found, events)
+}
+
+// cut reports whether a read ended at its bounds, not where there was nothing more.
+func cut(events []domain.Event, limit, bytes int) bool {
+	if len(events) >= limit {
+		return true
+	}
+	for i := range events {
+		if bytes -= eventBytes(&events[i]); bytes <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// choose keeps of what was read what is the partition's.
+func (a *lookahead) choose(found stretch, events []domain.Event) stretch {
+	found.events = events[:0]
+	for i := range events {
+		if a.wants(&events[i]) {
+			found.events = append(found.events, events[i])
+			found.bytes += eventBytes(&events[i])
+		}
+	}
+	return found
+}
+
+// wants reports whether an event is the partition's.
+func (a *lookahead) wants(e *domain.Event) bool {
+	return (a.partitions == 0 || partitionOf(e.Stream, a.partitions) == a.partition) && a.selection.matches(e)
+}
