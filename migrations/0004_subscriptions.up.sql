@@ -106,3 +106,5 @@ begin
     execute format('grant select, delete on manifold.%I to manifold_retention', name);
   end loop;
 end $$;
+-- A ticket is made, looked up, and gone.
+revoke update on manifold.tickets from manifold_app;

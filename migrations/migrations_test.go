@@ -96,13 +96,18 @@ func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
 		{migrations.RoleApp, "select * from manifold.keys"},
 		{migrations.RoleApp, "insert into manifold.tenants values (gen_random_uuid(), 'x', 'active')"},
 		{migrations.RoleApp, "insert into manifold.logs (tenant_id) values ('22222222-2222-2222-2222-222222222222')"},
+		{migrations.RoleApp, "update manifold.tickets set expires_at = now()"},
+		{migrations.RoleApp, "insert into manifold.subscriptions (tenant_id, name, definition) values ('22222222-2222-2222-2222-222222222222', 'x', '{}')"},
 		{migrations.RoleSystem, "select * from manifold.events"},
+		{migrations.RoleSystem, "select * from manifold.subscriptions"},
+		{migrations.RoleSystem, "select * from manifold.dead_letters"},
 		{migrations.RoleSystem, "update manifold.logs set head = 9"},
 		{migrations.RoleSystem, "update manifold.projections set build = 9"},
 		{migrations.RoleDocuments, "select * from manifold.events"},
 		{migrations.RoleDocuments, "select * from manifold.projections"},
 		{migrations.RoleRetention, "insert into manifold.logs (tenant_id) values ('11111111-1111-1111-1111-111111111111')"},
 		{migrations.RoleRetention, "update manifold.events set event_type = 'x'"},
+		{migrations.RoleRetention, "update manifold.subscription_ledgers set revision = 9"},
 	} {
 		t.Run(string(forbidden.role)+"/"+forbidden.statement, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,8 @@ const eraseSlice = 5000
 var (
 	logTables   = [...]string{"logs", "events", "snapshots", "stream_floors"}
 	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "parked_events", "parked_documents", "skipped_events", "rebuilds",
-		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers"}
+		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets",
+		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // as groupTables
 )
 
 // EraseLog removes a tenant's keys, events and snapshots, in slices. Behind it there is nothing that a projection could

@@ -26,12 +26,17 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		must(t, s.SwapProjection(t.Context(), mine, time.Now()))
 		queue(t, s, projection)
 		must(t, s.PutFault(t.Context(), domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: 1}))
+		group := putGroup(t, s, tenant, "mail", 2)
+		fillPartition(t, s, tenant, group, 1, 2)
+		_, err := s.AnnounceGroupMember(t.Context(), tenant, "mail", domain.GroupMember{ID: domain.NewGroupMemberID()}, true)
+		must(t, err)
 		// More than two slices of events.
 		for _, statement := range []string{
 			`insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
 			 select $1, n, gen_random_uuid(), 'order-1', n, 'Happened', '{}', now() from generate_series(1, 10500) n`,
 			`insert into manifold.logs (tenant_id, head) values ($1, 10500)`,
 			`insert into manifold.stream_floors (tenant_id, stream_id, version) values ($1, 'order-2', 7)`,
+			`insert into manifold.tickets (tenant_id, ticket_id, key_id, hash, expires_at) values ($1, $1, $1, 'hash', now())`,
 		} {
 			_, err := super.Exec(t.Context(), statement, tenant)
 			must(t, err)
@@ -42,6 +47,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		for _, table := range []string{
 			"keys", "events", "logs", "stream_floors", "snapshots", "aggregates",
 			"projections", "rebuilds", "retired_builds", "build_numbers", "faults",
+			"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members", "tickets",
 		} {
 			var n int
 			must(t, super.QueryRow(t.Context(), "select count(*) from manifold."+table+" where tenant_id = $1", tenant).Scan(&n))
@@ -51,7 +57,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		}
 		return found
 	}
-	if before := rows(gone); len(before) != 11 {
+	if before := rows(gone); len(before) != 17 {
 		t.Fatalf("the tenant has rows in %v only: the test would show nothing", before)
 	}
 
@@ -82,7 +88,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		t.Errorf("the record is %+v", record)
 	}
 	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: domain.NewTenantID(), Name: record.Name}))
-	if other := rows(kept); len(other) != 11 || other["events"] != 10500 {
+	if other := rows(kept); len(other) != 17 || other["events"] != 10500 {
 		t.Errorf("the other tenant has %v", other)
 	}
 	if deleting, err := s.TenantsIn(t.Context(), domain.TenantDeleting); err != nil || len(deleting) != 0 {

@@ -40,6 +40,9 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.projection_versions": "select insert update delete", "manifold.tenant_builds": "select insert update delete",
 			"manifold.parked_documents": "select insert update delete", "manifold.parked_events": "select insert update delete",
 			"manifold.skipped_events": "select insert update delete", "manifold.upcasters": "select insert update delete",
+			"manifold.subscriptions": "select insert update delete", "manifold.subscription_ledgers": "select insert update delete",
+			"manifold.subscription_retries": "select insert update delete", "manifold.dead_letters": "select insert update delete",
+			"manifold.subscription_members": "select insert update delete", "manifold.tickets": "select insert delete",
 		},
 		mustNot: map[string]string{"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete"},
 	},
@@ -52,7 +55,10 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 		mustNot: map[string]string{"manifold.events": "select insert update delete truncate", "manifold.logs": "insert update delete truncate", "manifold.snapshots": "select insert update delete"},
 	},
 	migrations.RoleRetention: {
-		needs:   map[string]string{"manifold.events": "select delete", "manifold.logs": "select delete", "manifold.stream_floors": "select insert update delete"},
+		needs: map[string]string{
+			"manifold.events": "select delete", "manifold.logs": "select delete", "manifold.stream_floors": "select insert update delete",
+			"manifold.subscriptions": "select delete", "manifold.dead_letters": "select delete",
+		},
 		mustNot: map[string]string{"manifold.events": "insert update truncate", "manifold.keys": "select insert update delete"},
 	},
 	migrations.RoleDocuments: {

@@ -1,0 +1,112 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/store"
+)
+
+type groupNotice struct {
+	tenant domain.TenantID
+	name   string
+}
+
+// listenGroups collects what ListenGroups tells, and returns when it is listening.
+func listenGroups(t *testing.T, s *store.Store) <-chan groupNotice {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	told := make(chan groupNotice, 10_000)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.ListenGroups(ctx, func(tenant domain.TenantID, name string) { told <- groupNotice{tenant, name} }); err != nil {
+			t.Errorf("ListenGroups: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+	})
+	waitForNotice(t, told, groupNotice{domain.Everyone, ""})
+	return told
+}
+
+func waitForNotice(t *testing.T, told <-chan groupNotice, want groupNotice) {
+	t.Helper()
+	for receive(t, told, fmt.Sprintf("a notice of %v", want)) != want {
+	}
+}
+
+func TestGroupsAreToldOf(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	there := listenGroups(t, openAgain(t, db))
+	here := listenGroups(t, s)
+	tenant := domain.NewTenantID()
+	s.NotifyGroup(tenant, "mail-1")
+	waitForNotice(t, there, groupNotice{tenant, "mail-1"})
+
+	// What changes a group tells of it.
+	group := putGroup(t, s, tenant, "mail", 0)
+	waitForNotice(t, there, groupNotice{tenant, "mail"})
+	fillPartition(t, s, tenant, group, 0, 2)
+	changed := group.GroupDefinition
+	changed.BatchSize++
+	for what, do := range map[string]func() error{
+		"a change": func() error { _, _, err := s.PutGroup(t.Context(), tenant, "mail", changed, 0); return err },
+		"a pause":  func() error { _, err := s.PauseGroup(t.Context(), tenant, "mail", true); return err },
+		"a seek": func() error {
+			_, err := s.SeekGroup(t.Context(), tenant, "mail", func(int, []byte) ([]byte, domain.PartitionStatus, error) { return nil, domain.PartitionStatus{}, nil })
+			return err
+		},
+		"a replay": func() error { _, err := s.ReplayDeadLetters(t.Context(), tenant, "mail", domain.EventID{}); return err },
+	} {
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		waitForNotice(t, there, groupNotice{tenant, "mail"})
+	}
+
+	// The session of the LISTEN is lost: anything may have been told meanwhile.
+	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen manifold_groups'")
+	must(t, err)
+	waitForNotice(t, there, groupNotice{domain.Everyone, ""})
+	waitForNotice(t, here, groupNotice{domain.Everyone, ""})
+	s.NotifyGroup(tenant, "mail-2")
+	waitForNotice(t, there, groupNotice{tenant, "mail-2"})
+	for {
+		select {
+		case got := <-here:
+			if got.tenant != domain.Everyone {
+				t.Errorf("a process is told of its own %v", got)
+			}
+			continue
+		default:
+		}
+		break
+	}
+}
+
+// Very many groups at once are no list: all are meant. And what stands there when the store is closed is still told.
+func TestVeryManyGroupsAreToldOf(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	there := listenGroups(t, openAgain(t, db))
+	tenant := domain.NewTenantID()
+	for i := range 2000 {
+		s.NotifyGroup(tenant, fmt.Sprintf("mail-%d", i))
+	}
+	waitForNotice(t, there, groupNotice{domain.Everyone, ""})
+	closing := openAgain(t, db)
+	closing.NotifyGroup(tenant, "last")
+	closing.Close()
+	waitForNotice(t, there, groupNotice{tenant, "last"})
+	// What others send is not understood: anything may have changed.
+	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "select pg_notify('manifold_groups', 'hello')")
+	must(t, err)
+	waitForNotice(t, there, groupNotice{domain.Everyone, ""})
+}
