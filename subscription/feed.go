@@ -63,7 +63,13 @@ func (f *Feed) Position() int64 { return f.position }
 // may say when to give a sign of life. While the database does not answer it waits. Other errors are faults.
 func (f *Feed) Next(ctx context.Context) (Slice, error) {
 	f.history.paced(f.gave)
-	clear(f.buffer) // what waits keeps nothing in memory
+	clear(f.buffer) // who waits keeps nothing in memory
+	slice, err := f.next(ctx)
+	f.gave = time.Now()
+	return slice, err
+}
+
+func (f *Feed) next(ctx context.Context) (Slice, error) {
 	for {
 		if ctx.Err() != nil {
 			return Slice{}, context.Cause(ctx)
@@ -152,13 +158,13 @@ func (f *Feed) moved(entries []*Entry, upTo int64, atHead bool) Slice {
 
 func (f *Feed) tellLater() {
 	if f.tell == nil {
-		f.tell = time.NewTimer(passedTime)
+		f.tell = time.NewTimer(f.tail.tails.tell)
 		return
 	}
-	f.tell.Reset(passedTime)
+	f.tell.Reset(f.tail.tails.tell)
 }
 
-// give is the end of each Next.
+// give is for what Next returns.
 func (f *Feed) give(slice Slice) Slice {
 	if f.passed > 0 {
 		f.passed = 0
@@ -167,7 +173,6 @@ func (f *Feed) give(slice Slice) Slice {
 	if observe := f.tail.tails.config.Observer.Delivered; observe != nil && len(slice.Entries) > 0 {
 		observe(len(slice.Entries))
 	}
-	f.gave = time.Now()
 	return slice
 }
 

@@ -7,14 +7,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// history reads from the log what a follower has before it and its tail has forgotten. It is used by one goroutine at a time:
-// the feed's, or the one that reads.
+// history reads from the log what a follower has before it and its tail has forgotten.
 type history struct {
 	tail      *tail
 	selection *selection
-	version   int64 // of the next event of the selection's stream; 0: not known
-	window    int64 // how many positions are looked through at once, where only some of their events are asked for
-	scale     int   // slices are this much of the largest, in 16ths
+	scale     int // slices are this much of the largest, in 16ths
+
+	// While something is being read these are the reading goroutine's, else the feed's.
+	version int64 // of the next event of the selection's stream; 0: not known
+	window  int64 // how many positions are looked through at once, where only some of their events are asked for
 }
 
 // Slices begin small, are doubled while the follower takes them fast, and are small again when it is slow: what waits for it
@@ -39,7 +40,7 @@ func newHistory(tail *tail, selection *selection) history {
 	return history{tail: tail, selection: selection, window: firstWindow, scale: scaleFirst}
 }
 
-// paced tells when the follower was given its last slice, now that it is ready for more.
+// paced tells when the follower was given what it had last, now that it is ready for more.
 func (h *history) paced(gave time.Time) {
 	switch took := time.Since(gave); {
 	case gave.IsZero():
@@ -71,10 +72,11 @@ type fetched struct {
 // fetch reads what follows a position. The goroutine ends when ctx does.
 func (h *history) fetch(ctx context.Context, after int64) *fetched {
 	s := &fetched{done: make(chan struct{})}
+	scale := h.scale
 	go func() {
 		defer close(s.done)
 		s.err = h.tail.tails.try(ctx, h.tail.tenant, h.passes, func(ctx context.Context) error {
-			events, upTo, err := h.read(ctx, after)
+			events, upTo, err := h.read(ctx, after, scale)
 			if err != nil {
 				return err
 			}
@@ -92,7 +94,7 @@ func (h *history) passes(err error) bool {
 }
 
 // read reads a slice of what follows a position, and says up to where that is all there is.
-func (h *history) read(ctx context.Context, after int64) (events []domain.Event, upTo int64, err error) {
+func (h *history) read(ctx context.Context, after int64, scale int) (events []domain.Event, upTo int64, err error) {
 	leave, err := h.tail.enter(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -100,9 +102,9 @@ func (h *history) read(ctx context.Context, after int64) (events []domain.Event,
 	defer leave()
 	_, head := h.tail.ring.place() // before reading: what is visible then is no less
 	if h.selection.Stream != "" {
-		return h.readStream(ctx, after, head)
+		return h.readStream(ctx, after, scale, head)
 	}
-	q := domain.LogQuery{From: after + 1, Limit: h.scale * sliceEvents / scaleMost, MaxBytes: h.scale * sliceBytes / scaleMost}
+	q := domain.LogQuery{From: after + 1, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * sliceBytes / scaleMost}
 	h.selection.narrow(&q)
 	some := len(q.Categories) > 0 || len(q.Types) > 0
 	if some && head-after > h.window {
@@ -124,7 +126,7 @@ func (h *history) read(ctx context.Context, after int64) (events []domain.Event,
 }
 
 // readStream follows the versions of the stream, from that of the position on.
-func (h *history) readStream(ctx context.Context, after, head int64) (events []domain.Event, upTo int64, err error) {
+func (h *history) readStream(ctx context.Context, after int64, scale int, head int64) (events []domain.Event, upTo int64, err error) {
 	store := h.tail.tails.config.Store
 	if h.version == 0 {
 		before, err := store.VersionBefore(ctx, h.tail.tenant, h.selection.Stream, after+1)
@@ -133,7 +135,7 @@ func (h *history) readStream(ctx context.Context, after, head int64) (events []d
 		}
 		h.version = before + 1
 	}
-	q := domain.StreamQuery{From: h.version, Limit: h.scale * sliceEvents / scaleMost, MaxBytes: h.scale * sliceBytes / scaleMost}
+	q := domain.StreamQuery{From: h.version, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * sliceBytes / scaleMost}
 	if events, err = store.ReadStream(ctx, h.tail.tenant, h.selection.Stream, q); err != nil {
 		return nil, 0, err
 	}

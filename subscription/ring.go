@@ -38,8 +38,8 @@ func (r *ring) place() (floor, head int64) {
 	return r.floor, r.head
 }
 
-// append adds all events that the log has behind the ring's head, up to a new head, and wakes who waits for them.
-func (r *ring) append(events []domain.Event, head int64) {
+// append adds what the log has behind the ring's head, and wakes who waits for it. all: that was all that there is.
+func (r *ring) append(events []domain.Event, all bool) {
 	entries := make([]Entry, len(events)) // one block: they go together, nearly
 	bytes := 0
 	for i := range entries {
@@ -52,8 +52,15 @@ func (r *ring) append(events []domain.Event, head int64) {
 	defer r.mu.Unlock()
 	for i := range entries {
 		r.entries = append(r.entries, &entries[i])
+		r.head = entries[i].Event.Position
 	}
-	r.head = head
+	before := r.began
+	if all {
+		r.began = min(r.began, r.head)
+	}
+	if len(events) == 0 && r.began == before {
+		return
+	}
 	r.trim()
 	close(r.news)
 	r.news = make(chan struct{})

@@ -127,8 +127,9 @@ func (t *tail) run() {
 	pause := time.NewTimer(0) // runs out when the next read may begin
 	defer pause.Stop()
 	_, head := t.ring.place()
+	looked := head // up to here, at least, was looked for: a log may end before that, when events have been removed
 	for {
-		for head >= t.target.Load() {
+		for looked >= t.target.Load() {
 			select {
 			case <-t.ctx.Done():
 				return
@@ -141,12 +142,18 @@ func (t *tail) run() {
 		case <-pause.C:
 		}
 		began := time.Now()
-		events, upTo, more, err := t.read(head)
+		target := t.target.Load()
+		events, more, err := t.read(head)
 		if err != nil {
 			return // ctx has ended
 		}
-		t.ring.append(events, upTo)
-		head = upTo
+		if n := len(events); n > 0 {
+			head = events[n-1].Position
+		}
+		if looked = head; !more {
+			looked = max(head, target)
+		}
+		t.ring.append(events, !more)
 		next := time.Until(began.Add(min(tailPause+time.Duration(t.followers.Load())*tailPauseFor, tailPauseMax)))
 		if more {
 			next = 0
@@ -155,11 +162,10 @@ func (t *tail) run() {
 	}
 }
 
-// read reads what follows the ring's head, and up to where that is all there is. It tries until it can, or the tail ends.
-func (t *tail) read(head int64) (events []domain.Event, upTo int64, more bool, err error) {
+// read reads what follows a position; more where there may be more. It tries until it can, or the tail ends.
+func (t *tail) read(after int64) (events []domain.Event, more bool, err error) {
 	err = t.tails.try(t.ctx, t.tenant, always, func(ctx context.Context) error {
-		q := domain.LogQuery{From: head + 1, Limit: sliceEvents, MaxBytes: min(sliceBytes, t.tails.config.Bytes/4)}
-		target := t.target.Load()
+		q := domain.LogQuery{From: after + 1, Limit: sliceEvents, MaxBytes: min(sliceBytes, t.tails.config.Bytes/4)}
 		began := time.Now()
 		if events, err = t.tails.config.Store.ReadLog(ctx, t.tenant, q); err != nil {
 			return err
@@ -167,10 +173,10 @@ func (t *tail) read(head int64) (events []domain.Event, upTo int64, more bool, e
 		if observe := t.tails.config.Observer.Read; observe != nil {
 			observe(time.Since(began), len(events))
 		}
-		upTo, more = reached(events, q.Limit, q.MaxBytes, target)
+		_, more = reached(events, q.Limit, q.MaxBytes, after)
 		return nil
 	})
-	return events, upTo, more, err
+	return events, more, err
 }
 
 // reached says up to where events are all that a log has, by how they were asked for: up to the last of them where there may

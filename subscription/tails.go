@@ -51,6 +51,7 @@ type Log interface {
 // Tails follow tenants' logs for those who want to know of events as they come. All methods may be called concurrently.
 type Tails struct {
 	config TailsConfig
+	tell   time.Duration // passedTime
 	reads  chan struct{} // has one for each slice that is being read for a feed
 
 	mu         sync.RWMutex
@@ -66,7 +67,7 @@ const allFeedReads = 6
 // NewTails returns Tails that follow nothing yet.
 func NewTails(config TailsConfig) *Tails {
 	config.Bytes = cmp.Or(config.Bytes, DefaultTailBytes)
-	return &Tails{config: config, reads: make(chan struct{}, allFeedReads), tails: make(map[domain.TenantID]*tail)}
+	return &Tails{config: config, tell: passedTime, reads: make(chan struct{}, allFeedReads), tails: make(map[domain.TenantID]*tail)}
 }
 
 // Wake tells that a log has moved. It returns at once: it is for store.Listen.

@@ -1,0 +1,19 @@
+package subscription
+
+import "time"
+
+// TellAfter changes how long a follower is not told that events were passed over.
+func (t *Tails) TellAfter(d time.Duration) { t.tell = d }
+
+// Held is what the tail of a feed has in memory, in bytes, as it counts, and how many events that are.
+func (f *Feed) Held() (bytes, events int) {
+	f.tail.ring.mu.RLock()
+	defer f.tail.ring.mu.RUnlock()
+	return int(f.tail.ring.held.Load()), len(f.tail.ring.entries)
+}
+
+// Forgotten is the highest position that the tail of a feed has no longer in memory.
+func (f *Feed) Forgotten() int64 {
+	floor, _ := f.tail.ring.place()
+	return floor
+}

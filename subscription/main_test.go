@@ -1,0 +1,63 @@
+package subscription_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// openStore opens a store on a database of the test's own.
+func openStore(t testing.TB) *store.Store {
+	t.Helper()
+	db := pgtest.Database(t)
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL:       db.URL(migrations.RoleApp),
+		SystemURL:    db.URL(migrations.RoleSystem),
+		RetentionURL: db.URL(migrations.RoleRetention),
+		MaxConns:     8,
+		Log:          quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// listen has a function called for each log that moves, until the test ends.
+func listen(t testing.TB, s *store.Store, wake func(domain.Head)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Listen(ctx, wake) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// appendTo appends events of one type, with the numbers of their data, to a stream, and returns the last one's position.
+func appendTo(t testing.TB, s *store.Store, tenant domain.TenantID, stream, eventType string, data ...string) int64 {
+	t.Helper()
+	events := make([]domain.NewEvent, len(data))
+	for i := range data {
+		events[i] = domain.NewEvent{Type: eventType, Data: json.RawMessage(data[i])}
+	}
+	appended, err := s.Append(context.Background(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: domain.Any, Events: events}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return appended.Position
+}
