@@ -68,7 +68,7 @@ create table manifold.dead_letters (
   replay_at       timestamptz, -- a replay was asked for
   primary key (tenant_id, name, position)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
-create index dead_letters_event on manifold.dead_letters (tenant_id, name, event_id);
+create index dead_letters_event on manifold.dead_letters (tenant_id, event_id, name);
 create index dead_letters_replay on manifold.dead_letters (tenant_id, name, partition, replay_at, position) where replay_at is not null;
 
 -- Consumers that share a group's partitions, and their signs of life.

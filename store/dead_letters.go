@@ -65,9 +65,9 @@ func (s *Store) DeadLetters(ctx context.Context, tenant domain.TenantID, name st
 	return letters, err
 }
 
-// deadLetterSlice is how many dead letters one transaction changes: few enough that it holds up no delivery for longer than a
+// deadLettersAtOnce is how many dead letters one transaction changes: few enough that it holds up no delivery for longer than a
 // moment.
-const deadLetterSlice = 10_000
+const deadLettersAtOnce = 10_000
 
 // ReplayDeadLetters asks for the replay of one dead letter, or with the zero id of all that there are now, and returns of how
 // many: of all, those count for which it was not asked before. domain.CodeNotFound where there is no such group, or it has
@@ -75,99 +75,111 @@ const deadLetterSlice = 10_000
 func (s *Store) ReplayDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
 	return s.changeDeadLetters(ctx, tenant, name, id, deadLetterChange{doing: "ask for the replay of dead letters", sql: `
 		update dead_letters as d set replay_at = now()
-		where d.tenant_id = $1 and d.name = $2 and d.position = any($3) and d.replay_at is null returning d.partition`})
+		where ` + deadLettersBetween + ` and d.replay_at is null returning d.partition`})
 }
 
 // DiscardDeadLetters removes one dead letter, or with the zero id all that there are now, and returns how many these were; as
 // ReplayDeadLetters. One whose replay a consumer has is in flight, and stays.
 func (s *Store) DiscardDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
 	return s.changeDeadLetters(ctx, tenant, name, id, deadLetterChange{doing: "discard dead letters", removes: true, sql: `
-		delete from dead_letters as d where d.tenant_id = $1 and d.name = $2 and d.position = any($3) returning d.partition`})
+		delete from dead_letters as d where ` + deadLettersBetween + ` returning d.partition`})
 }
 
-// deadLetterChange is a change to the dead letters at some positions, which returns the partitions of those that it has changed.
+// deadLettersBetween are a group's dead letters behind a position, up to another, in some partitions. It is an interval and
+// no list, since a planner that knows of few rows would rather look through all of a group's than search for several.
+const deadLettersBetween = `d.tenant_id = $1 and d.name = $2 and d.position > $3 and d.position <= $4 and d.partition = any($5::int[])`
+
+// deadLetterChange is a change to some dead letters, which returns the partitions of those that it has changed.
 type deadLetterChange struct {
 	doing   string // for errors
-	sql     string
+	sql     string // with the parameters of deadLettersBetween
 	removes bool
 }
 
 func (s *Store) changeDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID, change deadLetterChange) (int64, error) {
 	var changed int64
-	// What comes to be a dead letter meanwhile is left alone.
-	for slice := (deadLetterPick{one: id, upTo: -1}); ; {
-		picked, did := 0, int64(0)
+	var upTo int64 // what comes to be a dead letter meanwhile is left alone, unless it has a lower position
+	for after, first := int64(0), true; ; first = false {
+		var slice deadLetterSlice
+		did := int64(0)
 		err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
-			positions, partitions, err := slice.pick(ctx, tx, tenant, name)
-			if err != nil || len(positions) == 0 {
+			if err := holdGroup(ctx, tx, tenant, name); err != nil {
 				return err
 			}
-			picked, slice.after = len(positions), positions[len(positions)-1]
-			did, err = change.do(ctx, tx, tenant, name, positions, partitions)
+			if first && id.IsZero() {
+				err := tx.QueryRow(ctx, `
+					select coalesce((select d.position from dead_letters as d where d.tenant_id = $1 and d.name = $2 order by d.position desc limit 1), 0)`,
+					tenant, name).Scan(&upTo)
+				if err != nil {
+					return fmt.Errorf("look for the last dead letter: %w", err)
+				}
+			}
+			if slice, err = pickDeadLetters(ctx, tx, tenant, name, id, after, upTo); err != nil || slice.letters == 0 {
+				return err
+			}
+			did, err = change.do(ctx, tx, tenant, name, slice)
 			return err
 		})
 		if err != nil {
 			return changed, err
 		}
-		if changed += did; did > 0 {
+		if changed, after = changed+did, slice.last; did > 0 {
 			s.NotifyGroup(tenant, name)
 		}
 		switch {
-		case !slice.one.IsZero() && (picked == 0 || did == 0 && change.removes):
+		case !id.IsZero() && (slice.letters == 0 || did == 0 && change.removes):
 			return 0, domain.Errorf(domain.CodeNotFound, "eventId", "group %q has no dead letter of event %s", name, id)
-		case !slice.one.IsZero():
+		case !id.IsZero():
 			return 1, nil
-		case picked < deadLetterSlice:
+		case slice.letters < deadLettersAtOnce:
 			return changed, nil
 		}
 	}
 }
 
-// deadLetterPick is which dead letters come next.
-type deadLetterPick struct {
-	one         domain.EventID // or all:
-	after, upTo int64          // upTo -1: not known yet
+// deadLetterSlice is some dead letters of a group: those behind after, up to last, in some partitions.
+type deadLetterSlice struct {
+	after, last int64
+	letters     int
+	partitions  []int // ascending
 }
 
-// pick finds the positions of the next slice, ascending, and the partitions that they are in, and sees to it that the group
-// stays.
-func (p *deadLetterPick) pick(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (positions []int64, partitions []int, err error) {
-	if err := holdGroup(ctx, tx, tenant, name); err != nil {
-		return nil, nil, err
-	}
-	const from = " from dead_letters as d where d.tenant_id = $1 and d.name = $2"
-	if p.upTo < 0 && p.one.IsZero() {
-		if err := tx.QueryRow(ctx, "select coalesce(max(d.position), 0)"+from, tenant, name).Scan(&p.upTo); err != nil {
-			return nil, nil, fmt.Errorf("look for the last dead letter: %w", err)
-		}
-	}
+// pickDeadLetters finds the next slice, or the one of an event.
+func pickDeadLetters(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, id domain.EventID, after, upTo int64) (deadLetterSlice, error) {
 	var rows pgx.Rows
-	if p.one.IsZero() {
-		rows, _ = tx.Query(ctx, "select d.position, d.partition"+from+" and d.position > $3 and d.position <= $4 order by d.position limit $5",
-			tenant, name, p.after, p.upTo, deadLetterSlice)
+	if id.IsZero() {
+		rows, _ = tx.Query(ctx, `
+			select d.position, d.partition from dead_letters as d
+			where d.tenant_id = $1 and d.name = $2 and d.position > $3 and d.position <= $4 order by d.position limit $5`,
+			tenant, name, after, upTo, deadLettersAtOnce)
 	} else {
-		rows, _ = tx.Query(ctx, "select d.position, d.partition"+from+" and d.event_id = $3", tenant, name, p.one)
+		rows, _ = tx.Query(ctx, `
+			select d.position, d.partition from dead_letters as d where d.tenant_id = $1 and d.name = $2 and d.event_id = $3`, tenant, name, id)
 	}
+	slice := deadLetterSlice{after: after}
 	in := make(map[int]bool)
-	var position int64
 	var partition int
-	_, err = pgx.ForEachRow(rows, []any{&position, &partition}, func() error {
-		positions, in[partition] = append(positions, position), true
+	_, err := pgx.ForEachRow(rows, []any{&slice.last, &partition}, func() error {
+		slice.letters++
+		in[partition] = true
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("pick dead letters: %w", err)
+		return deadLetterSlice{}, fmt.Errorf("look for dead letters: %w", err)
 	}
-	return positions, slices.Sorted(maps.Keys(in)), nil
+	if slice.partitions = slices.Sorted(maps.Keys(in)); !id.IsZero() {
+		slice.after = slice.last - 1
+	}
+	return slice, nil
 }
 
-// do changes the dead letters at the positions, and gives the ledgers of their partitions another revision: who has read them
-// reads again.
-func (c deadLetterChange) do(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, positions []int64, partitions []int) (changed int64, err error) {
-	if err := lockLedgers(ctx, tx, tenant, name, partitions); err != nil {
+// do changes the dead letters of a slice, and gives the ledgers of their partitions another revision: who has read them reads
+// again.
+func (c deadLetterChange) do(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, slice deadLetterSlice) (changed int64, err error) {
+	if err := lockLedgers(ctx, tx, tenant, name, slice.partitions); err != nil {
 		return 0, err
 	}
-	rows, _ := tx.Query(ctx, c.sql, tenant, name, positions)
+	rows, _ := tx.Query(ctx, c.sql, tenant, name, slice.after, slice.last, slice.partitions)
 	numbers := make(map[int]int64)
 	var partition int
 	if _, err := pgx.ForEachRow(rows, []any{&partition}, func() error {
@@ -180,7 +192,7 @@ func (c deadLetterChange) do(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 	if changed == 0 {
 		return 0, nil
 	}
-	partitions = partitions[:0]
+	var partitions []int
 	var gone []int64
 	for partition, n := range numbers {
 		if !c.removes {

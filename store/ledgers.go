@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,15 +93,20 @@ var (
 	// The same where retries or dead letters come or go. How many there are is right only with the revision, which passes
 	// nobody else's change of them.
 	saveLedgerCounting = statement{"manifold_save_ledger_counting", saveSQL(`,
-		retrying = l.retrying + $13::bigint - (select count(*) from subscription_retries as r
-			where r.tenant_id = $1::uuid and r.name = $2::text and r.partition = $3::int and r.position = any($14::bigint[])),
-		parked = l.parked + $15::bigint - (select count(*) from dead_letters as d
-			where d.tenant_id = $1::uuid and d.name = $2::text and d.position = any($16::bigint[]))`)}
+		retrying = l.retrying + $13::bigint - (select count(*) from unnest($14::bigint[]) as p(position) cross join lateral (
+			select from subscription_retries as r
+			where r.tenant_id = $1::uuid and r.name = $2::text and r.partition = $3::int and r.position = p.position limit 1) as r),
+		parked = l.parked + $15::bigint - (select count(*) from unnest($16::bigint[]) as p(position) cross join lateral (
+			select from dead_letters as d
+			where d.tenant_id = $1::uuid and d.name = $2::text and d.position = p.position limit 1) as d)`)}
 
-	removeRetries = statement{"manifold_remove_retries", `
-		delete from subscription_retries as r using subscription_ledgers as l
-		where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.last_write = $4::uuid
-			and r.tenant_id = $1::uuid and r.name = $2::text and r.partition = $3::int and r.position = any($5::bigint[])`}
+	// One by one: where a table is small, or a group has few rows and another very many, the planner would rather look through
+	// all of a group's rows than search for several positions.
+	removeRetry = statement{"manifold_remove_retry", `
+		delete from subscription_retries as r
+		where r.tenant_id = $1::uuid and r.name = $2::text and r.partition = $3::int and r.position = $5::bigint
+			and exists (select from subscription_ledgers as l
+				where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.last_write = $4::uuid)`}
 
 	putRetries = statement{"manifold_put_retries", `
 		insert into subscription_retries as r (tenant_id, name, partition, position, event_id, stream_id, stream_version, attempt, base, replays, due_at, reason)
@@ -113,10 +119,11 @@ var (
 		set event_id = excluded.event_id, stream_id = excluded.stream_id, stream_version = excluded.stream_version, attempt = excluded.attempt,
 			base = excluded.base, replays = excluded.replays, due_at = excluded.due_at, reason = excluded.reason`}
 
-	removeDeadLetters = statement{"manifold_remove_dead_letters", `
-		delete from dead_letters as d using subscription_ledgers as l
-		where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.last_write = $4::uuid
-			and d.tenant_id = $1::uuid and d.name = $2::text and d.position = any($5::bigint[])`}
+	removeDeadLetter = statement{"manifold_remove_dead_letter", `
+		delete from dead_letters as d
+		where d.tenant_id = $1::uuid and d.name = $2::text and d.position = $5::bigint
+			and exists (select from subscription_ledgers as l
+				where l.tenant_id = $1::uuid and l.name = $2::text and l.partition = $3::int and l.last_write = $4::uuid)`}
 
 	putDeadLetters = statement{"manifold_put_dead_letters", `
 		insert into dead_letters as d (tenant_id, name, partition, position, event_id, stream_id, stream_version, attempt, base, replays, reason,
@@ -261,31 +268,37 @@ func (l *ledgerSave) send(x *exchange) {
 	st, params := &saveLedger, with(int8Param(c.GroupRevision), int8Param(c.Revision), c.Ledger, int8Param(c.Status.Checkpoint),
 		int8Param(c.Status.ReadTo), int8Param(c.Status.Oldest), int8Param(c.Status.InFlight), ownerParam(c.Status.Owner))
 	if len(c.Retry)+len(c.Unretry)+len(c.Park)+len(c.Unpark) > 0 {
-		retries, letters := c.Unretry[:len(c.Unretry):len(c.Unretry)], c.Unpark[:len(c.Unpark):len(c.Unpark)]
+		retries, letters := slices.Clone(c.Unretry), slices.Clone(c.Unpark)
 		for i := range c.Retry {
 			retries = append(retries, c.Retry[i].Position)
 		}
 		for i := range c.Park {
 			letters = append(letters, c.Park[i].Position)
 		}
-		st, params = &saveLedgerCounting, append(params, int8Param(int64(len(c.Retry))), int8sParam(retries), int8Param(int64(len(c.Park))), int8sParam(letters))
+		st, params = &saveLedgerCounting, append(params, int8Param(int64(len(c.Retry))), int8sParam(once(retries)), int8Param(int64(len(c.Park))), int8sParam(once(letters)))
 	}
 	x.send(st, params, func(values [][]byte) error {
 		l.now, l.saved = timeValue(values[0]), boolValue(values[1])
 		return nil
 	})
-	if len(c.Unretry) > 0 {
-		x.send(&removeRetries, with(int8sParam(c.Unretry)), nil)
+	for _, position := range c.Unretry {
+		x.send(&removeRetry, with(int8Param(position)), nil)
 	}
 	if len(c.Retry) > 0 {
 		x.send(&putRetries, with(retryParams(c.Retry)...), nil)
 	}
-	if len(c.Unpark) > 0 {
-		x.send(&removeDeadLetters, with(int8sParam(c.Unpark)), nil)
+	for _, position := range c.Unpark {
+		x.send(&removeDeadLetter, with(int8Param(position)), nil)
 	}
 	if len(c.Park) > 0 {
 		x.send(&putDeadLetters, with(deadLetterParams(c.Park)...), nil)
 	}
+}
+
+// once leaves out what stands there twice.
+func once(positions []int64) []int64 {
+	slices.Sort(positions)
+	return slices.Compact(positions)
 }
 
 func ownerParam(owner domain.GroupMemberID) []byte {
