@@ -21,7 +21,8 @@ var (
 		where m.tenant_id = $1::uuid and m.name = $2::text and m.member_id in (
 			select d.member_id from subscription_members as d
 			where d.tenant_id = $1::uuid and d.name = $2::text and d.alive_at < now() - $3::bigint * interval '1 microsecond'
-			for update skip locked)`}
+			for update skip locked)
+		returning m.member_id`}
 
 	joinGroup = statement{"manifold_join_group", `
 		insert into subscription_members as m (tenant_id, name, member_id, label)
@@ -53,7 +54,7 @@ func deadAfter() []byte { return int8Param(domain.GroupMemberDead.Microseconds()
 func (s *Store) AnnounceGroupMember(ctx context.Context, tenant domain.TenantID, name string, member domain.GroupMember, join bool) ([]domain.GroupMember, error) {
 	place := [][]byte{tenantParam(tenant), []byte(name)}
 	with := func(more ...[]byte) [][]byte { return append(place[:2:2], more...) }
-	var there, announced bool
+	var there, swept, announced bool
 	var alive []domain.GroupMember
 	announce := query{&beatGroup, with(uuidParam(member.ID), deadAfter()), func([][]byte) error {
 		announced = true
@@ -63,12 +64,15 @@ func (s *Store) AnnounceGroupMember(ctx context.Context, tenant domain.TenantID,
 		announce.statement = &joinGroup
 		announce.params = with(uuidParam(member.ID), []byte(plain(member.Label)), int8Param(domain.MaxGroupMembers))
 	}
-	err := s.read(ctx, tenant, func() { there, announced, alive = false, false, nil },
+	err := s.read(ctx, tenant, func() { there, swept, announced, alive = false, false, false, nil },
 		query{&keepGroupRow, place, func([][]byte) error {
 			there = true
 			return nil
 		}},
-		query{&sweepGroupMembers, with(deadAfter()), nil},
+		query{&sweepGroupMembers, with(deadAfter()), func([][]byte) error {
+			swept = true
+			return nil
+		}},
 		announce,
 		groupMembersQuery(tenant, name, &alive),
 	)
@@ -81,6 +85,9 @@ func (s *Store) AnnounceGroupMember(ctx context.Context, tenant domain.TenantID,
 		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "group %q has %d members, the most there may be", name, domain.MaxGroupMembers)
 	case !announced:
 		return nil, domain.Errorf(domain.CodeNotFound, "memberId", "group %q has no member %s, or it was silent for too long; join again", name, member.ID)
+	}
+	if join || swept {
+		s.NotifyGroup(tenant, name) // partitions go to others
 	}
 	return alive, nil
 }

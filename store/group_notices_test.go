@@ -57,13 +57,26 @@ func TestGroupsAreToldOf(t *testing.T) {
 	changed := group.GroupDefinition
 	changed.BatchSize++
 	for what, do := range map[string]func() error{
-		"a change": func() error { _, _, err := s.PutGroup(t.Context(), tenant, "mail", changed, 0); return err },
-		"a pause":  func() error { _, err := s.PauseGroup(t.Context(), tenant, "mail", true); return err },
+		"a change": func() error {
+			_, _, err := s.PutGroup(t.Context(), tenant, "mail", changed, 0)
+			return err
+		},
+		"a pause": func() error {
+			_, err := s.PauseGroup(t.Context(), tenant, "mail", true)
+			return err
+		},
 		"a seek": func() error {
 			_, err := s.SeekGroup(t.Context(), tenant, "mail", func(int, []byte) ([]byte, domain.PartitionStatus, error) { return nil, domain.PartitionStatus{}, nil })
 			return err
 		},
-		"a replay": func() error { _, err := s.ReplayDeadLetters(t.Context(), tenant, "mail", domain.EventID{}); return err },
+		"a replay": func() error {
+			_, err := s.ReplayDeadLetters(t.Context(), tenant, "mail", domain.EventID{})
+			return err
+		},
+		"a member": func() error {
+			_, err := s.AnnounceGroupMember(t.Context(), tenant, "mail", domain.GroupMember{ID: domain.NewGroupMemberID()}, true)
+			return err
+		},
 	} {
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -557,6 +557,81 @@ func TestLostConnectionAtSaveSavesOnce(t *testing.T) {
 	}
 }
 
+// Two processes lose connections again and again while they save against one another: what is said to be saved is there, and
+// what is said not to be is not; of what nobody knows there is all or nothing.
+func TestLostConnectionsUnderLoadSaveOnce(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]cut{"before": cutBefore, "behind": cutBehind} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.Database(t)
+			tenant := domain.NewTenantID()
+			reader := openAgain(t, db)
+			group := putGroup(t, reader, tenant, "mail", 0)
+			var position atomic.Int64
+			var mu sync.Mutex
+			outcomes := make(map[int64]string)
+			var wg sync.WaitGroup
+			for range 2 {
+				var commits atomic.Int64
+				s := openThrough(t, db, newProxy(t, db.URL(migrations.RoleApp), func() cut {
+					if commits.Add(1)%5 == 0 {
+						return how
+					}
+					return cutNothing
+				}), nil)
+				for range 3 {
+					wg.Go(func() {
+						for range 30 {
+							row, err := s.Ledger(t.Context(), tenant, "mail", 0, true)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							at := position.Add(1)
+							_, saved, err := s.SaveLedger(t.Context(), tenant, "mail", domain.LedgerChange{
+								GroupRevision: group.Revision, Revision: row.Revision, Ledger: fmt.Append(nil, at),
+								Retry: []domain.Retry{retryAt(0, at)}, Park: []domain.DeadLetter{deadLetterAt(0, at)},
+							})
+							if err != nil && codeOf(err) != domain.CodeOutcomeUnknown {
+								t.Error(err)
+							}
+							mu.Lock()
+							outcomes[at] = fmt.Sprint(saved, " ", codeOf(err))
+							mu.Unlock()
+						}
+					})
+				}
+			}
+			wg.Wait()
+			retries, letters := make(map[int64]bool), make(map[int64]bool)
+			row := ledgerOf(t, reader, tenant, "mail", 0)
+			for _, r := range row.Retries {
+				retries[r.Position] = true
+			}
+			parked, err := reader.DeadLetters(t.Context(), tenant, "mail", 0, 1000)
+			must(t, err)
+			for _, d := range parked {
+				letters[d.Position] = true
+			}
+			counts := make(map[string]int)
+			for at, outcome := range outcomes {
+				counts[outcome]++
+				if retries[at] != letters[at] || outcome == "true " && !retries[at] || outcome == "false " && retries[at] {
+					t.Errorf("%d: the outcome was %q, the retry is there: %v, the dead letter: %v", at, outcome, retries[at], letters[at])
+				}
+			}
+			if counts["true "] == 0 {
+				t.Error("nothing was saved")
+			}
+			if got := statusOf(t, reader, tenant, "mail", 0); got.Retrying != int64(len(retries)) || got.Parked != int64(len(letters)) {
+				t.Errorf("counted are %+v, there are %d and %d", got, len(retries), len(letters))
+			}
+			t.Logf("the outcomes: %v", counts)
+		})
+	}
+}
+
 // The connection is lost while the save is open, and the database gets the commit only later: who looks before that sees
 // nothing.
 func TestLostSaveIsWaitedFor(t *testing.T) {
