@@ -90,7 +90,7 @@ func (p *Process) devKey(ctx context.Context, tenant domain.TenantID, secrets *d
 	if err != nil && !isCode(err, domain.CodeUnauthenticated) {
 		return err
 	}
-	key, token := auth.NewKey(tenant, "dev", domain.TenantScopes[:])
+	key, token := auth.NewKey(tenant, "dev", domain.GrantsOf(domain.TenantScopes[:]...))
 	if err := p.store.CreateKey(ctx, key); err != nil {
 		return err
 	}

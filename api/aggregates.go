@@ -27,13 +27,16 @@ type Aggregates interface {
 }
 
 func (s generated) ListAggregates(ctx context.Context, _ openapi.ListAggregatesRequestObject) (openapi.ListAggregatesResponseObject, error) {
-	definitions, err := s.config.Aggregates.Definitions(ctx, callerOf(ctx).tenant)
+	caller := callerOf(ctx)
+	definitions, err := s.config.Aggregates.Definitions(ctx, caller.tenant)
 	if err != nil {
 		return nil, err
 	}
 	answer := openapi.ListAggregates200JSONResponse{Aggregates: []openapi.Aggregate{}}
 	for _, definition := range definitions {
-		answer.Aggregates = append(answer.Aggregates, aggregateAnswer(definition))
+		if caller.allow(definition.Category, domain.ScopeEventsRead, domain.ScopeProjectionsWrite) == nil {
+			answer.Aggregates = append(answer.Aggregates, aggregateAnswer(definition))
+		}
 	}
 	return answer, nil
 }
@@ -58,7 +61,11 @@ func (s generated) PutAggregate(ctx context.Context, request openapi.PutAggregat
 }
 
 func (s generated) GetAggregate(ctx context.Context, request openapi.GetAggregateRequestObject) (openapi.GetAggregateResponseObject, error) {
-	definition, err := s.config.Aggregates.Definition(ctx, callerOf(ctx).tenant, request.Category)
+	caller := callerOf(ctx)
+	if err := caller.allow(request.Category, domain.ScopeEventsRead, domain.ScopeProjectionsWrite); err != nil {
+		return nil, inPlace("path category", err)
+	}
+	definition, err := s.config.Aggregates.Definition(ctx, caller.tenant, request.Category)
 	if err != nil {
 		return nil, err
 	}
@@ -73,9 +80,12 @@ func (s generated) DeleteAggregate(ctx context.Context, request openapi.DeleteAg
 }
 
 func (s generated) GetState(ctx context.Context, request openapi.GetStateRequestObject) (openapi.GetStateResponseObject, error) {
-	tenant := callerOf(ctx).tenant
+	caller := callerOf(ctx)
 	if err := domain.CheckStream("path streamId", request.StreamId); err != nil {
 		return nil, err
+	}
+	if err := caller.allow(domain.Category(request.StreamId), domain.ScopeEventsRead); err != nil {
+		return nil, inPlace("path streamId", err)
 	}
 	if request.Params.Version != nil && request.Params.At != nil {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "query at", "give version or at, not both")
@@ -85,7 +95,7 @@ func (s generated) GetState(ctx context.Context, request openapi.GetStateRequest
 			return nil, err
 		}
 	}
-	state, err := s.config.Aggregates.Load(ctx, tenant, request.StreamId, aggregate.At{
+	state, err := s.config.Aggregates.Load(ctx, caller.tenant, request.StreamId, aggregate.At{
 		Version: value(request.Params.Version), Time: value(request.Params.At),
 	})
 	if err != nil {

@@ -3,9 +3,11 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -18,6 +20,8 @@ type Log interface {
 	ReadLog(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) ([]domain.Event, error)
 	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error)
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
+	// RecordedAt says when the events at these positions were recorded, or where one is not there any more, the first behind it.
+	RecordedAt(ctx context.Context, tenant domain.TenantID, positions []int64) (map[int64]time.Time, error)
 }
 
 // appendToStream is written by hand: the events' data goes from the body to the log as the bytes that came, and what is
@@ -30,6 +34,9 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	}
 	if err := domain.CheckStream("path streamId", stream); err != nil {
 		return err
+	}
+	if err := caller.allow(domain.Category(stream), domain.ScopeEventsAppend); err != nil {
+		return inPlace("path streamId", err)
 	}
 	expected, conditional, err := expectation(request.Header)
 	if err != nil {
@@ -76,6 +83,11 @@ func (s *Server) append(c echo.Context, caller caller) error {
 	request, err := decodeAppend(body)
 	if err != nil {
 		return err
+	}
+	for i := range request.Streams {
+		if err := caller.allow(domain.Category(request.Streams[i].Stream), domain.ScopeEventsAppend); err != nil {
+			return inPlace(fmt.Sprintf("streams[%d].stream", i), err)
+		}
 	}
 	identify(key, request)
 	keepTrace(c.Request().Header, request)

@@ -28,15 +28,37 @@ func (c caller) by() string {
 }
 
 // allow returns nil where the caller may do one of scopes with the events of a category, and else what an operation is
-// refused with.
+// refused with. The empty category is all there can be. Whichever operation has x-categories in the contract asks here
+// for every category that a request is about, before it does anything.
 func (c caller) allow(category string, scopes ...domain.Scope) error {
-	return c.credential.Require(scopes...)
+	return c.credential.RequireFor(category, scopes...)
 }
 
-// authenticate finds the request's caller, and refuses one whose key has none of the scopes. Where no scope is named,
+// allowEach is allow for several categories; none are all.
+func (c caller) allowEach(categories []string, scopes ...domain.Scope) error {
+	if len(categories) == 0 {
+		return c.allow("", scopes...)
+	}
+	for _, category := range categories {
+		if err := c.allow(category, scopes...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inPlace puts the place in the request that names a category, or its stream, into a refusal.
+func inPlace(where string, err error) error {
+	if e, ok := errors.AsType[*domain.Error](err); ok {
+		e.Where = where
+	}
+	return err
+}
+
+// authenticate finds the request's caller, and refuses one whose key has none of the operation's scopes. Where no scope is named,
 // anybody may.
-func (s *Server) authenticate(ctx context.Context, header http.Header, scopes []domain.Scope) (caller, error) {
-	if len(scopes) == 0 {
+func (s *Server) authenticate(ctx context.Context, header http.Header, op *operation) (caller, error) {
+	if len(op.scopes) == 0 {
 		return caller{}, nil
 	}
 	kind, token, ok := strings.Cut(header.Get("Authorization"), " ")
@@ -47,18 +69,27 @@ func (s *Server) authenticate(ctx context.Context, header http.Header, scopes []
 	if err != nil {
 		return caller{}, err
 	}
-	if err := credential.Require(scopes...); err != nil {
+	if err := op.admit(credential); err != nil {
 		return caller{}, err
 	}
 	return caller{tenant: credential.Tenant, credential: credential}, nil
 }
 
+// admit refuses a key that has none of the operation's scopes: for every category there can be, unless its handler asks
+// for those that matter. So an operation that was not thought of is closed to a key for some categories, not open.
+func (o *operation) admit(credential auth.Credential) error {
+	if o.byCategory {
+		return credential.RequireSome(o.scopes...)
+	}
+	return credential.Require(o.scopes...)
+}
+
 // whileAllowed is for requests that may last: it looks at the request's key again and again, and when that is refused,
 // since it was revoked or its tenant suspended, it ends the context that it returns, with the refusal as the cause. stop
 // must be called when the request is over.
-func (s *Server) whileAllowed(request *http.Request, scopes []domain.Scope) (_ context.Context, stop func()) {
+func (s *Server) whileAllowed(request *http.Request, op *operation) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(request.Context())
-	if len(scopes) == 0 {
+	if len(op.scopes) == 0 {
 		return ctx, func() { cancel(nil) }
 	}
 	var looking sync.WaitGroup
@@ -72,7 +103,7 @@ func (s *Server) whileAllowed(request *http.Request, scopes []domain.Scope) (_ c
 			case <-tick.C:
 			}
 			// That the keys cannot be looked at now is no refusal.
-			if _, err := s.authenticate(ctx, request.Header, scopes); isRefusal(err) {
+			if _, err := s.authenticate(ctx, request.Header, op); isRefusal(err) {
 				cancel(err)
 				return
 			}

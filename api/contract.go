@@ -36,10 +36,10 @@ type operation struct {
 	// The operation's handler asks for the categories that it turns out to be about (caller.allow). A key that has a scope for
 	// some categories only has nothing to do with any other operation.
 	byCategory bool
-	query  map[string]bool
-	route  *routers.Route
-	body   bool // it takes a body, which is JSON
-	needs  bool // the body must be there
+	query      map[string]bool
+	route      *routers.Route
+	body       bool // it takes a body, which is JSON
+	needs      bool // the body must be there
 }
 
 // loadContract reads the contract. An error means that openapi.yaml itself is wrong.

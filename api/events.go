@@ -41,6 +41,9 @@ func (s *Server) readStream(c echo.Context, caller caller) error {
 	if err := domain.CheckStream("path streamId", stream); err != nil {
 		return err
 	}
+	if err := caller.allow(domain.Category(stream), domain.ScopeEventsRead); err != nil {
+		return inPlace("path streamId", err)
+	}
 	newest, err := s.config.Log.ReadStream(c.Request().Context(), caller.tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
 	if err != nil {
 		return err
@@ -80,6 +83,9 @@ func (s *Server) readAll(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
+	if err := caller.allowEach(request.categories, domain.ScopeEventsRead); err != nil {
+		return inPlace("query categories", err)
+	}
 	return s.readLog(c, caller, request)
 }
 
@@ -91,6 +97,9 @@ func (s *Server) readCategory(c echo.Context, caller caller) error {
 	category, err := pathParam(c, "category")
 	if err != nil {
 		return err
+	}
+	if err := caller.allow(category, domain.ScopeEventsRead); err != nil {
+		return inPlace("path category", err)
 	}
 	request.categories = []string{category}
 	return s.readLog(c, caller, request)

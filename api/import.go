@@ -63,7 +63,7 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 		cancel(err) // whoever reads lines need not go on
 		ended <- err
 	})
-	reader := importReader{blocks: lines.blocks, batches: batches, name: query.Get("name"), strict: job.strict}
+	reader := importReader{blocks: lines.blocks, batches: batches, name: query.Get("name"), strict: job.strict, caller: caller}
 	readErr := reader.run(ctx)
 	close(batches)
 	err = <-ended

@@ -34,6 +34,7 @@ type importReader struct {
 	batches chan<- importBatch // takes one when the appender is idle
 	name    string
 	strict  bool
+	caller  caller
 
 	batch  importBatch
 	bytes  int
@@ -102,6 +103,8 @@ func (r *importReader) line(ctx context.Context, text []byte, tooLong bool) (end
 	} else if text = bytes.TrimSpace(text); len(text) > 0 {
 		if line, err := r.parse(text); err != nil {
 			bad = err.Error()
+		} else if err := r.caller.allow(domain.Category(line.stream), domain.ScopeEventsAppend); err != nil {
+			bad = inPlace("stream", err).Error()
 		} else if err := r.add(ctx, line, len(text)); err != nil {
 			return false, err
 		}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"testing"
+
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
 )
 
 // offered gives texts one Read each, and tells when it is asked for the next one.
@@ -28,7 +31,7 @@ func TestImportReaderTakesWhatIsThere(t *testing.T) {
 	from := &offered{texts: make(chan string), asked: make(chan struct{})}
 	lines := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: t.Context().Done()}
 	batches := make(chan importBatch)
-	reader := importReader{blocks: lines.blocks, batches: batches, name: "a"}
+	reader := importReader{blocks: lines.blocks, batches: batches, name: "a", caller: caller{credential: auth.Credential{Grants: domain.GrantsOf(domain.ScopeEventsAppend)}}}
 	ended := make(chan error, 1)
 	go lines.run()
 	go func() {

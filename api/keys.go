@@ -80,7 +80,7 @@ func (s generated) keysOf(ctx context.Context, tenant domain.TenantID) (openapi.
 	list := openapi.KeyList{Keys: []openapi.Key{}}
 	for _, key := range keys {
 		list.Keys = append(list.Keys, openapi.Key{
-			Id: key.ID.String(), Name: key.Name, Scopes: scopeTexts(key.Scopes),
+			Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(),
 			CreatedAt: key.CreatedAt.UTC(), RevokedAt: moment(key.RevokedAt),
 		})
 	}
@@ -92,17 +92,17 @@ func (s generated) newKey(ctx context.Context, tenant domain.TenantID, body open
 	if err != nil {
 		return openapi.CreatedKey{}, err
 	}
-	scopes, err := auth.ParseScopes("scopes", body.Scopes)
+	grants, err := domain.ParseGrants("scopes", body.Scopes)
 	if err != nil {
 		return openapi.CreatedKey{}, err
 	}
-	key, token := auth.NewKey(tenant, name, scopes)
+	key, token := auth.NewKey(tenant, name, grants)
 	key.CreatedAt = time.Now().Truncate(time.Microsecond) // as the database keeps it
 	if err := s.config.Tenants.CreateKey(ctx, key); err != nil {
 		return openapi.CreatedKey{}, err
 	}
 	return openapi.CreatedKey{
-		Id: key.ID.String(), Name: key.Name, Scopes: scopeTexts(key.Scopes), CreatedAt: key.CreatedAt.UTC(), Key: token,
+		Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), CreatedAt: key.CreatedAt.UTC(), Key: token,
 	}, nil
 }
 
@@ -112,12 +112,4 @@ func (s generated) revoke(ctx context.Context, tenant domain.TenantID, text stri
 		return domain.Errorf(domain.CodeInvalidRequest, "path keyId", "%s", err)
 	}
 	return s.config.Tenants.RevokeKey(ctx, tenant, id)
-}
-
-func scopeTexts(scopes []domain.Scope) []string {
-	texts := make([]string, len(scopes))
-	for i, scope := range scopes {
-		texts[i] = string(scope)
-	}
-	return texts
 }

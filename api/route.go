@@ -44,7 +44,7 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 	}
 	run := func(c echo.Context) error {
 		request := c.Request()
-		caller, err := s.authenticate(request.Context(), request.Header, op.scopes)
+		caller, err := s.authenticate(request.Context(), request.Header, op)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 			defer cancel()
 			c.SetRequest(request.WithContext(ctx))
 		} else {
-			ctx, stop := s.whileAllowed(request, op.scopes)
+			ctx, stop := s.whileAllowed(request, op)
 			defer stop()
 			c.SetRequest(request.WithContext(ctx))
 		}

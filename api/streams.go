@@ -19,13 +19,16 @@ type Streams interface {
 }
 
 func (s generated) ListStreams(ctx context.Context, request openapi.ListStreamsRequestObject) (openapi.ListStreamsResponseObject, error) {
-	tenant := callerOf(ctx).tenant
+	caller := callerOf(ctx)
+	if err := caller.allow(listedCategory(request.Params), domain.ScopeEventsRead); err != nil {
+		return nil, err
+	}
 	after, err := pageToken(request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
 	size := pageSizeOf(request.Params.PageSize)
-	names, err := s.config.Streams.Streams(ctx, tenant, value(request.Params.Category), value(request.Params.Prefix), after, size+1)
+	names, err := s.config.Streams.Streams(ctx, caller.tenant, value(request.Params.Category), value(request.Params.Prefix), after, size+1)
 	if err != nil {
 		return nil, err
 	}
@@ -42,12 +45,26 @@ func (s generated) ListStreams(ctx context.Context, request openapi.ListStreamsR
 	}, nil
 }
 
+// listedCategory is the category of all streams of a list; empty where they may be of any.
+func listedCategory(params openapi.ListStreamsParams) string {
+	if category := value(params.Category); category != "" {
+		return category
+	}
+	if category, _, whole := strings.Cut(value(params.Prefix), "-"); whole {
+		return category
+	}
+	return ""
+}
+
 func (s generated) GetStreamMetadata(ctx context.Context, request openapi.GetStreamMetadataRequestObject) (openapi.GetStreamMetadataResponseObject, error) {
-	tenant := callerOf(ctx).tenant
+	caller := callerOf(ctx)
 	if err := domain.CheckStream("path streamId", request.StreamId); err != nil {
 		return nil, err
 	}
-	info, err := s.config.Streams.StreamInfo(ctx, tenant, request.StreamId)
+	if err := caller.allow(domain.Category(request.StreamId), domain.ScopeEventsRead); err != nil {
+		return nil, inPlace("path streamId", err)
+	}
+	info, err := s.config.Streams.StreamInfo(ctx, caller.tenant, request.StreamId)
 	if err != nil {
 		return nil, err
 	}

@@ -13,63 +13,73 @@ type Credential struct {
 	Tenant   domain.TenantID // whose key it is; domain.Everyone for an operator's
 	KeyID    domain.KeyID    // zero for an operator's
 	Name     string          // the key's name, for people
-	Scopes   []domain.Scope
+	Grants   domain.Grants
 	Operator bool
 }
 
-// Require returns nil where the credential has one of the scopes, and else a *domain.Error with domain.CodeForbidden
-// that names them.
+// Require returns nil where the credential has one of the scopes for every category there can be, and else a
+// *domain.Error with domain.CodeForbidden that names them.
 func (c Credential) Require(scopes ...domain.Scope) error {
+	return c.RequireFor("", scopes...)
+}
+
+// RequireSome is Require for what asks RequireFor later, when it is known which categories it is about: the credential
+// must have one of the scopes for some category.
+func (c Credential) RequireSome(scopes ...domain.Scope) error {
 	for _, scope := range scopes {
-		if slices.Contains(c.Scopes, scope) {
+		if c.Grants.AllowSome(scope) {
 			return nil
 		}
 	}
-	forTenants := slices.DeleteFunc(slices.Clone(scopes), func(scope domain.Scope) bool { return scope == domain.ScopeOperator })
+	return c.refuse(scopes, "")
+}
+
+// RequireFor is Require for one category only; the empty one stands for every category.
+func (c Credential) RequireFor(category string, scopes ...domain.Scope) error {
+	for _, scope := range scopes {
+		if c.Grants.Allow(scope, category) {
+			return nil
+		}
+	}
+	return c.refuse(scopes, category)
+}
+
+// refuse says what is missing: scopes, for a category or for all.
+func (c Credential) refuse(scopes []domain.Scope, category string) error {
+	var forTenants []string
+	some := false // of some category, there is one
+	for _, scope := range scopes {
+		if scope != domain.ScopeOperator {
+			forTenants = append(forTenants, string(scope))
+		}
+		some = some || c.Grants.AllowSome(scope)
+	}
+	needed := strings.Join(forTenants, " or ")
+	switch {
+	case category != "":
+		needed += " for the category " + category
+	case some:
+		needed += " for every category"
+	}
 	switch {
 	case c.Operator:
-		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs a tenant's key with the scope %s; an operator's key acts for no tenant", anyOf(forTenants))
+		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs a tenant's key with the scope %s; an operator's key acts for no tenant", needed)
 	case len(forTenants) == 0:
 		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs an operator's key, which is in the configuration; this key is a tenant's")
 	}
-	return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs the scope %s; the key %q has %s only", anyOf(forTenants), c.Name, scopeList(c.Scopes))
+	return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs the scope %s; the key %q has %s only", needed, c.Name, grantList(c.Grants))
 }
 
-// ParseScopes reads the scopes that a tenant's new key is to have: at least one, each of domain.TenantScopes, and none
-// twice. It returns them in that order. Errors are *domain.Error with domain.CodeInvalidRequest.
-func ParseScopes(where string, texts []string) ([]domain.Scope, error) {
-	if len(texts) == 0 {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, where, "a key needs at least one scope of %s", scopeList(domain.TenantScopes[:]))
-	}
-	for i, text := range texts {
-		place := fmt.Sprintf("%s[%d]", where, i)
-		if !slices.Contains(domain.TenantScopes[:], domain.Scope(text)) {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, place, "%.40q is not a scope; there are %s", text, scopeList(domain.TenantScopes[:]))
-		}
-		if slices.Contains(texts[:i], text) {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, place, "the scope %s is there twice", text)
-		}
-	}
-	var scopes []domain.Scope
-	for _, scope := range domain.TenantScopes {
-		if slices.Contains(texts, string(scope)) {
-			scopes = append(scopes, scope)
-		}
-	}
-	return scopes, nil
-}
+// grantsShown is how many grants a refusal names: as many as a key without patterns has at most.
+const grantsShown = len(domain.TenantScopes)
 
-func anyOf(scopes []domain.Scope) string {
-	return strings.ReplaceAll(scopeList(scopes), ", ", " or ")
-}
-
-func scopeList(scopes []domain.Scope) string {
-	if len(scopes) == 0 {
+func grantList(grants domain.Grants) string {
+	if len(grants) == 0 {
 		return "no scope"
 	}
-	texts := make([]string, len(scopes))
-	for i, scope := range scopes {
-		texts[i] = string(scope)
+	texts := grants.Texts()
+	if more := len(texts) - grantsShown; more > 0 {
+		texts = slices.Concat(texts[:grantsShown], []string{fmt.Sprintf("%d more", more)})
 	}
 	return strings.Join(texts, ", ")
 }

@@ -97,7 +97,7 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 	name, secret, ok := parseToken(token)
 	if !ok {
 		if isOperator(k.config.Operators, token) {
-			return Credential{Name: "operator", Scopes: operatorScopes, Operator: true}, nil
+			return Credential{Name: "operator", Grants: operatorGrants, Operator: true}, nil
 		}
 		return Credential{}, unauthenticated()
 	}
@@ -114,11 +114,11 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 	case found.tenant != domain.TenantActive:
 		return Credential{}, domain.Errorf(domain.CodeTenantSuspended, "", "the tenant of this key is suspended or is being deleted; ask the operator")
 	}
-	return Credential{Tenant: name.tenant, KeyID: name.id, Name: found.key.Name, Scopes: found.key.Scopes}, nil
+	return Credential{Tenant: name.tenant, KeyID: name.id, Name: found.key.Name, Grants: found.key.Grants}, nil
 }
 
-// operatorScopes are all that an operator's key may do.
-var operatorScopes = []domain.Scope{domain.ScopeOperator}
+// operatorGrants are all that an operator's key may do.
+var operatorGrants = domain.GrantsOf(domain.ScopeOperator)
 
 // Forget makes Keys ask the store again for the keys of a tenant, or for all keys with domain.Everyone. An answer that
 // is under way is not used for calls that come after it.

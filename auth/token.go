@@ -20,8 +20,8 @@ const tokenBytes = 16 + 16 + 32
 var encoding = base64.RawURLEncoding.Strict()
 
 // NewKey makes a key for a tenant and the token that it is used by. The token is nowhere else: it is to be shown once.
-func NewKey(tenant domain.TenantID, name string, scopes []domain.Scope) (key domain.APIKey, token string) {
-	key = domain.APIKey{Tenant: tenant, ID: domain.NewKeyID(), Name: name, Scopes: scopes}
+func NewKey(tenant domain.TenantID, name string, grants domain.Grants) (key domain.APIKey, token string) {
+	key = domain.APIKey{Tenant: tenant, ID: domain.NewKeyID(), Name: name, Grants: grants}
 	var secret [32]byte
 	rand.Read(secret[:]) // never fails since Go 1.24
 	key.Hash = sha256.Sum256(secret[:])

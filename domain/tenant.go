@@ -81,33 +81,13 @@ func ParseKeyID(text string) (KeyID, error) {
 // String returns the canonical form of 36 characters.
 func (id KeyID) String() string { return uuid(id).String() }
 
-// Scope is one thing that a key may do.
-type Scope string
-
-// The scopes. ScopeOperator is never a tenant key's: the operator's key comes from the configuration.
-const (
-	ScopeEventsAppend       Scope = "events:append"
-	ScopeEventsRead         Scope = "events:read"
-	ScopeEventsConsume      Scope = "events:consume" // receive from groups, and answer
-	ScopeDocumentsRead      Scope = "documents:read"
-	ScopeProjectionsWrite   Scope = "projections:write"
-	ScopeSubscriptionsWrite Scope = "subscriptions:write" // make, move and remove groups; replay and discard dead letters
-	ScopeTenantAdmin        Scope = "tenant:admin"
-	ScopeOperator           Scope = "operator"
-)
-
-// TenantScopes are the scopes that a tenant's key can have, in the order in which they are shown.
-var TenantScopes = [...]Scope{
-	ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeSubscriptionsWrite, ScopeTenantAdmin,
-}
-
 // APIKey is a key as it is kept: without its secret, of which only the SHA-256 is stored.
 type APIKey struct {
 	Tenant    TenantID
 	ID        KeyID
 	Name      string
 	Hash      [32]byte // SHA-256 of the 256-bit secret
-	Scopes    []Scope
+	Grants    Grants
 	CreatedAt time.Time
 	RevokedAt time.Time // zero while the key works
 }

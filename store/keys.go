@@ -16,7 +16,8 @@ const keyColumns = "k.tenant_id, k.key_id, k.name, k.hash, k.scopes, k.created_a
 func scanKey(row pgx.CollectableRow, more ...any) (domain.APIKey, error) {
 	var key domain.APIKey
 	var hash []byte
-	into := append([]any{&key.Tenant, &key.ID, &key.Name, &hash, &key.Scopes, (*moment)(&key.CreatedAt), (*moment)(&key.RevokedAt)}, more...)
+	var grants []string
+	into := append([]any{&key.Tenant, &key.ID, &key.Name, &hash, &grants, (*moment)(&key.CreatedAt), (*moment)(&key.RevokedAt)}, more...)
 	if err := row.Scan(into...); err != nil {
 		return domain.APIKey{}, err
 	}
@@ -24,6 +25,7 @@ func scanKey(row pgx.CollectableRow, more ...any) (domain.APIKey, error) {
 		return domain.APIKey{}, fmt.Errorf("the hash of key %s has %d bytes", key.ID, len(hash))
 	}
 	copy(key.Hash[:], hash)
+	key.Grants = domain.KeptGrants(grants)
 	return key, nil
 }
 
@@ -36,7 +38,7 @@ func (s *Store) CreateKey(ctx context.Context, key domain.APIKey) error {
 			select t.tenant_id, $2, $3, $4, $5, coalesce($6, now())
 			from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended')
 			for share`, // so that no key comes after a tenant's were erased
-			key.Tenant, key.ID, key.Name, key.Hash[:], key.Scopes, instant(key.CreatedAt))
+			key.Tenant, key.ID, key.Name, key.Hash[:], key.Grants.Texts(), instant(key.CreatedAt))
 		switch {
 		case sqlState(err) == uniqueViolation:
 			return domain.Errorf(domain.CodeAlreadyExists, "id", "a key %s is there already", key.ID)

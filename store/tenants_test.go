@@ -95,7 +95,27 @@ func TestTenantStateHasNoWayBackFromDeleting(t *testing.T) {
 func newKey(tenant domain.TenantID, name string) domain.APIKey {
 	return domain.APIKey{
 		Tenant: tenant, ID: domain.NewKeyID(), Name: name, Hash: sha256.Sum256([]byte(name)),
-		Scopes: []domain.Scope{domain.ScopeEventsRead, domain.ScopeTenantAdmin},
+		Grants: domain.GrantsOf(domain.ScopeEventsRead, domain.ScopeTenantAdmin),
+	}
+}
+
+// Grants come back as they were given, in order, and what another release has kept does, too.
+func TestGrantsAreKeptInOrder(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	tenant := newTenant(t, s)
+	for _, texts := range [][]string{
+		{"tenant:admin", "!events:read:billing.**", "events:read:**", "events:append:heartbeat.*"},
+		{"events:read", "!something of a later release", "operator"},
+	} {
+		key := newKey(tenant, "limited")
+		key.Grants = domain.KeptGrants(texts)
+		must(t, s.CreateKey(t.Context(), key))
+		got, _, err := s.Key(t.Context(), tenant, key.ID)
+		must(t, err)
+		if !slices.Equal(got.Grants, key.Grants) || !slices.Equal(got.Grants.Texts(), texts) {
+			t.Errorf("%q came back as %q", texts, got.Grants.Texts())
+		}
 	}
 }
 
@@ -112,7 +132,7 @@ func TestKeysBelongToTheirTenant(t *testing.T) {
 
 	got, state, err := s.Key(t.Context(), mine, key.ID)
 	must(t, err)
-	if got.Name != "mine" || got.Hash != key.Hash || !slices.Equal(got.Scopes, key.Scopes) || !got.RevokedAt.IsZero() || state != domain.TenantActive {
+	if got.Name != "mine" || got.Hash != key.Hash || !slices.Equal(got.Grants, key.Grants) || !got.RevokedAt.IsZero() || state != domain.TenantActive {
 		t.Fatalf("got %+v of a tenant that is %s", got, state)
 	}
 	must(t, s.RevokeKey(t.Context(), mine, key.ID))

@@ -35,15 +35,27 @@ tenant, with a key that has the scope tenant:admin.`,
 	return command
 }
 
+// keyScopes are the scopes of tenants' keys, for messages.
+const keyScopes = "events:append, events:read, events:consume, documents:read, projections:write, subscriptions:write and tenant:admin"
+
 func keyCreate(to *connection, of *string) *cobra.Command {
 	var scopes []string
 	command := &cobra.Command{
 		Use:   "create NAME --scope SCOPE[,SCOPE...]",
 		Short: "Create a key, and print it: this once",
-		Args:  cobra.ExactArgs(1),
+		Long: `Create a key, and print it: this once. Its scopes are of ` + keyScopes + `.
+
+Those of events and subscriptions can be for some categories only: events:append:heartbeat.* is for heartbeat.web, but not for
+heartbeat.web.eu; * stands for one segment between dots, ** for any number, none as well. One that begins with ! takes
+categories away from what stands behind it: the first that is about a category decides, and what none is about is denied.
+Quotes keep the shell from reading * and ! itself.`,
+		Example: `  manifold key create backend --scope events:append,events:read
+  manifold key create probe --scope 'events:append:heartbeat.*'
+  manifold key create analytics --scope '!events:read:billing.**' --scope 'events:read:**'`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			if len(scopes) == 0 {
-				return errors.New("no scope: give --scope events:append, events:read, documents:read, projections:write or tenant:admin, or several")
+				return errors.New("no scope: give --scope with one or several of " + keyScopes)
 			}
 			service, err := to.open()
 			if err != nil {
@@ -75,7 +87,7 @@ func keyCreate(to *connection, of *string) *cobra.Command {
 			return err
 		},
 	}
-	command.Flags().StringSliceVar(&scopes, "scope", nil, "what the key may do; may be repeated")
+	command.Flags().StringSliceVar(&scopes, "scope", nil, "what the key may do, in order; may be repeated")
 	return command
 }
 

@@ -45,6 +45,16 @@ func TestTenantsAndKeys(t *testing.T) {
 			id = fields[0]
 		}
 	}
+	// A key for some categories: what it is for is shown as it was given, and it does nothing else.
+	probe := []string{acme[0], "MANIFOLD_KEY=" + strings.TrimSpace(must(t, acme, "key", "create", "probe",
+		"--scope", "!events:append:heartbeat.test,events:append:heartbeat.*", "--scope", "events:append:ping"))}
+	if list := must(t, acme, "key", "list"); !strings.Contains(list, "!events:append:heartbeat.test,events:append:heartbeat.*,events:append:ping ") {
+		t.Errorf("the list of keys: %s", list)
+	}
+	must(t, probe, "import", writeFile(t, "probe.ndjson", []byte(`{"id":"0190d3a4-5b6c-7def-8123-4567000000aa","stream":"heartbeat.web-1","type":"T","data":1}`+"\n")))
+	if o := run(t, probe, nil, "import", writeFile(t, "probe.ndjson", []byte(`{"id":"0190d3a4-5b6c-7def-8123-4567000000bb","stream":"heartbeat.test-1","type":"T","data":1}`+"\n"))); o.code == 0 || !strings.Contains(o.out+o.err, "events:append for the category heartbeat.test") {
+		t.Errorf("a category that is denied: %+v", o)
+	}
 	// With both keys in the environment, each call takes the one that it means.
 	both := append(slices.Clone(operator), acme[1])
 	if own, named := must(t, both, "key", "list"), must(t, both, "key", "list", "--tenant", "acme"); own != named || !strings.Contains(own, id) {
@@ -68,7 +78,8 @@ func TestTenantsAndKeys(t *testing.T) {
 		{[]string{"tenant", "delete", "acme", "--confirm", "umbrella"}, "invalid-request"},
 		{[]string{"tenant", "suspend", "umbrella"}, `there is no tenant "umbrella"`},
 		{[]string{"key", "create", "k", "--tenant", "acme"}, "--scope"},
-		{[]string{"key", "create", "k", "--tenant", "acme", "--scope", "everything"}, "invalid-request"},
+		{[]string{"key", "create", "k", "--tenant", "acme", "--scope", "everything"}, `"everything" is not a scope; there are `},
+		{[]string{"key", "create", "k", "--tenant", "acme", "--scope", "events:read,events:read:order"}, "scopes[1]: events:read:order never decides anything"},
 		{[]string{"key", "revoke", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme"}, "not-found"},
 	} {
 		if o := run(t, operator, nil, refused.args...); o.code != 1 || !strings.Contains(o.err, refused.want) {

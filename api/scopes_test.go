@@ -1,0 +1,249 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// categoryCall is a request about one category, {c}.
+type categoryCall struct {
+	method, path, body string
+	headers            []string
+	// filtered says what is there of an answer of 200 only where the category is allowed: lists leave out what is not, and do
+	// not refuse.
+	filtered string
+	endless  bool // the answer is a stream without an end: its status counts
+}
+
+const (
+	idOfNothing     = "0190d3a4-5b6c-7def-8123-456789abcde0"
+	attemptsAtIt    = `{"ids":[{"id":"` + idOfNothing + `","attempt":1}]}`
+	memberOfNothing = "0190d3a4-5b6c-7def-8123-456789abcde1"
+)
+
+// categoryCalls are the operations that have x-categories in the contract, each with a request.
+var categoryCalls = map[string]categoryCall{
+	"appendToStream":    {method: "POST", path: "/v1/streams/{c}-2/events", body: `[{"type":"T","data":1}]`},
+	"append":            {method: "POST", path: "/v1/append", body: `{"streams":[{"stream":"order-3","events":[{"type":"T","data":1}]},{"stream":"{c}-4","events":[{"type":"T","data":1}]}]}`},
+	"importEvents":      {method: "POST", path: "/v1/import?name=a", body: `{"stream":"{c}-5","type":"T","data":1}`, headers: []string{"Content-Type", ndjson}, filtered: `"appended":1`},
+	"listStreams":       {method: "GET", path: "/v1/streams?category={c}"},
+	"readStream":        {method: "GET", path: "/v1/streams/{c}-1"},
+	"readAll":           {method: "GET", path: "/v1/streams/$all?categories=order,{c}"},
+	"readCategory":      {method: "GET", path: "/v1/categories/{c}/events"},
+	"getStreamMetadata": {method: "GET", path: "/v1/streams/{c}-1/metadata"},
+	"getState":          {method: "GET", path: "/v1/streams/{c}-1/state"},
+	"listAggregates":    {method: "GET", path: "/v1/aggregates", filtered: `"category":"{c}"`},
+	"getAggregate":      {method: "GET", path: "/v1/aggregates/{c}"},
+	"takeSnapshot":      {method: "POST", path: "/v1/snapshots/{c}-1"},
+	"getLatestSnapshot": {method: "GET", path: "/v1/snapshots/{c}-1/latest"},
+
+	"followStream":   {method: "GET", path: "/v1/subscribe/streams/{c}-1", endless: true},
+	"followCategory": {method: "GET", path: "/v1/subscribe/categories/{c}", endless: true},
+	// It may do what its key may, for as short as it lasts.
+	"createTicket": {method: "POST", path: "/v1/tickets", filtered: "mft_"},
+
+	"listSubscriptions":       {method: "GET", path: "/v1/subscriptions", filtered: `"name":"{c}"`},
+	"putSubscription":         {method: "PUT", path: "/v1/subscriptions/another", body: `{"source":{"categories":["{c}"]}}`},
+	"getSubscription":         {method: "GET", path: "/v1/subscriptions/{c}"},
+	"deleteSubscription":      {method: "DELETE", path: "/v1/subscriptions/{c}-gone"},
+	"receive":                 {method: "POST", path: "/v1/subscriptions/{c}/receive", body: `{}`},
+	"ackEvents":               {method: "POST", path: "/v1/subscriptions/{c}/ack", body: attemptsAtIt},
+	"ackEvent":                {method: "POST", path: "/v1/subscriptions/{c}/ack/" + idOfNothing + "?attempt=1"},
+	"nackEvents":              {method: "POST", path: "/v1/subscriptions/{c}/nack", body: attemptsAtIt},
+	"extendEvents":            {method: "POST", path: "/v1/subscriptions/{c}/extend", body: attemptsAtIt},
+	"seekSubscription":        {method: "POST", path: "/v1/subscriptions/{c}/seek", body: `{"position":1}`},
+	"pauseSubscription":       {method: "POST", path: "/v1/subscriptions/{c}/pause"},
+	"resumeSubscription":      {method: "POST", path: "/v1/subscriptions/{c}/resume"},
+	"listDeadLetters":         {method: "GET", path: "/v1/subscriptions/{c}/dead-letters"},
+	"discardDeadLetters":      {method: "DELETE", path: "/v1/subscriptions/{c}/dead-letters"},
+	"replayDeadLetters":       {method: "POST", path: "/v1/subscriptions/{c}/dead-letters/replay"},
+	"replayDeadLetter":        {method: "POST", path: "/v1/subscriptions/{c}/dead-letters/" + idOfNothing + "/replay"},
+	"discardDeadLetter":       {method: "DELETE", path: "/v1/subscriptions/{c}/dead-letters/" + idOfNothing},
+	"listSubscriptionMembers": {method: "GET", path: "/v1/subscriptions/{c}/members"},
+	"joinSubscription":        {method: "POST", path: "/v1/subscriptions/{c}/members", body: `{}`},
+	"heartbeatSubscription":   {method: "PUT", path: "/v1/subscriptions/{c}/members/" + memberOfNothing},
+	"leaveSubscription":       {method: "DELETE", path: "/v1/subscriptions/{c}/members/" + memberOfNothing},
+	"listCursors":             {method: "GET", path: "/v1/cursors", filtered: `"name":"{c}"`},
+	"getLag":                  {method: "GET", path: "/v1/lag", filtered: `"name":"{c}"`},
+}
+
+// forCategory is the request for a category, and the status and body of its answer.
+func (call categoryCall) forCategory(a *actor, category string) (status int, body string) {
+	a.t.Helper()
+	in := strings.NewReplacer("{c}", category)
+	var sent any
+	if call.body != "" {
+		sent = in.Replace(call.body)
+	}
+	if !call.endless {
+		got := a.send(call.method, in.Replace(call.path), sent, call.headers...)
+		return got.status, string(got.body)
+	}
+	ctx, cancel := context.WithCancel(a.t.Context())
+	defer cancel()
+	response, err := web.Do(a.request(call.method, in.Replace(call.path), sent, call.headers...).WithContext(ctx))
+	must(a.t, err)
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		return response.StatusCode, ""
+	}
+	text, err := io.ReadAll(response.Body)
+	must(a.t, err)
+	return response.StatusCode, string(text)
+}
+
+// limited is a world with events, aggregates and groups of two categories, and two actors: one that may do everything, and
+// one that has every scope that can be had for some categories, for order alone.
+func limited(t *testing.T) (all, some *actor) {
+	w := newWorld(t, nil)
+	all = w.tenant("acme")
+	for _, category := range []string{"order", "billing"} {
+		all.append(category+"-1", 2)
+		all.send("PUT", "/v1/aggregates/"+category, object{"on": object{"*": "{\"n\": event.data.n}"}}).want(200)
+		all.post("/v1/snapshots/"+category+"-1", nil).want(201)
+		all.send("PUT", "/v1/subscriptions/"+category, object{"source": object{"categories": list{category}}}).want(201)
+		all.send("PUT", "/v1/subscriptions/"+category+"-gone", object{"source": object{"categories": list{category}}}).want(201)
+	}
+	some = &actor{w, w.keyOf(all.tenantID, "events:append:order", "events:read:order.**", "events:consume:order", "subscriptions:write:order"), all.tenantID}
+	return all, some
+}
+
+// keyOf is key with grants.
+func (w *world) keyOf(tenant string, grants ...string) string {
+	w.t.Helper()
+	return w.operator().post("/v1/tenants/"+tenant+"/keys", object{"name": "limited", "scopes": grants}).want(201).text("key")
+}
+
+// Every operation that is open to keys for some categories asks for the category: with a key for another one nothing is
+// read and nothing written. And every other operation is closed to them.
+func TestScopesByCategory(t *testing.T) {
+	t.Parallel()
+	all, some := limited(t)
+	nothing := &actor{some.world, some.keyOf(all.tenantID, "!events:append:billing", "events:append:ledger", "events:read:ledger", "events:consume:ledger", "subscriptions:write:ledger"), all.tenantID}
+	head := all.get("/v1/streams/$all?direction=backward&count=1").at("events", 0, "position")
+	for path, item := range loadContract(t).Paths.Map() {
+		for method, op := range item.Operations() {
+			scopes := fmt.Sprint(op.Extensions["x-scopes"])
+			if op.Extensions["x-categories"] != true {
+				if !strings.Contains(scopes, "events:") && !strings.Contains(scopes, "subscriptions:") {
+					continue
+				}
+				// Whatever the request is: what is wrong with it is not even looked at.
+				some.send(method, path, nil).wantProblem(403, domain.CodeForbidden, "Authorization")
+				if _, there := categoryCalls[op.OperationID]; there {
+					t.Errorf("%s has no x-categories", op.OperationID)
+				}
+				continue
+			}
+			call, ok := categoryCalls[op.OperationID]
+			if !ok {
+				t.Errorf("%s has x-categories, and is not tried here", op.OperationID)
+				continue
+			}
+			for _, refused := range []*actor{some, nothing} {
+				status, body := call.forCategory(refused, "billing")
+				switch {
+				case op.OperationID == "createTicket":
+				case call.filtered != "":
+					if status != 200 || strings.Contains(body, strings.ReplaceAll(call.filtered, "{c}", "billing")) {
+						t.Errorf("%s about another category: %d %s", op.OperationID, status, body)
+					}
+				case status != 403 || !strings.Contains(body, `"forbidden"`) || !strings.Contains(body, "for the category ") || !strings.Contains(body, "events:") && !strings.Contains(body, "subscriptions:write for"):
+					t.Errorf("%s about another category: %d %s", op.OperationID, status, body)
+				}
+			}
+		}
+	}
+	equal(t, "the head, when everything was refused", all.get("/v1/streams/$all?direction=backward&count=1").at("events", 0, "position"), head)
+	equal(t, "what is left of the refused", len(all.get("/v1/subscriptions").at("subscriptions").(list)), 4)
+	for _, id := range slices.Sorted(maps.Keys(categoryCalls)) {
+		call := categoryCalls[id]
+		status, body := call.forCategory(some, "order")
+		if status == 401 || status == 403 || status >= 500 || strings.Contains(body, `"unsupported"`) || !strings.Contains(body, strings.ReplaceAll(call.filtered, "{c}", "order")) {
+			t.Errorf("%s about its own category: %d %s", id, status, body)
+		}
+	}
+}
+
+// What a request is about may be several categories, all categories, or one that only its body tells.
+func TestScopesOfSeveralCategories(t *testing.T) {
+	t.Parallel()
+	_, some := limited(t)
+	some.get("/v1/streams?prefix=order-").want(200)
+	for _, path := range []string{
+		"/v1/streams", "/v1/streams?prefix=order", "/v1/streams?prefix=billing-1", "/v1/streams?category=billing&prefix=order-",
+		"/v1/streams/$all", "/v1/streams/$all?types=Happened", "/v1/subscribe/$all", "/v1/export",
+	} {
+		some.get(path).wantProblem(403, domain.CodeForbidden, "")
+	}
+	some.get("/v1/streams/$all?categories=billing,order").wantProblem(403, domain.CodeForbidden, "query categories")
+	problem := some.post("/v1/append", `{"streams":[{"stream":"order-9","events":[{"type":"T","data":1}]},{"stream":"billing-9","events":[{"type":"T","data":1}]}]}`).
+		wantProblem(403, domain.CodeForbidden, "streams[1].stream")
+	if detail := problem["detail"].(string); !strings.Contains(detail, "events:append for the category billing") {
+		t.Errorf("the refusal is %q", detail)
+	}
+	some.get("/v1/streams/order-9").want(404)
+	some.post("/v1/streams/billing-1/events", `[{"type":"T","data":1}]`).wantProblem(403, domain.CodeForbidden, "path streamId")
+
+	report := some.importLines("?name=a", strings.Join([]string{
+		`{"stream":"order-9","type":"T","data":1}`, `{"stream":"billing-9","type":"T","data":1}`, `{"stream":"order-9","type":"T","data":2}`,
+	}, "\n"))
+	equal(t, "the lines appended", report["appended"], 2)
+	equal(t, "the bad lines", without(report["bad"].(list)[0].(object), "reason"), object{"line": 2})
+	if reason := report["bad"].(list)[0].(object)["reason"].(string); !strings.HasPrefix(reason, "stream: ") || !strings.Contains(reason, "events:append for the category billing") {
+		t.Errorf("the reason is %q", reason)
+	}
+	strict := some.importLines("?name=b&strict=true", `{"stream":"billing-9","type":"T","data":1}`+"\n"+`{"stream":"order-10","type":"T","data":1}`)
+	equal(t, "a strict import", list{strict["appended"], strict["badLines"], strict["done"]}, list{0, 1, true})
+}
+
+// Grants are tried in order, kept in order, and refused where they can decide nothing.
+func TestGrantsOfKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	given := list{"events:append:order.test", "!events:append:order.**", "events:append:**", "documents:read"}
+	made := a.post("/v1/keys", object{"name": "limited", "scopes": given}).want(201)
+	equal(t, "the scopes of the new key", made.at("scopes"), given)
+	equal(t, "the scopes in the list", a.get("/v1/keys").at("keys", 1, "scopes"), given)
+	some := &actor{w, made.text("key"), a.tenantID}
+	for category, status := range map[string]int{"order.test": 201, "order": 403, "order.eu": 403, "order.test.eu": 403, "orders": 201, "a.order": 201} {
+		some.post("/v1/streams/"+category+"-1/events", `[{"type":"T","data":1}]`).want(status)
+	}
+	some.get("/v1/streams/orders-1").wantProblem(403, domain.CodeForbidden, "Authorization")
+
+	equal(t, "a scope behind a denial", a.post("/v1/keys", object{"name": "k", "scopes": list{"!events:read:a", "events:read"}}).want(201).at("scopes"), list{"!events:read:a", "events:read:**"})
+	for where, scopes := range map[string]list{
+		"scopes":       {},
+		"scopes[0]":    {"everything"},
+		"scopes[0] ":   {"events:read:a*"},
+		"scopes[0]  ":  {"documents:read:order"},
+		"scopes[1]":    {"events:read", "!events:read:billing"},
+		"scopes[0]   ": {"!events:read:billing"},
+	} {
+		a.post("/v1/keys", object{"name": "k", "scopes": scopes}).wantProblem(400, domain.CodeInvalidRequest, strings.TrimSpace(where))
+	}
+	a.post("/v1/keys", object{"name": "k", "scopes": list{"events:read", "events:read"}}).wantProblem(400, domain.CodeInvalidRequest, "scopes")
+}
+
+// A preview shows events of the log, whatever their category.
+func TestPreviewsNeedEveryCategory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.append("order-1", 1)
+	preview := object{"definition": object{"name": "p", "on": object{"*": "doc"}}, "source": object{"stream": "order-1"}}
+	for grant, status := range map[string]int{"events:read": 200, "events:read:**": 200, "events:read:order": 403} {
+		some := &actor{w, w.keyOf(a.tenantID, grant, "projections:write"), a.tenantID}
+		some.post("/v1/projections/preview", preview).want(status)
+		some.post("/v1/upcasters/preview", object{"source": object{"stream": "order-1"}}).want(status)
+	}
+}

@@ -1,0 +1,188 @@
+package domain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Grant says of a scope that a key may do what it is for, or may not. Its text is [!]scope[:pattern]:
+//
+//	events:append                 everywhere
+//	events:append:heartbeat.*     with the events of some categories
+//	!events:read:billing.**       not with those of some categories, whatever stands behind
+type Grant struct {
+	Scope      Scope
+	Categories CategoryPattern // what it is about; the zero value is every category
+	Deny       bool
+	unread     bool // kept by another release, which has scopes or forms that this one has not: Scope is the text
+}
+
+// MaxGrants bounds the grants of a key.
+const MaxGrants = 100
+
+// ParseGrant reads a grant. Only scopes that are about events take a pattern, and a denial needs one: what nothing
+// grants is denied in any case. The error says what is wrong.
+func ParseGrant(text string) (Grant, error) {
+	var grant Grant
+	rest, deny := strings.CutPrefix(text, "!")
+	grant.Deny = deny
+	resource, action, _ := strings.Cut(rest, ":")
+	action, pattern, hasPattern := strings.Cut(action, ":")
+	grant.Scope = Scope(resource + ":" + action)
+	switch {
+	case !grant.Scope.ofTenants() || !hasPattern && rest != string(grant.Scope):
+		return Grant{}, fmt.Errorf("%q is not a scope; there are %s", clip(text, 60), scopeList(TenantScopes[:]))
+	case (hasPattern || deny) && !grant.Scope.ByCategory():
+		return Grant{}, fmt.Errorf("%s is granted as a whole, without ! and without categories; those are for %s", grant.Scope, scopeList(categoryScopes[:]))
+	case deny && !hasPattern:
+		return Grant{}, fmt.Errorf("%q needs the categories that it is about, as in !%s:billing.**; without any, leave it out: what is not granted is denied", clip(text, 60), grant.Scope)
+	case !hasPattern:
+		return grant, nil
+	}
+	var err error
+	if grant.Categories, err = ParseCategoryPattern(pattern); err != nil {
+		return Grant{}, fmt.Errorf("the categories of %q: %w", clip(text, 60), err)
+	}
+	return grant, nil
+}
+
+// String is what ParseGrant reads.
+func (g Grant) String() string {
+	if g.unread {
+		return string(g.Scope)
+	}
+	text := string(g.Scope)
+	if g.Deny {
+		text = "!" + text
+	}
+	if g.Categories != "" {
+		text += ":" + string(g.Categories)
+	}
+	return text
+}
+
+// Grants are what a key may do, in order: the first Grant of a scope whose categories have the one that is asked for
+// decides, and where there is none, it is denied. They must not be changed. Methods may be called concurrently.
+type Grants []Grant
+
+// GrantsOf grants scopes for every category.
+func GrantsOf(scopes ...Scope) Grants {
+	grants := make(Grants, len(scopes))
+	for i, scope := range scopes {
+		grants[i] = Grant{Scope: scope}
+	}
+	return grants
+}
+
+// ParseGrants reads what a tenant's new key is to be allowed: 1 to MaxGrants grants, each of which can decide something.
+// A scope without categories that stands behind a denial of the same scope gets the pattern **, which means the same: to a
+// release that knows neither denials nor patterns, such a text allows nothing, rather than everything. where names the
+// list in the request; errors are *Error with CodeInvalidRequest.
+func ParseGrants(where string, texts []string) (Grants, error) {
+	if len(texts) == 0 || len(texts) > MaxGrants {
+		return nil, Errorf(CodeInvalidRequest, where, "there are %d scopes; a key needs 1 to %d of %s", len(texts), MaxGrants, scopeList(TenantScopes[:]))
+	}
+	grants := make(Grants, 0, len(texts))
+	for i, text := range texts {
+		place := fmt.Sprintf("%s[%d]", where, i)
+		grant, err := ParseGrant(text)
+		if err != nil {
+			return nil, Errorf(CodeInvalidRequest, place, "%s", err)
+		}
+		for j, before := range grants {
+			if before.Scope != grant.Scope {
+				continue
+			}
+			if before.String() == text {
+				return nil, Errorf(CodeInvalidRequest, place, "the scope %s is there twice", text)
+			}
+			if before.Categories.Covers(grant.Categories) {
+				return nil, Errorf(CodeInvalidRequest, place, "%s never decides anything: %s, at place %d, is about all of its categories, and the first that matches decides; put it before that, or leave it out", text, before, j)
+			}
+			if before.Deny && grant.Categories == "" {
+				grant.Categories = anySegments
+			}
+		}
+		grants = append(grants, grant)
+	}
+	for i, grant := range grants {
+		allowed := func(later Grant) bool { return later.Scope == grant.Scope && !later.Deny }
+		if grant.Deny && !slices.ContainsFunc(grants[i:], allowed) {
+			return nil, Errorf(CodeInvalidRequest, fmt.Sprintf("%s[%d]", where, i),
+				"nothing behind %s grants %s, so that it takes nothing away; put what is to be granted behind it, such as %s, or leave it out", grant, grant.Scope, grant.Scope)
+		}
+	}
+	return grants, nil
+}
+
+// KeptGrants reads what Texts has given, maybe in another release. A text that this release cannot read allows nothing;
+// where it is a denial, nothing behind it allows anything, either, since it may be meant.
+func KeptGrants(texts []string) Grants {
+	grants := make(Grants, len(texts))
+	for i, text := range texts {
+		grant, err := ParseGrant(text)
+		if err != nil {
+			grant = Grant{Scope: Scope(text), Deny: strings.HasPrefix(text, "!"), unread: true}
+		}
+		grants[i] = grant
+	}
+	return grants
+}
+
+// Texts returns the grants as they are written, in order.
+func (g Grants) Texts() []string {
+	texts := make([]string, len(g))
+	for i, grant := range g {
+		texts[i] = grant.String()
+	}
+	return texts
+}
+
+// closes says that nothing behind the grant allows anything.
+func (g *Grant) closes() bool { return g.unread && g.Deny }
+
+func (g *Grant) isOf(scope Scope) bool { return g.Scope == scope && !g.unread }
+
+// Allow reports whether a scope is granted for a category; the empty one, which no event has, stands for every category
+// there can be.
+func (g Grants) Allow(scope Scope, category string) bool {
+	if category == "" {
+		return g.AllowAll(scope)
+	}
+	for i := range g {
+		switch grant := &g[i]; {
+		case grant.closes():
+			return false
+		case grant.isOf(scope) && grant.Categories.Matches(category):
+			return !grant.Deny
+		}
+	}
+	return false
+}
+
+// AllowAll reports whether a scope is granted for every category there can be.
+func (g Grants) AllowAll(scope Scope) bool {
+	for i := range g {
+		switch grant := &g[i]; {
+		case grant.closes() || grant.isOf(scope) && grant.Deny:
+			return false
+		case grant.isOf(scope) && grant.Categories.all():
+			return true
+		}
+	}
+	return false
+}
+
+// AllowSome reports whether a scope is granted for some categories, or for all.
+func (g Grants) AllowSome(scope Scope) bool {
+	for i := range g {
+		switch grant := &g[i]; {
+		case grant.closes():
+			return false
+		case grant.isOf(scope) && !grant.Deny:
+			return true
+		}
+	}
+	return false
+}
