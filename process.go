@@ -56,6 +56,7 @@ type Process struct {
 	groups    *subscription.Groups
 
 	listener   net.Listener
+	api        *api.Server
 	server     *http.Server
 	requests   context.Context // every request's; ended, with a cause, when there is no more waiting
 	endWaiting context.CancelCauseFunc
@@ -326,20 +327,32 @@ func (p *Process) wire(o settings) error {
 			Ended: func(r domain.Rebuild) { p.metrics.Rebuilt(r.Name, r.Shared(), string(r.State)) },
 		},
 	})
-	p.tails = subscription.NewTails(subscription.TailsConfig{Store: p.store, Log: p.log})
-	p.groups = subscription.NewGroups(subscription.GroupsConfig{Store: p.store, Log: p.log})
-	handler, err := api.New(api.Config{
+	p.tails = subscription.NewTails(subscription.TailsConfig{
+		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Log: p.log,
+		Observer: subscription.TailsObserver{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
+	})
+	p.groups = subscription.NewGroups(subscription.GroupsConfig{
+		Store: p.store, Log: p.log,
+		Observer: subscription.GroupObserver{
+			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
+			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
+		},
+	})
+	p.metrics.CollectEventsInFlight(p.groups.InFlight)
+	p.api, err = api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
-		Follower: p.tails, Groups: p.groups,
-		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log, Stopping: p.stopping.Load,
-		Observer: api.Observer{Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported},
+		Tickets: p.store, Follower: p.tails, Groups: p.groups,
+		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log,
+		Observer: api.Observer{
+			Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported, Followed: p.metrics.Followed, Delivered: p.metrics.Delivered,
+		},
 	})
 	if err != nil {
 		return err
 	}
 	p.server = &http.Server{
-		Handler:           p.metrics.CountInFlight(handler.Handler()),
+		Handler:           p.metrics.CountInFlight(p.api.Handler()),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), // clients that break off: no fault of ours
@@ -439,6 +452,9 @@ func (p *Process) run(ctx context.Context) {
 	})
 	if p.config.Role.Web() {
 		start("look after groups", p.groups.Run)
+		start("follow changes of groups", func(ctx context.Context) error {
+			return p.store.ListenGroups(ctx, p.groups.Notice)
+		})
 	}
 	if !p.config.Role.Worker() {
 		return

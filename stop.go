@@ -12,7 +12,7 @@ import (
 var errStopped = errors.New("the process was stopped")
 
 // Stop ends the process in order, and returns when nothing of it runs any more: it stops taking connections (and /readyz
-// says so on those that are open), lets the requests under way finish until the configured deadline, cancels the rest, and
+// says so on those that are open), lets those go who follow something, who go on elsewhere, lets the requests under way finish until the configured deadline, cancels the rest, and
 // then ends the background's work, which goes on elsewhere, or at the next start, from its checkpoints. When ctx ends
 // first there is no more waiting. What was acknowledged is kept in any case. It may be called more than once.
 func (p *Process) Stop(ctx context.Context) error {
@@ -27,12 +27,18 @@ func (p *Process) stop(ctx context.Context) error {
 	drain, cancel := context.WithTimeoutCause(ctx, p.config.ShutdownDeadline, errStopped)
 	defer cancel()
 	// The requests under way may wait for projections: those go on until the last request has been answered.
+	p.api.Stop()
 	err := p.server.Shutdown(drain)
+	if err == nil {
+		err = p.api.Wait(drain)
+	}
 	if err != nil {
 		p.log.Warn("some requests were not done in time, and are cancelled", "waited", time.Since(begin).Round(time.Millisecond).String())
 		p.endWaiting(context.Cause(drain))
 		err = p.server.Close()
 	}
+	// What is left of the sockets ends by itself now, within moments.
+	_ = p.api.Wait(context.Background())
 	p.serving.Wait()
 	p.endWaiting(errStopped)
 	p.endBackground()

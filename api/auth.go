@@ -27,6 +27,9 @@ func (c caller) by() string {
 	return fmt.Sprintf("key %s (%s)", c.credential.KeyID, c.credential.Name)
 }
 
+// known says whether the caller has a key; where an operation has no scopes, nobody is known.
+func (c caller) known() bool { return c.credential.Operator || c.credential.KeyID != domain.KeyID{} }
+
 // allow returns nil where the caller may do one of scopes with the events of a category, and else what an operation is
 // refused with. The empty category is all there can be. Whichever operation has x-categories in the contract asks here
 // for every category that a request is about, before it does anything.
@@ -55,17 +58,13 @@ func inPlace(where string, err error) error {
 	return err
 }
 
-// authenticate finds the request's caller, and refuses one whose key has none of the operation's scopes. Where no scope is named,
-// anybody may.
-func (s *Server) authenticate(ctx context.Context, header http.Header, op *operation) (caller, error) {
+// authenticate finds the request's caller, and refuses one whose key has none of the operation's scopes. Where no scope is
+// named, anybody may.
+func (s *Server) authenticate(request *http.Request, op *operation) (caller, error) {
 	if len(op.scopes) == 0 {
 		return caller{}, nil
 	}
-	kind, token, ok := strings.Cut(header.Get("Authorization"), " ")
-	if !ok || !strings.EqualFold(kind, "Bearer") || token == "" {
-		return caller{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "a key is needed: Authorization: Bearer mfk_...")
-	}
-	credential, err := s.config.Keys.Authenticate(ctx, strings.TrimSpace(token))
+	credential, err := s.credentialOf(request, op.query["ticket"])
 	if err != nil {
 		return caller{}, err
 	}
@@ -84,12 +83,28 @@ func (o *operation) admit(credential auth.Credential) error {
 	return credential.Require(o.scopes...)
 }
 
-// whileAllowed is for requests that may last: it looks at the request's key again and again, and when that is refused,
-// since it was revoked or its tenant suspended, it ends the context that it returns, with the refusal as the cause. stop
-// must be called when the request is over.
-func (s *Server) whileAllowed(request *http.Request, op *operation) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(request.Context())
-	if len(op.scopes) == 0 {
+// credentialOf looks at the request's key or, where tickets are taken, at its ticket: a browser's EventSource and WebSocket
+// send no header. Without either it is domain.CodeUnauthenticated.
+func (s *Server) credentialOf(request *http.Request, tickets bool) (auth.Credential, error) {
+	header := request.Header.Get("Authorization")
+	if tickets {
+		if ticket := request.URL.Query().Get("ticket"); ticket != "" && header == "" {
+			return s.config.Keys.AuthenticateTicket(request.Context(), ticket)
+		}
+	}
+	kind, token, ok := strings.Cut(header, " ")
+	if !ok || !strings.EqualFold(kind, "Bearer") || token == "" {
+		return auth.Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "a key is needed: Authorization: Bearer mfk_...")
+	}
+	return s.config.Keys.Authenticate(request.Context(), strings.TrimSpace(token))
+}
+
+// whileAllowed is for requests that may last: it looks at the caller's key again and again, and when that is refused, since
+// it was revoked or its tenant suspended, it ends the context that it returns, with the refusal as the cause. Of a ticket
+// the key counts: what was begun with it may go on when it has expired. stop must be called when the request is over.
+func (s *Server) whileAllowed(ctx context.Context, caller caller) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if !caller.known() {
 		return ctx, func() { cancel(nil) }
 	}
 	var looking sync.WaitGroup
@@ -102,8 +117,8 @@ func (s *Server) whileAllowed(request *http.Request, op *operation) (_ context.C
 				return
 			case <-tick.C:
 			}
-			// That the keys cannot be looked at now is no refusal.
-			if _, err := s.authenticate(ctx, request.Header, op); isRefusal(err) {
+			// That the keys cannot be looked at now is no refusal. What a key may do never changes.
+			if _, err := s.config.Keys.Again(ctx, caller.credential); isRefusal(err) {
 				cancel(err)
 				return
 			}

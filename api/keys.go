@@ -12,6 +12,10 @@ import (
 // Keys tells whose a key is. *auth.Keys is meant.
 type Keys interface {
 	Authenticate(ctx context.Context, token string) (auth.Credential, error)
+	// AuthenticateTicket tells whose key a ticket stands in for.
+	AuthenticateTicket(ctx context.Context, token string) (auth.Credential, error)
+	// Again looks at a credential's key as it is now.
+	Again(ctx context.Context, of auth.Credential) (auth.Credential, error)
 }
 
 func (s generated) ListTenantKeys(ctx context.Context, request openapi.ListTenantKeysRequestObject) (openapi.ListTenantKeysResponseObject, error) {

@@ -26,6 +26,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -38,6 +39,7 @@ type world struct {
 	t       testing.TB
 	url     string
 	log     *syncBuffer
+	server  *api.Server
 	handler http.Handler
 }
 
@@ -69,13 +71,21 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	progress := projection.NewProgress()
 	catalog := projection.NewCatalog(projection.CatalogConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
 	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
+	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet})
+	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
+	wake := func(head domain.Head) {
+		runner.Wake(head)
+		tails.Wake(head)
+		groups.Wake(head)
+	}
 	rebuilds := rebuild.New(rebuild.Config{Store: s, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	for _, run := range []func(context.Context) error{
-		runner.Run, rebuilds.Run, states.Run,
-		func(ctx context.Context) error { return s.Listen(ctx, runner.Wake) },
+		runner.Run, rebuilds.Run, states.Run, groups.Run,
+		func(ctx context.Context) error { return s.Listen(ctx, wake) },
+		func(ctx context.Context) error { return s.ListenGroups(ctx, groups.Notice) },
 		func(ctx context.Context) error { return s.ListenKeys(ctx, keys.Forget) },
 		func(ctx context.Context) error { return s.ListenProjections(ctx, runner.Refresh) },
 		func(ctx context.Context) error { return s.ListenRetries(ctx, runner.Retry) },
@@ -89,7 +99,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	t.Cleanup(func() { cancel(); background.Wait() })
 
 	config := api.Config{
-		Log: s, Streams: s, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters,
+		Log: s, Streams: s, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Tickets: s, Follower: tails, Groups: groups,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,
@@ -104,9 +114,13 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 func (w *world) serve(config api.Config) {
 	server, err := api.New(config)
 	must(w.t, err)
-	w.handler = server.Handler()
+	w.server, w.handler = server, server.Handler()
 	served := httptest.NewServer(w.handler)
-	w.t.Cleanup(served.Close)
+	w.t.Cleanup(func() {
+		server.Stop() // or Close would wait for who follows
+		served.Close()
+		must(w.t, server.Wait(context.Background()))
+	})
 	w.url = served.URL
 }
 

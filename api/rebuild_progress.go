@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	eventStream = "text/event-stream"
-
 	// progressEvery is how often a rebuild is looked at that somebody follows. It is read from the database, since another
 	// process may work on it, which saves its progress about as often.
 	progressEvery = time.Second
@@ -53,9 +51,11 @@ func (s *Server) watchRebuild(c echo.Context, caller caller) error {
 	}
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	for s.config.Stopping == nil || !s.config.Stopping() {
+	for {
 		select {
 		case <-ctx.Done():
+			return nil
+		case <-s.ending.stopping.Done():
 			return nil
 		case <-tick.C:
 		}
@@ -76,7 +76,6 @@ func (s *Server) watchRebuild(c echo.Context, caller caller) error {
 			return nil
 		}
 	}
-	return nil
 }
 
 // progressWriter writes server-sent events.

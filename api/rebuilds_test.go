@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -156,15 +154,14 @@ func TestFollowRebuild(t *testing.T) {
 // Who follows a rebuild is let go when the process stops.
 func TestFollowersAreLetGo(t *testing.T) {
 	t.Parallel()
-	var stopping atomic.Bool
-	w := newWorld(t, func(c *api.Config) { c.Stopping = stopping.Load })
+	w := newWorld(t, nil)
 	a := w.tenant("one")
 	a.append("order-1", 3)
 	a.post("/v1/projections", object{"name": "counts", "on": object{"*": "{'n': doc.?n.orValue(0) + 1}"}}).want(201)
 	started := a.post("/v1/projections/counts/rebuilds", object{"approve": "manual"}).want(202)
 	ended := false
 	events(t, a.open("GET", "/v1/projections/counts/rebuilds/"+started.text("id")+"/progress", nil), func(e event) {
-		stopping.Store(true)
+		w.server.Stop()
 		ended = ended || e.name == "ended"
 	})
 	if ended {

@@ -26,6 +26,9 @@ const (
 	plain routeKind = iota
 	// streaming: the same, but the answer may take as long as the client goes on reading.
 	streaming
+	// following: streaming, until the process is about to end. It is for pages of any origin: a key or a ticket is what counts,
+	// and a browser adds neither by itself. Its answer is sent bit by bit, and never compressed.
+	following
 	// upload: the body is a stream, and so is the answer; the body is not held to the contract.
 	upload
 	// hot: the handler itself holds the request to the contract; never compressed.
@@ -44,7 +47,10 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 	}
 	run := func(c echo.Context) error {
 		request := c.Request()
-		caller, err := s.authenticate(request.Context(), request.Header, op)
+		if kind == following {
+			c.Response().Header().Set("Access-Control-Allow-Origin", "*")
+		}
+		caller, err := s.authenticate(request, op)
 		if err != nil {
 			return err
 		}
@@ -59,8 +65,10 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 			if err := op.check(request, params); err != nil {
 				return err
 			}
-			if done := s.compressors.wrap(c); done != nil {
-				defer done()
+			if kind != following {
+				if done := s.compressors.wrap(c); done != nil {
+					defer done()
+				}
 			}
 		}
 		if kind == plain || kind == hot {
@@ -68,8 +76,17 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 			defer cancel()
 			c.SetRequest(request.WithContext(ctx))
 		} else {
-			ctx, stop := s.whileAllowed(request, op)
+			if kind != upload {
+				// There is no more to read: the server watches the connection from now on, for as long as the answer takes.
+				_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // a test's writer may know no deadlines
+			}
+			ctx, stop := s.whileAllowed(request.Context(), caller)
 			defer stop()
+			if kind == following {
+				var release func()
+				ctx, release = s.untilStop(ctx)
+				defer release()
+			}
 			c.SetRequest(request.WithContext(ctx))
 		}
 		return handle(c, caller)

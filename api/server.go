@@ -33,6 +33,7 @@ type Config struct {
 	Projections Projections
 	Rebuilds    Rebuilds
 	Upcasters   Upcasters
+	Tickets     Tickets
 	Follower    Follower
 	Groups      Groups
 
@@ -48,10 +49,12 @@ type Config struct {
 	Timeout time.Duration
 	// StallTimeout is how long a client may leave a stream without reading or sending anything; 0: 30 s.
 	StallTimeout time.Duration
-	// Stopping says whether the process is about to end, so that those who follow something are let go; optional.
-	Stopping func() bool
 	// Recheck is how often the key of a request that lasts, a stream or an import, is looked at again; 0: 1 s.
 	Recheck time.Duration
+	// Heartbeat is how often those who follow something hear from the service at least; 0: 15 s.
+	Heartbeat time.Duration
+	// AuthTimeout is how long a connection of the gateway may be open before its client has sent a key; 0: 10 s.
+	AuthTimeout time.Duration
 }
 
 // Observer has functions that are called as things happen, from many goroutines, and must not block. Each is optional.
@@ -62,6 +65,10 @@ type Observer struct {
 	Read func(events int)
 	// Imported is told how many events an import has appended.
 	Imported func(events int)
+	// Followed is told how many events went to somebody who follows, by websocket, sse or ndjson.
+	Followed func(transport string, events int)
+	// Delivered is told how many events went to a consumer of a group, by http or websocket.
+	Delivered func(transport string, events int)
 }
 
 // Server answers requests. It keeps nothing between them but buffers.
@@ -76,6 +83,9 @@ type Server struct {
 	timeout      time.Duration
 	stallTimeout time.Duration
 	recheck      time.Duration
+	heartbeat    time.Duration
+	authTimeout  time.Duration
+	ending       *ending
 	requestIDs   requestIDs
 	docsPage     func() ([]byte, error)
 	errorPage    []byte
@@ -90,7 +100,7 @@ func New(config Config) (*Server, error) {
 	s := &Server{
 		log: config.Logger, config: config, contract: contract, echo: echo.New(),
 		problems: map[domain.Code]problem{},
-		timeout:  config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck,
+		timeout:  config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: newEnding(),
 		requestIDs: newRequestIDs(), docsPage: newDocsPage(contract),
 	}
 	if s.log == nil {
@@ -104,6 +114,12 @@ func New(config Config) (*Server, error) {
 	}
 	if s.recheck == 0 {
 		s.recheck = time.Second
+	}
+	if s.heartbeat == 0 {
+		s.heartbeat = 15 * time.Second
+	}
+	if s.authTimeout == 0 {
+		s.authTimeout = 10 * time.Second
 	}
 	for _, p := range problems() {
 		s.problems[p.code] = p
@@ -135,12 +151,12 @@ func (s *Server) routes() error {
 	add("POST", "/v1/import", upload, s.importEvents)
 	add("GET", "/v1/export", streaming, s.exportEvents)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/progress", streaming, s.watchRebuild)
-	add("GET", "/v1/subscribe/$all", streaming, s.pending)
-	add("GET", "/v1/subscribe/streams/{streamId}", streaming, s.pending)
-	add("GET", "/v1/subscribe/categories/{category}", streaming, s.pending)
-	add("GET", "/v1/ws", streaming, s.pending)
-	add("POST", "/v1/subscriptions/{name}/receive", plain, s.pending)
-	add("GET", "/asyncapi.yaml", plain, s.pending)
+	add("GET", "/v1/subscribe/$all", following, s.followAll)
+	add("GET", "/v1/subscribe/streams/{streamId}", following, s.followStream)
+	add("GET", "/v1/subscribe/categories/{category}", following, s.followCategory)
+	add("GET", "/v1/ws", following, s.gateway)
+	add("POST", "/v1/subscriptions/{name}/receive", plain, s.receive)
+	add("GET", "/asyncapi.yaml", plain, s.serveAsyncContract)
 	add("GET", "/livez", plain, s.livez)
 	add("GET", "/readyz", plain, s.readyz)
 	add("GET", "/metrics", plain, s.metrics)

@@ -2,6 +2,16 @@ package api
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/subscription"
@@ -10,4 +20,312 @@ import (
 // Follower follows tenants' logs. *subscription.Tails is one.
 type Follower interface {
 	Follow(ctx context.Context, tenant domain.TenantID, wanted domain.Follow) (*subscription.Feed, error)
+}
+
+// The kinds of answers, as Observer.Followed names them.
+const (
+	byWebSocket   = "websocket"
+	byEventStream = "sse"
+	byLines       = "ndjson"
+)
+
+// sendBytes is how much is gathered before it is sent, unless there is nothing more at hand.
+const sendBytes = 64 << 10
+
+func (s *Server) followAll(c echo.Context, caller caller) error {
+	if err := caller.allow("", domain.ScopeEventsRead); err != nil {
+		return err
+	}
+	return s.follow(c, caller, domain.Selection{})
+}
+
+func (s *Server) followStream(c echo.Context, caller caller) error {
+	stream, err := pathParam(c, "streamId")
+	if err != nil {
+		return err
+	}
+	if err := domain.CheckStream("path streamId", stream); err != nil {
+		return err
+	}
+	if err := caller.allow(domain.Category(stream), domain.ScopeEventsRead); err != nil {
+		return inPlace("path streamId", err)
+	}
+	return s.follow(c, caller, domain.Selection{Stream: stream})
+}
+
+func (s *Server) followCategory(c echo.Context, caller caller) error {
+	category, err := pathParam(c, "category")
+	if err != nil {
+		return err
+	}
+	if err := caller.allow(category, domain.ScopeEventsRead); err != nil {
+		return inPlace("path category", err)
+	}
+	return s.follow(c, caller, domain.Selection{Categories: []string{category}})
+}
+
+// follow sends events of a selection that the caller may read, from a place in the log, and on as it grows, until the client goes, its key is revoked, or the
+// process stops. What is wrong with the request is answered before anything else is.
+func (s *Server) follow(c echo.Context, caller caller, selection domain.Selection) error {
+	request := c.Request()
+	kind, err := followingKind(request)
+	if err != nil {
+		return err
+	}
+	wanted, err := followOf(c, selection)
+	if err != nil {
+		return err
+	}
+	if request.Method == http.MethodHead {
+		beginStream(c, kind)
+		return nil
+	}
+	if s.ending.stopping.Err() != nil {
+		return leaving()
+	}
+	feed, err := s.config.Follower.Follow(request.Context(), caller.tenant, wanted)
+	switch {
+	case err != nil && errors.Is(context.Cause(request.Context()), errStopping):
+		return leaving()
+	case err != nil:
+		return ofQuery(err)
+	}
+	defer feed.Close()
+	d := delivery{server: s, feed: feed, kind: kind}
+	switch kind {
+	case byWebSocket:
+		d.frames = socketFrames
+		return d.bySocket(c)
+	case byEventStream:
+		d.frames = serverSentFrames
+	default:
+		d.frames = lineFrames
+	}
+	return d.byStream(c)
+}
+
+// followingKind is how a request wants to be answered: the first that Accept names and that there is.
+func followingKind(request *http.Request) (string, error) {
+	if wantsSocket(request) {
+		return byWebSocket, nil
+	}
+	header := strings.Join(request.Header.Values("Accept"), ",")
+	if strings.TrimSpace(header) == "" {
+		return byLines, nil
+	}
+	for item := range strings.SplitSeq(header, ",") {
+		name, _, _ := strings.Cut(item, ";")
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case eventStream:
+			return byEventStream, nil
+		case ndjson, "application/*", "*/*":
+			return byLines, nil
+		}
+	}
+	return "", domain.Errorf(domain.CodeInvalidRequest, "Accept", "%q is not what followers are answered with; it must be %s or %s, or the request a WebSocket's", clip(header, 60), ndjson, eventStream)
+}
+
+// followOf reads the parameters, which were held to the contract before.
+func followOf(c echo.Context, selection domain.Selection) (domain.Follow, error) {
+	query := c.QueryParams()
+	selection.Filter = query.Get("filter")
+	if types := query.Get("types"); types != "" {
+		selection.Types = strings.Split(types, ",")
+	}
+	wanted := domain.Follow{Selection: selection}
+	if seen := c.Request().Header.Get("Last-Event-ID"); seen != "" {
+		position, err := strconv.ParseInt(seen, 10, 64)
+		if err != nil {
+			return wanted, domain.Errorf(domain.CodeInvalidRequest, "Last-Event-ID", "%q is not a position", clip(seen, 40))
+		}
+		wanted.From.Position = position + 1
+		return wanted, nil
+	}
+	if from := query.Get("from"); from != "" {
+		var err error
+		wanted.From, err = domain.ParseFrom("query from", from)
+		return wanted, err
+	}
+	return wanted, nil
+}
+
+// ofQuery gives an error of a selection the place and the code that it has where the selection is written as a query.
+func ofQuery(err error) error {
+	e, ok := errors.AsType[*domain.Error](err)
+	if !ok {
+		return err
+	}
+	switch {
+	case e.Where == "filter":
+		return domain.Errorf(domain.CodeInvalidRequest, "query filter", "%s", e.Message)
+	case strings.HasPrefix(e.Where, "types"):
+		return domain.Errorf(e.Code, "query types", "%s", e.Message)
+	case strings.HasPrefix(e.Where, "source.categories"):
+		return domain.Errorf(e.Code, "path category", "%s", e.Message)
+	}
+	return err
+}
+
+// beginStream sends the header of an answer that is no WebSocket's.
+func beginStream(c echo.Context, kind string) {
+	header := c.Response().Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no") // some proxies gather answers otherwise
+	if kind == byEventStream {
+		header.Set("Content-Type", eventStream)
+	} else {
+		header.Set("Content-Type", ndjson)
+	}
+	c.Response().WriteHeader(http.StatusOK)
+}
+
+// delivery brings a feed to one follower.
+type delivery struct {
+	server *Server
+	feed   *subscription.Feed
+	kind   string
+	frames frames
+	send   func(frames []byte) error
+	beat   func() error // looks after the client; nil: nothing to do
+	told   int64        // everything up to here was sent or passed over, and the client knows
+}
+
+// byStream delivers with an answer that goes on.
+func (d *delivery) byStream(c echo.Context) error {
+	response := c.Response()
+	beginStream(c, d.kind)
+	control := http.NewResponseController(response)
+	d.send = func(frames []byte) error {
+		_ = control.SetWriteDeadline(time.Now().Add(d.server.stallTimeout)) // a test's writer may know no deadlines
+		if _, err := response.Write(frames); err != nil {
+			return fmt.Errorf("%w: %w", context.Canceled, err)
+		}
+		if err := control.Flush(); err != nil {
+			return fmt.Errorf("%w: %w", context.Canceled, err)
+		}
+		return nil
+	}
+	var first []byte
+	if d.kind == byEventStream {
+		// Not all at the same moment, where a process that had many has stopped.
+		first = fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2000))
+	}
+	if err := d.send(first); err != nil { // the header, too: the client learns that it is heard
+		return err
+	}
+	ctx := c.Request().Context()
+	err := d.run(ctx)
+	if errors.Is(context.Cause(ctx), errStopping) {
+		return nil // a whole answer: the client comes back, and another process answers
+	}
+	return err
+}
+
+// bySocket delivers over a WebSocket.
+func (d *delivery) bySocket(c echo.Context) error {
+	socket, err := d.server.upgrade(c)
+	if err != nil {
+		return err
+	}
+	d.send, d.beat = socket.send, socket.ping
+	ctx, cancel := context.WithCancelCause(c.Request().Context())
+	release := socket.endWith(ctx)
+	var reading sync.WaitGroup
+	reading.Go(func() { cancel(socket.mute()) })
+	cause := whyEnded(ctx, d.run(ctx))
+	release()
+	if _, fault := clientError(cause); fault && !errors.Is(cause, errGone) && !errors.Is(cause, errSilent) && !errors.Is(cause, errStopping) {
+		d.server.log.Error("a WebSocket was cut off", "requestId", c.Response().Header().Get(headerRequestID), "route", c.Path(), "error", cause)
+	}
+	socket.leave(cause)
+	reading.Wait()
+	cancel(nil)
+	return nil // there is nothing to be answered any more
+}
+
+// buffers are those that frames are gathered in; a follower has one only while it has something to send.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, sendBytes+sendBytes/4); return &b }}
+
+// run delivers until ctx ends, or something goes wrong. Twice in each heartbeat it looks up.
+func (d *delivery) run(ctx context.Context) error {
+	d.told = d.feed.Position()
+	for {
+		quiet, err := d.runFor(ctx, d.server.heartbeat/2)
+		if err != nil {
+			return err
+		}
+		if err := d.lookUp(quiet); err != nil {
+			return err
+		}
+	}
+}
+
+// runFor delivers for so long: one timer for any number of slices. quiet: nothing was sent.
+func (d *delivery) runFor(ctx context.Context, long time.Duration) (quiet bool, err error) {
+	window, cancel := context.WithTimeout(ctx, long)
+	defer cancel()
+	quiet = true
+	for window.Err() == nil {
+		slice, err := d.feed.Next(window)
+		switch {
+		case ctx.Err() != nil:
+			return quiet, ctx.Err()
+		case err != nil && window.Err() != nil:
+			return quiet, nil
+		case err != nil:
+			return quiet, err
+		}
+		if err := d.sendSlice(slice); err != nil {
+			return false, err
+		}
+		d.told, quiet = slice.Position, false
+	}
+	return quiet, ctx.Err()
+}
+
+// lookUp looks after the client, and says where it is, where it does not know, or has heard nothing for long.
+func (d *delivery) lookUp(quiet bool) error {
+	if d.beat != nil {
+		if err := d.beat(); err != nil {
+			return err
+		}
+	}
+	at := d.feed.Position()
+	if !quiet && at == d.told {
+		return nil
+	}
+	d.told = at
+	return d.send(d.frames.place(nil, checkpoint, at))
+}
+
+// sendSlice sends what a slice has, in few writes.
+func (d *delivery) sendSlice(slice subscription.Slice) error {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	b := (*buffer)[:0]
+	for _, entry := range slice.Entries {
+		if len(b) >= sendBytes {
+			if err := d.send(b); err != nil {
+				return err
+			}
+			b = b[:0]
+		}
+		b = entry.AppendTo(b, d.frames.form, d.frames.event)
+	}
+	switch {
+	case slice.CaughtUp:
+		b = d.frames.place(b, caughtUp, slice.Position)
+	case len(slice.Entries) == 0:
+		b = d.frames.place(b, checkpoint, slice.Position)
+	}
+	if cap(b) <= 4*sendBytes { // what one large event needs is not kept
+		*buffer = b
+	}
+	if err := d.send(b); err != nil {
+		return err
+	}
+	if observe := d.server.config.Observer.Followed; observe != nil {
+		observe(d.kind, len(slice.Entries))
+	}
+	return nil
 }

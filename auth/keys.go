@@ -15,10 +15,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Store is where keys are kept.
+// Store is where keys and tickets are kept.
 type Store interface {
 	// Key returns a key, also a revoked one, and its tenant's state; domain.CodeNotFound where there is none.
 	Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error)
+	// Ticket returns a ticket that has not expired; domain.CodeNotFound where there is none.
+	Ticket(ctx context.Context, tenant domain.TenantID, id domain.TicketID) (domain.Ticket, error)
 }
 
 // Config says how keys are found. All but the store may be zero.
@@ -94,27 +96,49 @@ func NewKeys(config Config) (*Keys, error) {
 // domain.CodeUnauthenticated, and nothing tells which; a tenant that is not active is domain.CodeTenantSuspended. Where
 // the store cannot be asked, its error is returned.
 func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, error) {
-	name, secret, ok := parseToken(token)
+	tenant, id, secret, ok := parseToken(TokenPrefix, token)
 	if !ok {
 		if isOperator(k.config.Operators, token) {
 			return Credential{Name: "operator", Grants: operatorGrants, Operator: true}, nil
 		}
 		return Credential{}, unauthenticated()
 	}
+	name := keyName{tenant, domain.KeyID(id)}
 	found, err := k.find(ctx, name)
 	if err != nil {
 		return Credential{}, err
 	}
 	// Also without a key there is a comparison, with a hash that nothing has, so that the time tells nothing.
 	hash := sha256.Sum256(secret[:])
-	same := subtle.ConstantTimeCompare(hash[:], found.key.Hash[:]) == 1
-	switch {
-	case !same || !found.found || !found.key.RevokedAt.IsZero():
+	if subtle.ConstantTimeCompare(hash[:], found.key.Hash[:]) != 1 {
 		return Credential{}, unauthenticated()
-	case found.tenant != domain.TenantActive:
+	}
+	return found.credential(name, unauthenticated)
+}
+
+// Again looks at a credential's key again, for what lasts: the key may have been revoked, and may do something else now.
+// Errors are those of Authenticate.
+func (k *Keys) Again(ctx context.Context, of Credential) (Credential, error) {
+	if of.Operator {
+		return of, nil // its keys are those of the process
+	}
+	name := keyName{of.Tenant, of.KeyID}
+	found, err := k.find(ctx, name)
+	if err != nil {
+		return Credential{}, err
+	}
+	return found.credential(name, unauthenticated)
+}
+
+// credential is what the holder of a key may do; refused makes the error where there is no such key, or a revoked one.
+func (e entry) credential(name keyName, refused func() error) (Credential, error) {
+	switch {
+	case !e.found || !e.key.RevokedAt.IsZero():
+		return Credential{}, refused()
+	case e.tenant != domain.TenantActive:
 		return Credential{}, domain.Errorf(domain.CodeTenantSuspended, "", "the tenant of this key is suspended or is being deleted; ask the operator")
 	}
-	return Credential{Tenant: name.tenant, KeyID: name.id, Name: found.key.Name, Grants: found.key.Grants}, nil
+	return Credential{Tenant: name.tenant, KeyID: name.id, Name: e.key.Name, Grants: e.key.Grants}, nil
 }
 
 // operatorGrants are all that an operator's key may do.

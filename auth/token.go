@@ -13,7 +13,7 @@ import (
 // such things.
 const TokenPrefix = "mfk_"
 
-// tokenBytes are the ids of tenant and key, and the secret.
+// tokenBytes are the ids of tenant and of key or ticket, and the secret.
 const tokenBytes = 16 + 16 + 32
 
 // encoding is strict: a token has one spelling.
@@ -22,28 +22,33 @@ var encoding = base64.RawURLEncoding.Strict()
 // NewKey makes a key for a tenant and the token that it is used by. The token is nowhere else: it is to be shown once.
 func NewKey(tenant domain.TenantID, name string, grants domain.Grants) (key domain.APIKey, token string) {
 	key = domain.APIKey{Tenant: tenant, ID: domain.NewKeyID(), Name: name, Grants: grants}
-	var secret [32]byte
-	rand.Read(secret[:]) // never fails since Go 1.24
-	key.Hash = sha256.Sum256(secret[:])
-	raw := make([]byte, 0, tokenBytes)
-	raw = append(raw, tenant[:]...)
-	raw = append(raw, key.ID[:]...)
-	raw = append(raw, secret[:]...)
-	return key, TokenPrefix + encoding.EncodeToString(raw)
+	key.Hash, token = makeToken(TokenPrefix, tenant, key.ID)
+	return key, token
 }
 
-// parseToken takes a tenant's token apart; ok is false for every other text.
-func parseToken(token string) (name keyName, secret [32]byte, ok bool) {
-	text, found := strings.CutPrefix(token, TokenPrefix)
+// makeToken makes a token with a fresh secret, and the secret's hash.
+func makeToken(prefix string, tenant domain.TenantID, id [16]byte) (hash [32]byte, token string) {
+	var secret [32]byte
+	rand.Read(secret[:]) // never fails since Go 1.24
+	raw := make([]byte, 0, tokenBytes)
+	raw = append(raw, tenant[:]...)
+	raw = append(raw, id[:]...)
+	raw = append(raw, secret[:]...)
+	return sha256.Sum256(secret[:]), prefix + encoding.EncodeToString(raw)
+}
+
+// parseToken takes a token apart that begins with prefix; ok is false for every other text.
+func parseToken(prefix, token string) (tenant domain.TenantID, id [16]byte, secret [32]byte, ok bool) {
+	text, found := strings.CutPrefix(token, prefix)
 	if !found || len(text) != encoding.EncodedLen(tokenBytes) {
-		return keyName{}, secret, false
+		return tenant, id, secret, false
 	}
 	var raw [tokenBytes]byte
 	if _, err := encoding.Decode(raw[:], []byte(text)); err != nil {
-		return keyName{}, secret, false
+		return tenant, id, secret, false
 	}
-	copy(name.tenant[:], raw[:16])
-	copy(name.id[:], raw[16:32])
+	copy(tenant[:], raw[:16])
+	copy(id[:], raw[16:32])
 	copy(secret[:], raw[32:])
-	return name, secret, true
+	return tenant, id, secret, true
 }

@@ -1,0 +1,122 @@
+package api
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// placeKind is a frame that says no more than a position.
+type placeKind int
+
+const (
+	caughtUp   placeKind = iota // everything up to the head has been sent
+	checkpoint                  // everything up to here has been sent or passed over
+)
+
+// The forms of events that entries keep for all followers who get them.
+const (
+	lineForm subscription.Form = iota
+	serverSentForm
+	socketForm
+	objectForm
+)
+
+// frames is how frames look in one kind of answer. Its functions append one to what is to be sent.
+type frames struct {
+	form  subscription.Form
+	event func(b []byte, event *domain.Event) []byte
+	place func(b []byte, kind placeKind, position int64) []byte
+}
+
+// lineFrames are lines of JSON.
+var lineFrames = frames{
+	form: lineForm,
+	event: func(b []byte, event *domain.Event) []byte {
+		return append(appendEventObject(b, event), '\n')
+	},
+	place: func(b []byte, kind placeKind, position int64) []byte {
+		return append(appendPlaceObject(b, kind, position), '\n')
+	},
+}
+
+// socketFrames are messages of a WebSocket.
+var socketFrames = frames{
+	form: socketForm,
+	event: func(b []byte, event *domain.Event) []byte {
+		return appendFramed(b, func(b []byte) []byte { return appendEventObject(b, event) })
+	},
+	place: func(b []byte, kind placeKind, position int64) []byte {
+		return appendFramed(b, func(b []byte) []byte { return appendPlaceObject(b, kind, position) })
+	},
+}
+
+// appendEntryEvent appends an entry's event as JSON, for who makes a frame of its own around it.
+func appendEntryEvent(b []byte, entry *subscription.Entry) []byte {
+	return entry.AppendTo(b, objectForm, func(b []byte, event *domain.Event) []byte {
+		var encoder eventEncoder
+		return encoder.event(b, event)
+	})
+}
+
+// appendEventObject appends {"event":{...}}.
+func appendEventObject(b []byte, event *domain.Event) []byte {
+	var encoder eventEncoder
+	b = append(b, `{"event":`...)
+	b = encoder.event(b, event)
+	return append(b, '}')
+}
+
+// appendPlaceObject appends {"caughtUp":{"position":n}} or {"checkpoint":{"position":n}}.
+func appendPlaceObject(b []byte, kind placeKind, position int64) []byte {
+	if kind == caughtUp {
+		b = append(b, `{"caughtUp":`...)
+	} else {
+		b = append(b, `{"checkpoint":`...)
+	}
+	return append(appendPosition(b, position), '}')
+}
+
+// appendPosition appends {"position":n}.
+func appendPosition(b []byte, position int64) []byte {
+	b = append(b, `{"position":`...)
+	b = strconv.AppendInt(b, position, 10)
+	return append(b, '}')
+}
+
+// The opcodes of a WebSocket's frames that are made or looked at here (RFC 6455, section 5.2).
+const (
+	opText  = 1
+	opClose = 8
+	opPing  = 9
+)
+
+// appendMessage appends a text message, one frame of a WebSocket.
+func appendMessage(b, text []byte) []byte {
+	return appendFramed(b, func(b []byte) []byte { return append(b, text...) })
+}
+
+// appendFramed is appendMessage with a text that append appends.
+func appendFramed(b []byte, appendText func(b []byte) []byte) []byte {
+	// Most messages need this header; the others are moved.
+	const usual = 4
+	start := len(b)
+	b = appendText(append(b, 0x80|opText, 126, 0, 0))
+	size := len(b) - start - usual
+	switch {
+	case size < 126:
+		b[start+1] = byte(size)
+		copy(b[start+2:], b[start+usual:])
+		return b[:len(b)-2]
+	case size < 1<<16:
+		binary.BigEndian.PutUint16(b[start+2:], uint16(size))
+		return b
+	}
+	b = append(b, 0, 0, 0, 0, 0, 0)
+	copy(b[start+10:], b[start+usual:start+usual+size])
+	b[start+1] = 127
+	binary.BigEndian.PutUint64(b[start+2:], uint64(size))
+	return b
+}

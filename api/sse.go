@@ -1,0 +1,39 @@
+package api
+
+import (
+	"strconv"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// eventStream is the media type of server-sent events.
+const eventStream = "text/event-stream"
+
+// serverSentFrames are server-sent events, whose id is the position: an EventSource that comes back begins behind it.
+var serverSentFrames = frames{
+	form: serverSentForm,
+	event: func(b []byte, event *domain.Event) []byte {
+		var encoder eventEncoder
+		b = appendServerSent(b, "event", event.Position)
+		b = encoder.event(b, event) // JSON as the log keeps it has no line breaks
+		return append(b, "\n\n"...)
+	},
+	place: func(b []byte, kind placeKind, position int64) []byte {
+		name := "checkpoint"
+		if kind == caughtUp {
+			name = "caught-up"
+		}
+		b = appendServerSent(b, name, position)
+		b = appendPosition(b, position)
+		return append(b, "\n\n"...)
+	},
+}
+
+// appendServerSent appends a server-sent event up to its data.
+func appendServerSent(b []byte, name string, position int64) []byte {
+	b = append(b, "id: "...)
+	b = strconv.AppendInt(b, position, 10)
+	b = append(b, "\nevent: "...)
+	b = append(b, name...)
+	return append(b, "\ndata: "...)
+}

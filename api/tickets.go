@@ -1,0 +1,25 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Tickets keeps tickets.
+type Tickets interface {
+	// CreateTicket keeps a ticket for so long, and returns when it expires.
+	CreateTicket(ctx context.Context, ticket domain.Ticket, life time.Duration) (expiresAt time.Time, err error)
+}
+
+func (s generated) CreateTicket(ctx context.Context, _ openapi.CreateTicketRequestObject) (openapi.CreateTicketResponseObject, error) {
+	ticket, token := auth.NewTicket(callerOf(ctx).credential)
+	expires, err := s.config.Tickets.CreateTicket(ctx, ticket, domain.TicketLife)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.CreateTicket201JSONResponse{Ticket: token, ExpiresAt: expires.UTC()}, nil
+}
