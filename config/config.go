@@ -91,8 +91,12 @@ type Limits struct {
 	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"` // batches of projections at the same time, for each database; 0: by the processors
 	ProjectionCeiling int  `yaml:"projectionCeiling" env:"PROJECTION_CEILING"` // of these, for one tenant; 0: all but one, where there are two or more
 	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`       // tenants that a rebuild replays at the same time; 0: by the processors
+	TailBytes         Size `yaml:"tailBytes" env:"TAIL_BYTES"`                 // of a tenant's newest events, for those who follow its log
 	Connections       int  `yaml:"connections" env:"CONNECTIONS"`              // HTTP connections at the same time
 }
+
+// minTailBytes is what the largest event takes: with less a tail would keep nothing but one of those.
+const minTailBytes = domain.MaxEventBytes
 
 // Log says how the program speaks.
 type Log struct {
@@ -114,7 +118,7 @@ func Default() Config {
 			MaxConns:  16,
 		},
 		Usage:            true,
-		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, Connections: 10_000},
+		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, TailBytes: 8 << 20, Connections: 10_000},
 		Log:              Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownDeadline: 30 * time.Second,
 		RebuildKeep:      time.Hour,
@@ -193,6 +197,9 @@ func (c *Config) Check() error {
 		if size < domain.MaxRequestBytes {
 			refuse(setting, "%s is less than the largest request, %s", size, Size(domain.MaxRequestBytes))
 		}
+	}
+	if c.Limits.TailBytes < minTailBytes {
+		refuse("limits.tailBytes", "%s is not enough; at least %s is needed", c.Limits.TailBytes, Size(minTailBytes))
 	}
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		refuse("log.format", "%q is not a format; write text or json", c.Log.Format)
