@@ -23,7 +23,8 @@ type Feed struct {
 	tail      *tail
 	selection *selection
 	position  int64 // everything up to here was given out or passed over
-	atHead    bool  // that was the head when it came there, and the follower knows
+	goal      int64 // the head when it began
+	atHead    bool  // position was the head when it came there, and the follower knows
 
 	buffer  []*Entry // what Next gives out
 	history history
@@ -42,11 +43,11 @@ type Feed struct {
 type Slice struct {
 	Entries  []*Entry // in order; the list, not what is in it, is used again by the next call of Next
 	Position int64    // everything up to here has been given out or passed over: whoever has that goes on behind it
-	CaughtUp bool     // Position is the head as it was, and was not, at the slice before
+	CaughtUp bool     // Position is the head as it was then, at least that of when the feed began, and was not before
 }
 
-func newFeed(tail *tail, selection *selection, position int64) *Feed {
-	f := &Feed{tail: tail, selection: selection, position: position}
+func newFeed(tail *tail, selection *selection, position, goal int64) *Feed {
+	f := &Feed{tail: tail, selection: selection, position: position, goal: goal}
 	f.history = newHistory(tail, selection)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
@@ -107,7 +108,7 @@ func (f *Feed) next(ctx context.Context) (Slice, error) {
 // take takes what the tail has in memory behind the feed's place; news is not nil where that is all there is. Where the tail
 // has forgotten some of it, that is begun to be read from the log.
 func (f *Feed) take() (slice Slice, news <-chan struct{}) {
-	t := f.tail.ring.take(f.position, f.buffer[:0], takenEvents, takenBytes)
+	t := f.tail.ring.take(f.position, f.goal, f.buffer[:0], takenEvents, takenBytes)
 	if t.missed {
 		f.ahead = f.history.fetch(f.ctx, f.position)
 		return Slice{}, nil
@@ -136,7 +137,7 @@ func (f *Feed) read(ctx context.Context) (Slice, error) {
 	if s.err != nil {
 		return Slice{}, s.err
 	}
-	slice := f.moved(s.entries, s.upTo, f.tail.ring.atHead(s.upTo))
+	slice := f.moved(s.entries, s.upTo, f.tail.ring.atHead(s.upTo, f.goal))
 	if floor, _ := f.tail.ring.place(); s.upTo < floor && f.history.readsAhead() {
 		f.ahead = f.history.fetch(f.ctx, s.upTo)
 	}

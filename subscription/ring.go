@@ -18,17 +18,17 @@ type ring struct {
 	entries []*Entry // by position
 	floor   int64
 	head    int64
-	began   int64         // the log's head when the tail began, which head may still be below
-	news    chan struct{} // closed when head moves
+	looked  int64         // up to here was looked for events: a log ends before its head where the last ones were removed
+	news    chan struct{} // closed when head or looked move
 }
 
 func newRing(bound int) *ring { return &ring{bound: bound, news: make(chan struct{})} }
 
-// begin says where the ring begins, behind floor, and where the log's head is.
-func (r *ring) begin(floor, head int64) {
+// begin says behind which position the ring begins.
+func (r *ring) begin(floor int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.floor, r.head, r.began = floor, floor, head
+	r.floor, r.head, r.looked = floor, floor, floor
 }
 
 // place returns the stretch that the ring has: behind floor, up to head.
@@ -38,8 +38,8 @@ func (r *ring) place() (floor, head int64) {
 	return r.floor, r.head
 }
 
-// append adds what the log has behind the ring's head, and wakes who waits for it. all: that was all that there is.
-func (r *ring) append(events []domain.Event, all bool) {
+// append adds all that the log has behind the ring's head up to looked, and wakes who waits for it.
+func (r *ring) append(events []domain.Event, looked int64) {
 	entries := make([]Entry, len(events)) // one block: they go together, nearly
 	bytes := 0
 	for i := range entries {
@@ -54,13 +54,10 @@ func (r *ring) append(events []domain.Event, all bool) {
 		r.entries = append(r.entries, &entries[i])
 		r.head = entries[i].Event.Position
 	}
-	before := r.began
-	if all {
-		r.began = min(r.began, r.head)
-	}
-	if len(events) == 0 && r.began == before {
+	if len(events) == 0 && looked <= r.looked {
 		return
 	}
+	r.looked = max(r.looked, looked)
 	r.trim()
 	close(r.news)
 	r.news = make(chan struct{})
@@ -83,19 +80,19 @@ type taking struct {
 	missed  bool // it has forgotten some of that; nothing else is set then
 	entries []*Entry
 	upTo    int64           // all up to here are in entries, or there are none
-	atHead  bool            // upTo is as far as the log is known
+	atHead  bool            // upTo is as far as the log is known, and that is the goal at least
 	news    <-chan struct{} // not nil where that is all there is: closed when there is more
 }
 
-// take appends what follows a position to a list, as far as it has room for most and no more than some bytes, but for one.
-func (r *ring) take(after int64, list []*Entry, most, bytes int) taking {
+// take appends what follows a position to a list: no more than most, or than some bytes, but for the first.
+func (r *ring) take(after, goal int64, list []*Entry, most, bytes int) taking {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if after < r.floor {
 		return taking{missed: true}
 	}
 	if after >= r.head {
-		return taking{entries: list, upTo: after, atHead: r.reached(after), news: r.news}
+		return taking{entries: list, upTo: after, atHead: r.reached(after, goal), news: r.news}
 	}
 	behind := r.entries[sort.Search(len(r.entries), func(i int) bool { return r.entries[i].Event.Position > after }):]
 	n := 0
@@ -109,15 +106,15 @@ func (r *ring) take(after int64, list []*Entry, most, bytes int) taking {
 	} else {
 		t.news = r.news
 	}
-	t.atHead = r.reached(t.upTo)
+	t.atHead = r.reached(t.upTo, goal)
 	return t
 }
 
-// atHead reports whether a position is as far as the log is known.
-func (r *ring) atHead(position int64) bool {
+// atHead reports whether a position is as far as the log is known, and that is a goal at least.
+func (r *ring) atHead(position, goal int64) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.reached(position)
+	return r.reached(position, goal)
 }
 
-func (r *ring) reached(position int64) bool { return position >= r.head && position >= r.began }
+func (r *ring) reached(position, goal int64) bool { return position >= r.head && r.looked >= goal }

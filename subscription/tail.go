@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,43 +41,31 @@ type tail struct {
 
 	followers atomic.Int64 // changed under the lock of tails only
 
-	beginning chan struct{} // has one while somebody begins it
-	begun     bool          // run runs
-	ctx       context.Context
-	end       context.CancelFunc
-	ended     chan struct{}
+	once  sync.Once
+	begun bool // run runs, or has
+	ctx   context.Context
+	end   context.CancelFunc
+	ended chan struct{}
 }
 
 func newTail(tails *Tails, tenant domain.TenantID) *tail {
 	t := &tail{
 		tails: tails, tenant: tenant, ring: newRing(tails.config.Bytes), woken: make(chan struct{}, 1), reads: make(chan struct{}, feedReads),
-		beginning: make(chan struct{}, 1), ended: make(chan struct{}),
+		ended: make(chan struct{}),
 	}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	return t
 }
 
-// begin has the tail read, unless it does. It is for a follower that begins at a position.
-func (t *tail) begin(ctx context.Context, position int64) error {
-	select {
-	case t.beginning <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-t.beginning }()
-	if t.begun {
-		return nil
-	}
-	// The tail is known to Wake already: what is appended from here on is in this head, or Wake tells.
-	head, err := t.tails.config.Store.Head(ctx, t.tenant)
-	if err != nil {
-		return err
-	}
-	t.ring.begin(min(max(position-1, head.Position-tailReaches, 0), head.Position), head.Position)
-	t.wake(head.Position)
-	t.begun = true
-	go t.run()
-	return nil
+// begin has the tail read, unless it does. It is for a follower that begins at a position while the log's head is as given; that
+// was read when Wake knew the tail, so that it tells of all that came later.
+func (t *tail) begin(position, head int64) {
+	t.once.Do(func() {
+		t.ring.begin(min(max(position-1, head-tailReaches, 0), head))
+		t.begun = true
+		go t.run()
+	})
+	t.wake(head)
 }
 
 // stop ends the tail, which nobody follows or begins any more.
@@ -127,7 +116,7 @@ func (t *tail) run() {
 	pause := time.NewTimer(0) // runs out when the next read may begin
 	defer pause.Stop()
 	_, head := t.ring.place()
-	looked := head // up to here, at least, was looked for: a log may end before that, when events have been removed
+	looked := head
 	for {
 		for looked >= t.target.Load() {
 			select {
@@ -153,7 +142,7 @@ func (t *tail) run() {
 		if looked = head; !more {
 			looked = max(head, target)
 		}
-		t.ring.append(events, !more)
+		t.ring.append(events, looked)
 		next := time.Until(began.Add(min(tailPause+time.Duration(t.followers.Load())*tailPauseFor, tailPauseMax)))
 		if more {
 			next = 0

@@ -20,11 +20,8 @@ type TailsConfig struct {
 	Log      *slog.Logger
 }
 
-// DefaultTailBytes is what a tail keeps in memory where nothing else is said, and MinTailBytes the least that makes sense.
-const (
-	DefaultTailBytes = 8 << 20
-	MinTailBytes     = 1 << 20
-)
+// DefaultTailBytes is what a tail keeps in memory where nothing else is said.
+const DefaultTailBytes = 8 << 20
 
 // TailsObserver is told what Tails do. Each function may be nil; they are called by several goroutines and must return at
 // once.
@@ -87,15 +84,26 @@ func (t *Tails) Follow(ctx context.Context, tenant domain.TenantID, wanted domai
 		return nil, err
 	}
 	tail := t.join(tenant)
-	position, err := resolveFrom(ctx, t.config.Store, tenant, wanted.From)
-	if err == nil {
-		err = tail.begin(ctx, position)
-	}
+	position, head, err := t.begin(ctx, tenant, wanted.From)
 	if err != nil {
 		t.leave(tail)
 		return nil, err
 	}
-	return newFeed(tail, selection, position-1), nil
+	tail.begin(position, head)
+	return newFeed(tail, selection, position-1, head), nil
+}
+
+// begin says where a follower begins, and what the log's head is.
+func (t *Tails) begin(ctx context.Context, tenant domain.TenantID, from domain.From) (position, head int64, err error) {
+	now, err := t.config.Store.Head(ctx, tenant)
+	if err != nil {
+		return 0, 0, err
+	}
+	if from.End {
+		return now.Position + 1, now.Position, nil
+	}
+	position, err = resolveFrom(ctx, t.config.Store, tenant, from)
+	return position, now.Position, err
 }
 
 // join returns a tenant's tail for one more follower.
