@@ -31,6 +31,8 @@ type flags struct {
 	direct, json, inlineForget         bool
 	url, key, databaseURL              string
 	config, database                   string // the database of a configuration file that documents are to be kept in
+	scenario, transport, ordering      string // of followers and groups
+	subscribers, consumers, streams    int
 	role                               string // "" for the command that a user runs; else what a child of it does
 }
 
@@ -46,7 +48,7 @@ Each benchmark works on a private PostgreSQL that it starts itself and removes a
 against: what PostgreSQL alone does with the same rows.`,
 		Args: cobra.NoArgs,
 	}
-	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), growthCommand(), idleCommand(), stateCommand())
+	command.AddCommand(appendCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), growthCommand(), idleCommand(), stateCommand(), subscribeCommand())
 	return command
 }
 
@@ -80,7 +82,8 @@ func newCommand(f *flags, use, short string, run func(ctx context.Context, f *fl
 
 func (f *flags) check() error {
 	switch {
-	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0, f.inline < 0, f.backlog < 0:
+	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0, f.inline < 0, f.backlog < 0,
+		f.subscribers < 0, f.consumers < 0, f.streams < 0, f.rate < 0:
 		return errors.New("numbers must not be negative")
 	case f.batch > 1000:
 		return fmt.Errorf("--batch %d: a request has at most 1000 events", f.batch)

@@ -12,6 +12,7 @@ import (
 type sales struct {
 	random *rand.Rand
 	rare   int // when a log is filled in, one event in so many is of rareType; 0: none
+	front  int // when a log is filled in, so many events of slowStream come first
 }
 
 const rareType = "OrderDisputed"

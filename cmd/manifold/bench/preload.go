@@ -33,22 +33,32 @@ func (db *database) makeTenants(ctx context.Context, count int) ([]domain.Tenant
 // the database take note of it as it would have in time (statistics, visibility).
 func (db *database) preload(ctx context.Context, tenant domain.TenantID, events, streams int, progress io.Writer) error {
 	fmt.Fprintf(progress, "loading %d events of %d streams ...\n", events, max(streams, 1))
-	return db.fill(ctx, []domain.TenantID{tenant}, events, streams)
+	return db.fill(ctx, newSales(0), []domain.TenantID{tenant}, events, streams)
 }
+
+// preloadBehind is preload with so many further events of the one stream slowStream at the front.
+func (db *database) preloadBehind(ctx context.Context, tenant domain.TenantID, front, events, streams int, progress io.Writer) error {
+	fmt.Fprintf(progress, "loading %d events of one stream, and behind them %d of %d streams ...\n", front, events, max(streams, 1))
+	goods := newSales(0)
+	goods.front = front
+	return db.fill(ctx, goods, []domain.TenantID{tenant}, front+events, streams)
+}
+
+// slowStream is the stream whose events preloadBehind puts at the front.
+const slowStream = "slow-1"
 
 // preloadAll is preload for several logs, which share the events and the streams evenly.
 func (db *database) preloadAll(ctx context.Context, tenants []domain.TenantID, events, streams int, progress io.Writer) error {
 	fmt.Fprintf(progress, "loading %d events of %d streams of %d tenants ...\n", events, max(streams, len(tenants)), len(tenants))
-	return db.fill(ctx, tenants, events, streams)
+	return db.fill(ctx, newSales(0), tenants, events, streams)
 }
 
-func (db *database) fill(ctx context.Context, tenants []domain.TenantID, events, streams int) error {
+func (db *database) fill(ctx context.Context, goods *sales, tenants []domain.TenantID, events, streams int) error {
 	conn, err := pgx.Connect(ctx, db.super)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	goods := newSales(0)
 	for i, tenant := range tenants {
 		if err := fillLog(ctx, conn, goods, tenant, shareOf(events, i, len(tenants)), shareOf(streams, i, len(tenants))); err != nil {
 			return fmt.Errorf("load events: %w", err)
@@ -82,18 +92,22 @@ func fillEvents(ctx context.Context, conn *pgx.Conn, goods *sales, tenant domain
 			return nil, nil
 		}
 		position++
-		// Neighbours in the log are of different streams, as they are in a busy one.
-		stream := int(position - 1)
-		if len(versions) < events {
-			stream = goods.random.IntN(len(versions))
+		name, version := slowStream, position
+		if position > int64(goods.front) {
+			// Neighbours in the log are of different streams, as they are in a busy one.
+			stream := int(position-1) - goods.front
+			if len(versions) < events-goods.front {
+				stream = goods.random.IntN(len(versions))
+			}
+			versions[stream]++
+			name, version = fmt.Sprintf("order-%d", stream), versions[stream]
 		}
-		versions[stream]++
-		eventType := kind(versions[stream])
+		eventType := kind(version)
 		if goods.rare > 0 && position%int64(goods.rare) == 0 {
 			eventType = rareType
 		}
 		return []any{
-			tenant.String(), position, domain.NewEventID().String(), fmt.Sprintf("order-%d", stream), versions[stream],
+			tenant.String(), position, domain.NewEventID().String(), name, version,
 			eventType, goods.data(nil), nil, nil, now,
 		}, nil
 	})

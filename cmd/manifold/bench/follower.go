@@ -1,0 +1,316 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+)
+
+// follower is one connection that follows a log. It looks at no more of a frame than its position, and it checks that there
+// is no gap and no repeat. It is for one goroutine.
+type follower struct {
+	wire *wire
+	in   *bufio.Reader
+	next func() (what frameKind, frame []byte, err error) // the frame is valid until the next call
+	at   int64                                            // the last position; -1: nothing has come
+}
+
+// frameKind says what a frame is of.
+type frameKind int
+
+const (
+	eventFrame frameKind = iota
+	caughtUpFrame
+	checkpointFrame
+)
+
+// The transports of followers.
+const (
+	transportSocket = "ws"
+	transportEvents = "sse"
+	transportLines  = "ndjson"
+)
+
+// errNothing is what a reader that does not wait finds where nothing has come.
+var errNothing = errors.New("nothing has come")
+
+// mostFrame is how long a frame may be.
+const mostFrame = 64 << 10
+
+// follow begins to follow the whole log, from where the service is asked to begin.
+func (s *service) follow(transport, from string) (*follower, error) {
+	w, err := dial(s.url, s.key)
+	if err != nil {
+		return nil, err
+	}
+	f := &follower{wire: w, at: -1}
+	headers, expected := map[string]string{
+		transportSocket: "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: bWFuaWZvbGQgYmVuY2htYQ==\r\n",
+		transportEvents: "Accept: text/event-stream\r\n",
+		transportLines:  "Accept: application/x-ndjson\r\n",
+	}[transport], 200
+	if transport == transportSocket {
+		expected = 101
+	}
+	err = w.send("GET", "/v1/subscribe/$all?from="+from, headers, nil)
+	status, length := 0, 0
+	if err == nil {
+		status, length, err = w.header()
+	}
+	if err == nil && status != expected {
+		answer := make([]byte, max(length, 0))
+		_, err = io.ReadFull(w.in, answer)
+		err = want(status, expected, answer, err)
+	}
+	if err != nil {
+		w.close()
+		return nil, fmt.Errorf("follow the log: %w", err)
+	}
+	switch transport {
+	case transportSocket:
+		f.in, f.next = bufio.NewReaderSize(w.in, mostFrame), f.message
+	case transportEvents:
+		f.in, f.next = bufio.NewReaderSize(w.chunks(), mostFrame), f.serverSent
+	default:
+		f.in, f.next = bufio.NewReaderSize(w.chunks(), mostFrame), f.line
+	}
+	return f, nil
+}
+
+// step takes the next frame. Events must come one after the other.
+func (f *follower) step() (what frameKind, frame []byte, err error) {
+	if what, frame, err = f.next(); err != nil {
+		return 0, nil, err
+	}
+	position, ok := numberIn(frame, `"position":`)
+	switch {
+	case !ok:
+		return 0, nil, fmt.Errorf("a frame has no position: %.200q", frame)
+	case f.at < 0:
+	case what == eventFrame && position != f.at+1:
+		return 0, nil, fmt.Errorf("behind position %d there came position %d", f.at, position)
+	case what != eventFrame && position != f.at:
+		return 0, nil, fmt.Errorf("behind position %d it is said that everything up to %d has come", f.at, position)
+	}
+	f.at = position
+	return what, frame, nil
+}
+
+// numberIn is the number behind a name in JSON, where the name comes first.
+func numberIn(text []byte, name string) (int64, bool) {
+	begin := bytes.Index(text, []byte(name))
+	if begin < 0 {
+		return 0, false
+	}
+	var number int64
+	digits := 0
+	for _, c := range text[begin+len(name):] {
+		switch {
+		case c == ' ' && digits == 0:
+		case c >= '0' && c <= '9':
+			number = number*10 + int64(c-'0')
+			digits++
+		default:
+			return number, digits > 0
+		}
+	}
+	return number, digits > 0
+}
+
+// objectKind tells a frame by how its JSON begins.
+func objectKind(frame []byte) (frameKind, error) {
+	switch {
+	case bytes.HasPrefix(frame, []byte(`{"event":`)):
+		return eventFrame, nil
+	case bytes.HasPrefix(frame, []byte(`{"caughtUp":`)):
+		return caughtUpFrame, nil
+	case bytes.HasPrefix(frame, []byte(`{"checkpoint":`)):
+		return checkpointFrame, nil
+	}
+	return 0, fmt.Errorf("there came %.200q, which is no frame", frame)
+}
+
+// line takes a frame that is a line.
+func (f *follower) line() (what frameKind, frame []byte, err error) {
+	if frame, err = f.in.ReadSlice('\n'); err != nil {
+		return 0, nil, err
+	}
+	what, err = objectKind(frame)
+	return what, frame, err
+}
+
+// serverSent takes a frame that is a server-sent event.
+func (f *follower) serverSent() (what frameKind, frame []byte, err error) {
+	for {
+		line, err := f.in.ReadSlice('\n')
+		if err != nil {
+			return 0, nil, err
+		}
+		name, value, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(": "))
+		switch {
+		case string(name) == "event" && string(value) == "caught-up":
+			what = caughtUpFrame
+		case string(name) == "event" && string(value) == "checkpoint":
+			what = checkpointFrame
+		case string(name) == "event":
+			what = eventFrame
+		case string(name) == "data":
+			return what, value, nil
+		}
+	}
+}
+
+// message takes a frame that is a message of a WebSocket. The service sends each as one frame, and masks none.
+func (f *follower) message() (what frameKind, frame []byte, err error) {
+	for {
+		opcode, payload, err := f.socketFrame()
+		if err != nil {
+			return 0, nil, err
+		}
+		switch opcode {
+		case 1:
+			what, err = objectKind(payload)
+			return what, payload, err
+		case 8:
+			if len(payload) < 2 {
+				return 0, nil, errors.New("the service has closed the WebSocket")
+			}
+			return 0, nil, fmt.Errorf("the service has closed the WebSocket with %d: %s", binary.BigEndian.Uint16(payload), payload[2:])
+		case 9:
+			// A client masks what it sends; a mask of zeroes changes nothing.
+			pong := append([]byte{0x8a, 0x80 | byte(len(payload)), 0, 0, 0, 0}, payload...)
+			if _, err := f.wire.conn.Write(pong); err != nil {
+				return 0, nil, err
+			}
+		case 10:
+		default:
+			return 0, nil, fmt.Errorf("a WebSocket's frame has opcode %d", opcode)
+		}
+	}
+}
+
+// socketFrame takes a frame of a WebSocket whole, or, where it is not there whole and the reader does not wait, nothing.
+func (f *follower) socketFrame() (opcode byte, payload []byte, err error) {
+	head, err := f.in.Peek(2)
+	if err != nil {
+		return 0, nil, err
+	}
+	if head[0]&0xf0 != 0x80 || head[1]&0x80 != 0 {
+		return 0, nil, fmt.Errorf("a WebSocket's frame begins with % x", head)
+	}
+	opcode = head[0] & 0x0f
+	begin, size := 2, int(head[1])
+	switch size {
+	case 126:
+		begin = 4
+	case 127:
+		begin = 10
+	}
+	if begin > 2 {
+		if head, err = f.in.Peek(begin); err != nil {
+			return 0, nil, err
+		}
+		size = 0
+		for _, octet := range head[2:] {
+			size = size<<8 | int(octet)
+		}
+	}
+	if size > mostFrame-begin {
+		return 0, nil, fmt.Errorf("a message has %d bytes", size)
+	}
+	whole, err := f.in.Peek(begin + size)
+	if err != nil {
+		return 0, nil, err
+	}
+	// What was peeked at stays where it is until the next reading.
+	_, err = f.in.Discard(begin + size)
+	return opcode, whole[begin:], err
+}
+
+// unwaiting makes a follower over WebSocket one that does not wait: step fails with errNothing where nothing is there, and
+// looks for more only after a call of the function that is returned.
+func (f *follower) unwaiting() (look func(), err error) {
+	conn, ok := f.wire.conn.(*net.TCPConn)
+	if !ok {
+		return nil, errors.New("the connection is no TCP connection")
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var rest []byte // of what was read already
+	for _, in := range []*bufio.Reader{f.in, f.wire.in} {
+		there, err := in.Peek(in.Buffered())
+		if err != nil {
+			return nil, err
+		}
+		rest = append(rest, there...)
+	}
+	source := &unwaitingReader{raw: raw, rest: rest}
+	f.wire.in = nil
+	f.in = bufio.NewReaderSize(source, mostFrame/4)
+	return func() { source.looked = false }, nil
+}
+
+// unwaitingReader reads what a connection has received, and fails with errNothing where that is nothing.
+type unwaitingReader struct {
+	raw    syscall.RawConn
+	rest   []byte
+	looked bool // there was nothing more
+}
+
+// Read is io.Reader's.
+func (r *unwaitingReader) Read(p []byte) (n int, err error) {
+	if len(r.rest) > 0 {
+		n = copy(p, r.rest)
+		r.rest = r.rest[n:]
+		return n, nil
+	}
+	if r.looked {
+		return 0, errNothing
+	}
+	if err := r.raw.Read(func(fd uintptr) bool {
+		for {
+			if n, err = syscall.Read(int(fd), p); !errors.Is(err, syscall.EINTR) {
+				return true
+			}
+		}
+	}); err != nil {
+		return 0, err
+	}
+	r.looked = n < len(p)
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+		return 0, errNothing
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// awaitEnd steps until the log's head was reached.
+func (f *follower) awaitEnd() error {
+	for {
+		if what, _, err := f.step(); err != nil || what == caughtUpFrame {
+			return err
+		}
+	}
+}
+
+func (f *follower) close() { f.wire.close() }
+
+// textIn is the text behind a name in JSON that has no character that would be escaped, and what is behind it.
+func textIn(text []byte, name string) (value, rest []byte, ok bool) {
+	_, behind, found := bytes.Cut(text, []byte(name))
+	if !found {
+		return nil, nil, false
+	}
+	return bytes.Cut(behind, []byte(`"`))
+}

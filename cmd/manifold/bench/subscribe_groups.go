@@ -1,0 +1,288 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// groupPath is the group of the benchmark.
+const groupPath = "/v1/subscriptions/bench"
+
+// stalled is how long nobody may get anything before a run is given up.
+const stalled = time.Minute
+
+func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
+	if f.consumers < 1 || f.batch < 1 || f.streams < 1 {
+		return Result{}, errors.New("--consumers, --batch and --streams must be at least 1")
+	}
+	s, err := quietService(ctx, f, progress)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.db.preloadBehind(ctx, s.tenant, f.backlog, f.events, f.streams, progress); err != nil {
+		return Result{}, err
+	}
+	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {
+		return Result{}, err
+	}
+	wires, err := s.connect(f.consumers)
+	if err != nil {
+		return Result{}, err
+	}
+	defer disconnect(wires)
+	// Nothing may come again by itself while it is measured.
+	definition := fmt.Appendf(nil, `{"ordering":%q,"ackTimeout":3600}`, f.ordering)
+	status, answer, err := wires[0].do("PUT", groupPath, "", definition)
+	if err := want(status, http.StatusCreated, answer, err); err != nil {
+		return Result{}, err
+	}
+	fmt.Fprintf(progress, "consuming, with %d consumers ...\n", f.consumers)
+	name := fmt.Sprintf("--consumers %d --batch %d --ordering %s --events %d", f.consumers, f.batch, f.ordering, f.events)
+	if f.backlog > 0 {
+		name += fmt.Sprintf(" --backlog %d", f.backlog)
+	}
+	result := Result{Name: f.subscribeName(name), Clients: f.consumers, what: "receive and acknowledge"}
+	g := &groupCheck{
+		front: int64(f.backlog), ordered: f.ordering == "stream",
+		delivered: make([]bool, f.backlog+f.events+1), versions: make([]int64, f.streams), left: int64(f.events), moved: time.Now(),
+	}
+	cpu, used, begin := s.watch(ctx), processorTime(), time.Now()
+	running, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var done sync.WaitGroup
+	for i, w := range wires {
+		done.Go(func() {
+			c := &consumer{wire: w, check: g, wanted: fmt.Appendf(nil, `{"batch":%d,"wait":2}`, f.batch)}
+			for running.Err() == nil {
+				err := c.turn()
+				switch {
+				case err != nil:
+					end(fmt.Errorf("consumer %d: %w", i+1, err))
+				case g.isDone():
+					end(errEnough)
+				}
+			}
+		})
+	}
+	done.Wait()
+	if cause := context.Cause(running); !errors.Is(cause, errEnough) {
+		return Result{}, cause
+	}
+	measured := g.measured
+	measured.took, measured.processor = g.moved.Sub(g.began), processorTime()-used
+	result.tellUsageOf(cpu, g.acknowledged)
+	if f.backlog > 0 {
+		result.tell(g.began.Sub(begin).Seconds(), "s", "until %d events at the front were behind it", f.backlog)
+	}
+	if err := wires[0].checkGroup(f); err != nil {
+		return Result{}, err
+	}
+	result.take(measured)
+	measured.took = g.moved.Sub(begin) // the generator has worked on the front, too
+	result.GeneratorCPU = generatorShare(measured)
+	err = s.finish(ctx, &result, "", nil, progress)
+	return result, err
+}
+
+// checkGroup looks whether the service agrees that everything was acknowledged, but for what never is.
+func (w *wire) checkGroup(f *flags) error {
+	status, answer, err := w.do("GET", groupPath, "", nil)
+	var group struct {
+		Progress []struct{ Checkpoint, ReadTo, Oldest, InFlight, Retrying, DeadLetters int64 }
+	}
+	if err := errors.Join(want(status, http.StatusOK, answer, err), json.Unmarshal(answer, &group)); err != nil {
+		return err
+	}
+	if len(group.Progress) != 1 {
+		return fmt.Errorf("the group has %d partitions", len(group.Progress))
+	}
+	p, end := group.Progress[0], int64(f.backlog+f.events)
+	checkpoint, inFlight := end, int64(0)
+	if f.backlog > 0 {
+		checkpoint, inFlight = 0, 1
+	}
+	if p.Checkpoint != checkpoint || p.InFlight != inFlight || p.Retrying != 0 || p.DeadLetters != 0 {
+		return fmt.Errorf("the group ends with %+v; its checkpoint should be %d, with %d in flight", p, checkpoint, inFlight)
+	}
+	return nil
+}
+
+// groupCheck is what all consumers know together.
+type groupCheck struct {
+	front   int64 // events up to this position are not measured; the first of them is never acknowledged
+	ordered bool
+
+	mu        sync.Mutex
+	delivered []bool  // by position
+	versions  []int64 // of streams, by their numbers: the last one acknowledged
+	left      int64   // to be acknowledged, the front left out
+	began     time.Time
+	moved     time.Time // when something was acknowledged last
+	measured  load
+
+	acknowledged int64 // the front included
+}
+
+func (g *groupCheck) isDone() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.left == 0
+}
+
+// take notes a delivery, and refuses one that may not be.
+func (g *groupCheck) take(stream []byte, position, version, attempt int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case position < 1 || position >= int64(len(g.delivered)):
+		return fmt.Errorf("position %d was delivered, which is not there", position)
+	case g.delivered[position] || attempt != 1:
+		return fmt.Errorf("position %d was delivered again, as attempt %d", position, attempt)
+	}
+	g.delivered[position] = true
+	if position <= g.front {
+		if g.ordered && position > 1 {
+			return fmt.Errorf("position %d was delivered, whose stream is held", position)
+		}
+		return nil
+	}
+	if g.began.IsZero() {
+		g.began = time.Now()
+	}
+	number, err := strconv.Atoi(string(bytes.TrimPrefix(stream, []byte("order-"))))
+	if err != nil || number >= len(g.versions) {
+		return fmt.Errorf("an event is of the stream %s", stream)
+	}
+	if last := g.versions[number]; g.ordered && version != last+1 {
+		return fmt.Errorf("of %s version %d was delivered when version %d was acknowledged", stream, version, last)
+	}
+	// It is settled as soon as its answer is sent, which this consumer does next.
+	return nil
+}
+
+// settle notes that answers are about to be sent.
+func (g *groupCheck) settle(all []settled) {
+	if !g.ordered {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, one := range all {
+		g.versions[one.stream] = one.version
+	}
+}
+
+// count notes that answers have taken effect.
+func (g *groupCheck) count(acknowledged, measured int, took time.Duration) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if acknowledged > 0 {
+		g.moved = time.Now()
+		g.acknowledged += int64(acknowledged)
+	}
+	if measured > 0 {
+		g.measured.count(measured, took)
+		g.left -= int64(measured)
+	}
+	if time.Since(g.moved) > stalled {
+		return fmt.Errorf("nothing was delivered for %s, and %d events are left", stalled, g.left)
+	}
+	return nil
+}
+
+// settled is an event of a stream of the benchmark, by the stream's number.
+type settled struct {
+	stream  int
+	version int64
+}
+
+// consumer is one connection that receives and acknowledges. It is for one goroutine.
+type consumer struct {
+	wire   *wire
+	check  *groupCheck
+	wanted []byte // the body of its receives
+	acks   []byte
+	events []settled
+}
+
+// turn receives once, and acknowledges what has come.
+func (c *consumer) turn() error {
+	begin := time.Now()
+	status, answer, err := c.wire.do("POST", groupPath+"/receive", "", c.wanted)
+	if err := want(status, http.StatusOK, answer, err); err != nil {
+		return err
+	}
+	acknowledged, measured := 0, 0
+	c.acks, c.events = append(c.acks[:0], `{"ids":[`...), c.events[:0]
+	for rest := answer; ; {
+		var event delivered
+		var found bool
+		if event, rest, found, err = nextDelivery(rest); err != nil {
+			return err
+		}
+		if !found {
+			break
+		}
+		if err := c.check.take(event.stream, event.position, event.version, event.attempt); err != nil {
+			return err
+		}
+		if event.position == 1 && c.check.front > 0 {
+			continue // the one that is never acknowledged
+		}
+		if acknowledged > 0 {
+			c.acks = append(c.acks, ',')
+		}
+		c.acks = append(c.acks, `{"id":"`...)
+		c.acks = append(c.acks, event.id...)
+		c.acks = append(c.acks, `","attempt":1}`...)
+		acknowledged++
+		if event.position > c.check.front {
+			measured++
+			number, _ := strconv.Atoi(string(bytes.TrimPrefix(event.stream, []byte("order-")))) // take has looked at it
+			c.events = append(c.events, settled{number, event.version})
+		}
+	}
+	if acknowledged > 0 {
+		c.check.settle(c.events)
+		status, answer, err := c.wire.do("POST", groupPath+"/ack", "", append(c.acks, "]}"...))
+		if err := want(status, http.StatusOK, answer, err); err != nil {
+			return err
+		}
+		if done := bytes.Count(answer, []byte(`"outcome":"done"`)); done != acknowledged {
+			return fmt.Errorf("%d of %d events could be acknowledged: %.400s", done, acknowledged, answer)
+		}
+	}
+	return c.check.count(acknowledged, measured, time.Since(begin))
+}
+
+// delivered is what a consumer looks at of a delivery. Its texts are parts of the answer.
+type delivered struct {
+	id, stream                 []byte
+	version, position, attempt int64
+}
+
+// nextDelivery finds the next delivery of an answer, without decoding it, and returns what is behind it.
+func nextDelivery(answer []byte) (d delivered, rest []byte, found bool, err error) {
+	if d.id, rest, found = textIn(answer, `{"event":{"id":"`); !found {
+		return d, nil, false, nil
+	}
+	var ok [4]bool
+	d.stream, rest, ok[0] = textIn(rest, `"stream":"`)
+	d.version, ok[1] = numberIn(rest, `"version":`)
+	d.position, ok[2] = numberIn(rest, `"position":`)
+	// The attempt is behind the event, whose data has no such field.
+	d.attempt, ok[3] = numberIn(rest, `"attempt":`)
+	if ok != [4]bool{true, true, true, true} {
+		return d, nil, false, fmt.Errorf("a delivery lacks a field: %.600q", answer)
+	}
+	return d, rest, true, nil
+}

@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// stampedLoad appends at a steady rate events that say when they were sent.
+type stampedLoad struct {
+	appenders []*wire
+	rate      float64 // events a second
+	batch     int     // events of a request
+	last      atomic.Int64
+	took      samples // by the appends, from when they were sent
+}
+
+// sentField is what stamped events have in their data: nanoseconds since 1970.
+const sentField = `"sent":`
+
+// drive runs the load for a duration behind its warm-up, and returns what was appended behind the warm-up. ctx's end ends it.
+func (l *stampedLoad) drive(ctx context.Context, warmUp, duration time.Duration) (load, error) {
+	tickets := make(chan struct{}, len(l.appenders)) // a ticket allows an append
+	clients := make([]client, len(l.appenders))
+	for i, w := range l.appenders {
+		goods, at := newSales(i), newCursor(os.Getpid(), i, 100)
+		var body []byte
+		clients[i] = func(ctx context.Context) (int, error) {
+			select {
+			case <-tickets:
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+			stream, version := at.advance(l.batch)
+			now := time.Now()
+			body = append(body[:0], '[')
+			for i := range l.batch {
+				if i > 0 {
+					body = append(body, ',')
+				}
+				body = append(body, `{"type":"`...)
+				body = append(body, kind(version+int64(i)+1)...)
+				body = append(body, `","id":"`...)
+				body = append(body, domain.NewEventID().String()...)
+				body = append(body, `","data":{`+sentField...)
+				body = strconv.AppendInt(body, now.UnixNano(), 10)
+				begin := len(body)
+				body = goods.data(body)
+				body[begin] = ',' // the rest of the object
+				body = append(body, '}')
+			}
+			body = append(body, ']')
+			status, answer, err := w.do("POST", "/v1/streams/"+stream+"/events", "Expected-Version: "+strconv.FormatInt(version, 10)+"\r\n", body)
+			if err := want(status, http.StatusCreated, answer, err); err != nil {
+				return 0, err
+			}
+			l.took.add(now, time.Since(now))
+			var appended struct{ Position int64 }
+			if err := json.Unmarshal(answer, &appended); err != nil {
+				return 0, err
+			}
+			for last := l.last.Load(); last < appended.Position && !l.last.CompareAndSwap(last, appended.Position); {
+				last = l.last.Load()
+			}
+			return l.batch, nil
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { giveTickets(ctx, tickets, l.rate/float64(l.batch)) })
+	defer done.Wait()
+	defer stop()
+	return drive(ctx, clients, warmUp, duration, 0)
+}
+
+// sentAt is when an event was sent that stampedLoad has appended.
+func sentAt(frame []byte) (time.Time, error) {
+	nanoseconds, ok := numberIn(frame, sentField)
+	if !ok {
+		return time.Time{}, fmt.Errorf("an event does not say when it was sent: %.400q", frame)
+	}
+	return time.Unix(0, nanoseconds), nil
+}
+
+// patience is how long subscribers may take for what is left when nothing is appended any more.
+const patience = 30 * time.Second
+
+// errLate is why a run fails whose subscribers do not come to its end.
+var errLate = errors.New("some subscribers have not had all events " + patience.String() + " behind the last append")
+
+// awaitLast waits until reached says that all have come to the last position.
+func (l *stampedLoad) awaitLast(ctx context.Context, reached func(position int64) bool) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	over := time.After(patience)
+	for !reached(l.last.Load()) {
+		select {
+		case <-tick.C:
+		case <-over:
+			return errLate
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
