@@ -115,6 +115,11 @@ func TestDocumentedRequestsWork(t *testing.T) {
 		documented.run(a, id, 200)
 	}
 	documented.run(a, "importEvents", 200)
+	documented.run(a, "createTicket", 201)
+	for _, id := range []string{"followAll", "followStream", "followCategory"} {
+		documented.follow(a, id)
+	}
+	testGroups(t, &documented, a)
 
 	documented.run(a, "putAggregate", 200)
 	documented.run(a, "getAggregate", 200)
@@ -190,39 +195,7 @@ type documentation struct {
 func (d *documentation) run(a *actor, id string, status ...int) *answer {
 	d.t.Helper()
 	method, path, item, op := d.find(id)
-	query, headers := url.Values{}, []string{}
-	target := path
-	for _, parameters := range []openapi3.Parameters{item.Parameters, op.Parameters} {
-		for _, ref := range parameters {
-			p := ref.Value
-			value, ok := d.params[p.Name]
-			if !ok {
-				if p.Example == nil || d.skip[p.Name] {
-					continue
-				}
-				if parts, isList := p.Example.([]any); isList {
-					var texts []string
-					for _, part := range parts {
-						texts = append(texts, fmt.Sprint(part))
-					}
-					value = strings.Join(texts, ",")
-				} else {
-					value = fmt.Sprint(p.Example)
-				}
-			}
-			switch p.In {
-			case openapi3.ParameterInPath:
-				target = strings.ReplaceAll(target, "{"+p.Name+"}", url.PathEscape(value))
-			case openapi3.ParameterInQuery:
-				query.Set(p.Name, value)
-			case openapi3.ParameterInHeader:
-				headers = append(headers, p.Name, value)
-			}
-		}
-	}
-	if len(query) > 0 {
-		target += "?" + query.Encode()
-	}
+	target, headers := d.request(path, item, op)
 	var body any
 	if op.RequestBody != nil {
 		for kind, media := range op.RequestBody.Value.Content {
@@ -260,6 +233,62 @@ func (d *documentation) run(a *actor, id string, status ...int) *answer {
 		}
 	}
 	return got
+}
+
+// request is where the documented request goes, and with which headers.
+func (d *documentation) request(path string, item *openapi3.PathItem, op *openapi3.Operation) (target string, headers []string) {
+	query := url.Values{}
+	target = path
+	for _, parameters := range []openapi3.Parameters{item.Parameters, op.Parameters} {
+		for _, ref := range parameters {
+			p := ref.Value
+			value, ok := d.params[p.Name]
+			if !ok {
+				if p.Example == nil || d.skip[p.Name] {
+					continue
+				}
+				if parts, isList := p.Example.([]any); isList {
+					var texts []string
+					for _, part := range parts {
+						texts = append(texts, fmt.Sprint(part))
+					}
+					value = strings.Join(texts, ",")
+				} else {
+					value = fmt.Sprint(p.Example)
+				}
+			}
+			switch p.In {
+			case openapi3.ParameterInPath:
+				target = strings.ReplaceAll(target, "{"+p.Name+"}", url.PathEscape(value))
+			case openapi3.ParameterInQuery:
+				query.Set(p.Name, value)
+			case openapi3.ParameterInHeader:
+				headers = append(headers, p.Name, value)
+			}
+		}
+	}
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	return target, headers
+}
+
+// follow follows as documented, in each way that is, up to the head, and holds the frames to the contract.
+func (d *documentation) follow(a *actor, id string) {
+	d.t.Helper()
+	_, path, item, op := d.find(id)
+	target, headers := d.request(path, item, op)
+	schema := d.spec.Components.Schemas["Frame"].Value
+	for _, transport := range transports {
+		f := a.follow(d.t, transport, target, headers...)
+		for _, frame := range f.until("caughtUp") {
+			if err := schema.VisitJSON(frame.json()); err != nil {
+				d.t.Errorf("a frame of %s does not keep to the contract: %v", id, err)
+			}
+		}
+		f.close()
+	}
+	d.done[id] = true
 }
 
 // complete fails where an answer has a member that the contract does not name.

@@ -24,6 +24,7 @@ type Projections interface {
 	Preview(ctx context.Context, tenant domain.TenantID, q projection.PreviewQuery) (projection.Preview, error)
 	Versions(ctx context.Context, tenant domain.TenantID, name string) ([]projection.Version, error)
 	Status(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
+	Positions(ctx context.Context, tenant domain.TenantID) ([]projection.Position, error)
 	CatchUp(ctx context.Context, tenant domain.TenantID, name string, wait time.Duration) (projection.Status, error)
 	Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh projection.Freshness) (domain.Document, error)
 	Documents(ctx context.Context, tenant domain.TenantID, name string, query projection.DocumentsQuery) (projection.DocumentsPage, error)

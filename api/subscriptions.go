@@ -2,8 +2,13 @@ package api
 
 import (
 	"context"
+	"errors"
+	"math"
+	"net/url"
+	"strconv"
 	"time"
 
+	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/subscription"
 )
@@ -12,6 +17,8 @@ import (
 type Groups interface {
 	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error)
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
+	// Selection is which events a group is of. It is asked for often, and answered from memory where it can be.
+	Selection(ctx context.Context, tenant domain.TenantID, name string) (domain.Selection, error)
 	List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error)
 	Delete(ctx context.Context, tenant domain.TenantID, name string) error
 	Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.GroupStatus, error)
@@ -30,4 +37,223 @@ type Groups interface {
 	Heartbeat(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) (domain.GroupMember, error)
 	Leave(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error
 	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
+}
+
+// The scopes with which a group may be looked at. Each counts for the categories that the key has it for.
+var groupReaders = []domain.Scope{domain.ScopeEventsRead, domain.ScopeEventsConsume, domain.ScopeSubscriptionsWrite}
+
+func (s generated) ListSubscriptions(ctx context.Context, request openapi.ListSubscriptionsRequestObject) (openapi.ListSubscriptionsResponseObject, error) {
+	caller := callerOf(ctx)
+	after, err := pageToken(request.Params.PageToken)
+	if err != nil {
+		return nil, err
+	}
+	size := pageSizeOf(request.Params.PageSize)
+	groups, err := s.config.Groups.List(ctx, caller.tenant, after, size+1)
+	if err != nil {
+		return nil, err
+	}
+	answer := groupsAnswer{Body: openapi.SubscriptionList{Subscriptions: []openapi.Subscription{}}}
+	if len(groups) > size {
+		groups = groups[:size]
+		answer.Headers.Link = pageLink("/v1/subscriptions", url.Values{"pageSize": {strconv.Itoa(size)}}, tokenOf(groups[size-1].Name))
+	}
+	for _, group := range groups {
+		if caller.allowSelection(group.Selection, groupReaders...) == nil {
+			answer.Body.Subscriptions = append(answer.Body.Subscriptions, groupOf(group))
+		}
+	}
+	return answer, nil
+}
+
+func (s generated) GetSubscription(ctx context.Context, request openapi.GetSubscriptionRequestObject) (openapi.GetSubscriptionResponseObject, error) {
+	group, err := s.group(ctx, request.Name)
+	if err != nil {
+		return nil, err
+	}
+	return groupAnswer{200, groupOf(group)}, nil
+}
+
+// group is a group that the caller may look at.
+func (s generated) group(ctx context.Context, name string) (domain.GroupStatus, error) {
+	caller := callerOf(ctx)
+	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
+	if err == nil {
+		err = caller.allowSelection(group.Selection, groupReaders...)
+	}
+	return group, err
+}
+
+func (s generated) PutSubscription(ctx context.Context, request openapi.PutSubscriptionRequestObject) (openapi.PutSubscriptionResponseObject, error) {
+	caller := callerOf(ctx)
+	definition := groupDefinition(*request.Body)
+	if err := caller.allowSelection(definition.Selection, domain.ScopeSubscriptionsWrite); err != nil {
+		return nil, inPlace("source", err)
+	}
+	// A group that is there must be the caller's to change as it is, too.
+	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil && !isCode(err, domain.CodeNotFound) {
+		return nil, err
+	}
+	group, created, err := s.config.Groups.Put(ctx, caller.tenant, request.Name, definition)
+	if err != nil {
+		return nil, err
+	}
+	if created {
+		return groupAnswer{201, groupOf(group)}, nil
+	}
+	return groupAnswer{200, groupOf(group)}, nil
+}
+
+func (s generated) DeleteSubscription(ctx context.Context, request openapi.DeleteSubscriptionRequestObject) (openapi.DeleteSubscriptionResponseObject, error) {
+	caller := callerOf(ctx)
+	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil {
+		return nil, err
+	}
+	if err := s.config.Groups.Delete(ctx, caller.tenant, request.Name); err != nil {
+		return nil, err
+	}
+	return openapi.DeleteSubscription204Response{}, nil
+}
+
+func (s generated) SeekSubscription(ctx context.Context, request openapi.SeekSubscriptionRequestObject) (openapi.SeekSubscriptionResponseObject, error) {
+	caller := callerOf(ctx)
+	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil {
+		return nil, err
+	}
+	var to domain.From
+	switch position, at := request.Body.Position, request.Body.Timestamp; {
+	case position != nil && at != nil:
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "timestamp", "position is there as well; give one of them")
+	case position != nil:
+		to.Position = *position
+	case at != nil:
+		to.Time = at.UTC()
+	default:
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "where to is missing: give position or timestamp")
+	}
+	group, err := s.config.Groups.Seek(ctx, caller.tenant, request.Name, to)
+	if err != nil {
+		return nil, err
+	}
+	return groupAnswer{200, groupOf(group)}, nil
+}
+
+func (s generated) PauseSubscription(ctx context.Context, request openapi.PauseSubscriptionRequestObject) (openapi.PauseSubscriptionResponseObject, error) {
+	return s.pause(ctx, request.Name, true)
+}
+
+func (s generated) ResumeSubscription(ctx context.Context, request openapi.ResumeSubscriptionRequestObject) (openapi.ResumeSubscriptionResponseObject, error) {
+	return s.pause(ctx, request.Name, false)
+}
+
+func (s generated) pause(ctx context.Context, name string, paused bool) (groupAnswer, error) {
+	caller := callerOf(ctx)
+	if err := s.allowGroup(ctx, caller, name, domain.ScopeSubscriptionsWrite); err != nil {
+		return groupAnswer{}, err
+	}
+	group, err := s.config.Groups.Pause(ctx, caller.tenant, name, paused)
+	return groupAnswer{200, groupOf(group)}, err
+}
+
+// allowSelection returns nil where the caller may do one of scopes with all events of a selection: those of its stream's
+// category, of each of its categories, or of the whole log.
+func (c caller) allowSelection(of domain.Selection, scopes ...domain.Scope) error {
+	if of.Stream != "" {
+		return c.allow(domain.Category(of.Stream), scopes...)
+	}
+	return c.allowEach(of.Categories, scopes...)
+}
+
+// allowGroup returns nil where the caller may do one of scopes with the events of a group. A key that is for the whole log
+// may in any case, so that only others cost a look at the group.
+func (s *Server) allowGroup(ctx context.Context, caller caller, name string, scopes ...domain.Scope) error {
+	if caller.allow("", scopes...) == nil {
+		return nil
+	}
+	selection, err := s.config.Groups.Selection(ctx, caller.tenant, name)
+	if err != nil {
+		return err
+	}
+	if caller.allowSelection(selection, scopes...) == nil {
+		return nil
+	}
+	// It may have become the group of other events, of which this process does not know yet.
+	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
+	if err != nil {
+		return err
+	}
+	return caller.allowSelection(group.Selection, scopes...)
+}
+
+// groupDefinition is a definition as it was sent, with the defaults for what was not. Without from, a group that is there keeps
+// its own.
+func groupDefinition(body openapi.NewSubscription) domain.GroupDefinition {
+	d := domain.GroupDefinition{
+		Selection: domain.Selection{Types: body.Types, Filter: body.Filter},
+		From:      body.From, Ordering: domain.Ordering(body.Ordering), Partitions: body.Partitions,
+		BatchSize: domain.DefaultBatchSize, MaxInFlight: domain.DefaultMaxInFlight, MaxAttempts: domain.DefaultMaxAttempts,
+		AckTimeout: domain.DefaultAckTimeout, BackoffMin: domain.DefaultBackoffMin, BackoffMax: domain.DefaultBackoffMax,
+	}
+	if source := body.Source; source != nil {
+		d.Stream, d.Categories = source.Stream, source.Categories
+	}
+	if d.Ordering == "" {
+		d.Ordering = domain.OrderingNone
+	}
+	for to, given := range map[*int]*int{&d.BatchSize: body.BatchSize, &d.MaxInFlight: body.MaxInFlight, &d.MaxAttempts: body.MaxAttempts} {
+		if given != nil {
+			*to = *given
+		}
+	}
+	if body.AckTimeout != nil {
+		d.AckTimeout = seconds(*body.AckTimeout)
+	}
+	if b := body.Backoff; b != nil {
+		if b.Min != nil {
+			d.BackoffMin = seconds(*b.Min)
+		}
+		if b.Max != nil {
+			d.BackoffMax = seconds(*b.Max)
+		} else {
+			d.BackoffMax = max(d.BackoffMin, d.BackoffMax)
+		}
+	}
+	return d
+}
+
+// seconds is a number of seconds that was held to the contract, to the microsecond.
+func seconds(given float64) time.Duration {
+	return time.Duration(math.Round(given*1e6)) * time.Microsecond
+}
+
+// groupOf is a group as it is answered.
+func groupOf(group domain.GroupStatus) openapi.Subscription {
+	answer := openapi.Subscription{
+		Name:   group.Name,
+		Source: openapi.SubscriptionSource{Stream: group.Stream, Categories: group.Categories},
+		Types:  group.Types, Filter: group.Filter, From: group.From, BatchSize: group.BatchSize, MaxInFlight: group.MaxInFlight,
+		AckTimeout: group.AckTimeout.Seconds(), MaxAttempts: group.MaxAttempts,
+		Backoff:  openapi.Backoff{Min: new(group.BackoffMin.Seconds()), Max: new(group.BackoffMax.Seconds())},
+		Ordering: string(group.Ordering), Partitions: group.GroupDefinition.Partitions, Paused: group.Paused,
+		CreatedAt: group.CreatedAt.UTC(), UpdatedAt: group.UpdatedAt.UTC(), Head: group.Head,
+		Progress: make([]openapi.SubscriptionProgress, len(group.Partitions)),
+	}
+	for i, p := range group.Partitions {
+		answer.Progress[i] = openapi.SubscriptionProgress{
+			Partition: p.Partition, Checkpoint: p.Checkpoint, ReadTo: p.ReadTo, InFlight: p.InFlight, Retrying: p.Retrying, DeadLetters: p.Parked,
+		}
+		if p.Oldest > 0 {
+			answer.Progress[i].Oldest = &p.Oldest
+		}
+		if !p.Owner.IsZero() {
+			answer.Progress[i].MemberId = p.Owner.String()
+		}
+	}
+	return answer
+}
+
+// isCode says whether an error is one of a code.
+func isCode(err error, code domain.Code) bool {
+	e, ok := errors.AsType[*domain.Error](err)
+	return ok && e.Code == code
 }

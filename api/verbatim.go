@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/api/openapi"
 )
 
-// The answers that have documents, states and definitions' differences in them. They stand for the generated ones, which would write <, > and & in
+// The answers that have documents, states, events and definitions in them. They stand for the generated ones, which would write <, > and & in
 // them as \u003c, \u003e and \u0026: the same JSON, but longer, and hard to read where people look at it.
 type (
 	documentAnswer  openapi.GetDocument200JSONResponse
@@ -19,6 +19,8 @@ type (
 	planAnswer      openapi.PlanResult
 	versionsAnswer  openapi.ProjectionVersionList
 	parkedAnswer    openapi.ListParkedDocuments200JSONResponse
+	groupsAnswer    openapi.ListSubscriptions200JSONResponse
+	lettersAnswer   openapi.ListDeadLetters200JSONResponse
 )
 
 // statusAnswer is how a projection is doing; a fault has a document in it.
@@ -44,6 +46,47 @@ func (a statusAnswer) VisitCatchUpProjectionResponse(w http.ResponseWriter) erro
 
 // VisitListParkedDocumentsResponse writes the answer.
 func (a parkedAnswer) VisitListParkedDocumentsResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
+}
+
+// groupAnswer is a group, with its filter.
+type groupAnswer struct {
+	status int
+	body   openapi.Subscription
+}
+
+// VisitGetSubscriptionResponse writes the answer.
+func (a groupAnswer) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
+	return writeVerbatimAs(w, a.status, a.body, "", nil)
+}
+
+// VisitPutSubscriptionResponse writes the answer.
+func (a groupAnswer) VisitPutSubscriptionResponse(w http.ResponseWriter) error {
+	return writeVerbatimAs(w, a.status, a.body, "", nil)
+}
+
+// VisitSeekSubscriptionResponse writes the answer.
+func (a groupAnswer) VisitSeekSubscriptionResponse(w http.ResponseWriter) error {
+	return writeVerbatimAs(w, a.status, a.body, "", nil)
+}
+
+// VisitPauseSubscriptionResponse writes the answer.
+func (a groupAnswer) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
+	return writeVerbatimAs(w, a.status, a.body, "", nil)
+}
+
+// VisitResumeSubscriptionResponse writes the answer.
+func (a groupAnswer) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
+	return writeVerbatimAs(w, a.status, a.body, "", nil)
+}
+
+// VisitListSubscriptionsResponse writes the answer.
+func (a groupsAnswer) VisitListSubscriptionsResponse(w http.ResponseWriter) error {
+	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
+}
+
+// VisitListDeadLettersResponse writes the answer.
+func (a lettersAnswer) VisitListDeadLettersResponse(w http.ResponseWriter) error {
 	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
 }
 

@@ -49,7 +49,7 @@ func TestFaultsAreApart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(&seen, "%s: %d %s\n", name, a.status, requestID.ReplaceAll(a.body, nil))
+			fmt.Fprintf(&seen, "%s: %d %s\n", name, a.status, inPassing.ReplaceAll(a.body, nil))
 			for _, part := range []string{"state", "skipped", "parked"} {
 				a, err := s.user.call(t.Context(), 0, "GET", "/v1/projections/"+name+"/"+part, nil)
 				if err != nil {

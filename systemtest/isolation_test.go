@@ -1,8 +1,13 @@
 package systemtest
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -76,12 +81,13 @@ type side struct {
 	rebuild  string
 	key      string
 	spareKey string
+	member   string // of its group
 }
 
 // secrets are what nobody else may be told.
 func (s *side) secrets() []string {
 	all := []string{s.mark, s.id}
-	for _, id := range []string{s.rebuild, s.key, s.spareKey} {
+	for _, id := range []string{s.rebuild, s.key, s.spareKey, s.member} {
 		if id != "" {
 			all = append(all, id)
 		}
@@ -94,6 +100,7 @@ func (s *side) path(path string) string {
 	return strings.NewReplacer(
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
 		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
+		"{eventId}", sharedID, "{memberId}", s.member,
 	).Replace(path)
 }
 
@@ -106,7 +113,12 @@ type try struct {
 	own    bool  // the answer has the side's mark or one of its ids
 }
 
-const sharedEvent = `{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","type":"Placed","data":{"by":%q}}`
+const (
+	sharedID    = "0190d3a4-5b6c-7def-8123-456789abcde0"
+	sharedEvent = `{"id":"` + sharedID + `","type":"Placed","data":{"by":%q}}`
+	// sharedAnswer is a consumer's answer to its first delivery; what stands behind it is in the same object.
+	sharedAnswer = `{"ids":[{"id":"` + sharedID + `","attempt":1}]`
+)
 
 func text(format string) func(*side) string {
 	return func(s *side) string {
@@ -119,60 +131,88 @@ func text(format string) func(*side) string {
 
 // tries has every operation of the contract. They are called in the order of sequence, for one side and then the other.
 var tries = map[string]try{
-	"appendToStream":         {body: text(`[` + sharedEvent + `]`), status: []int{201, 200}},
-	"append":                 {body: text(`{"streams":[{"stream":"order-2","expectedVersion":"none","events":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde1","type":"Placed","data":{"by":%q}}]}]}`), status: []int{201}},
-	"importEvents":           {query: "?name=same", body: text(`{"stream":"order-3","type":"Placed","data":{"by":%q}}` + "\n"), status: []int{200}},
-	"readStream":             {status: []int{200}, own: true},
-	"readAll":                {accept: "application/x-ndjson", status: []int{200}, own: true},
-	"readCategory":           {status: []int{200}, own: true},
-	"exportEvents":           {status: []int{200}, own: true},
-	"listStreams":            {status: []int{200}},
-	"getStreamMetadata":      {status: []int{200}},
-	"putAggregate":           {body: text(`{"initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"}}`), status: []int{200}, own: true},
-	"getAggregate":           {status: []int{200}, own: true},
-	"listAggregates":         {status: []int{200}, own: true},
-	"getState":               {status: []int{200}, own: true},
-	"takeSnapshot":           {body: text(`{"state":{"mark":%q},"version":1,"tag":"same"}`), status: []int{201}, own: true},
-	"getLatestSnapshot":      {status: []int{200}, own: true},
-	"createProjection":       {body: text(`{"name":"orders","initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}}`), status: []int{201}, own: true},
-	"putProjection":          {body: text(`{"name":"orders","initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}}`), status: []int{200}, own: true},
-	"getProjection":          {status: []int{200}, own: true},
-	"listProjections":        {status: []int{200}, own: true},
-	"listProjectionVersions": {status: []int{200}, own: true},
-	"previewProjection":      {body: text(`{"definition":{"initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}},"source":{"last":10}}`), status: []int{200}, own: true},
-	"planProjections":        {body: text(`{"definitions":[{"name":"orders","initial":{"other":%q},"on":{"*":"doc"}}],"remove":true}`), status: []int{200}, own: true},
-	"getProjectionState":     {status: []int{200}},
-	"catchUpProjection":      {query: "?timeout=30", status: []int{200}},
-	"listDocuments":          {query: "?minPosition=3&timeout=30&filter=doc.mark.endsWith('mark')&orderBy=last+desc,mark&fields=mark,last&pageSize=2&count=exact", status: []int{200}, own: true},
-	"getDocument":            {query: "?minPosition=3&timeout=30&fields=mark", status: []int{200}, own: true},
-	"retryProjection":        {status: []int{202}},
-	"skipEvent":              {body: text(`{"position":1,"reason":"by %s"}`), status: []int{409}}, // it stands before none, see TestFaultsAreApart
-	"listSkippedEvents":      {status: []int{200}},
-	"listParkedDocuments":    {status: []int{200}},
-	"replayParkedDocuments":  {status: []int{200}},
-	"replayParkedDocument":   {status: []int{404}},
-	"discardParkedDocument":  {status: []int{404}},
-	"startRebuild":           {status: []int{202}, own: true},
-	"getRebuild":             {status: []int{200}, own: true},
-	"listRebuilds":           {status: []int{200}, own: true},
-	"cancelRebuild":          {status: []int{202, 409}},
-	"watchRebuild":           {status: []int{200}, own: true},
-	"listRebuildTenants":     {status: []int{200}, own: true},
-	"approveRebuild":         {status: []int{409}},
-	"pauseRebuild":           {status: []int{409}}, // by then it has ended
-	"resumeRebuild":          {status: []int{409}},
-	"rollbackRebuild":        {status: []int{202}, own: true},
-	"resetProjection":        {status: []int{200, 409}},
-	"putUpcaster":            {body: text(`{"expression":"merge(event.data, {'seen': '%s'})"}`), status: []int{201}, own: true},
-	"getUpcaster":            {status: []int{200}, own: true},
-	"listUpcasters":          {status: []int{200}, own: true},
-	"previewUpcaster":        {body: text(`{"source":{"stream":"order-1"}}`), status: []int{200}, own: true},
-	"deleteUpcaster":         {status: []int{200}},
-	"createKey":              {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
-	"listKeys":               {status: []int{200}, own: true},
-	"revokeKey":              {status: []int{204}},
-	"deleteProjection":       {status: []int{204}},
-	"deleteAggregate":        {status: []int{204}},
+	"appendToStream":          {body: text(`[` + sharedEvent + `]`), status: []int{201, 200}},
+	"append":                  {body: text(`{"streams":[{"stream":"order-2","expectedVersion":"none","events":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde1","type":"Placed","data":{"by":%q}}]}]}`), status: []int{201}},
+	"importEvents":            {query: "?name=same", body: text(`{"stream":"order-3","type":"Placed","data":{"by":%q}}` + "\n"), status: []int{200}},
+	"readStream":              {status: []int{200}, own: true},
+	"readAll":                 {accept: "application/x-ndjson", status: []int{200}, own: true},
+	"readCategory":            {status: []int{200}, own: true},
+	"exportEvents":            {status: []int{200}, own: true},
+	"listStreams":             {status: []int{200}},
+	"getStreamMetadata":       {status: []int{200}},
+	"putAggregate":            {body: text(`{"initial":{"mark":%q},"on":{"*":"merge(state, {'last': event.data.by})"}}`), status: []int{200}, own: true},
+	"getAggregate":            {status: []int{200}, own: true},
+	"listAggregates":          {status: []int{200}, own: true},
+	"getState":                {status: []int{200}, own: true},
+	"takeSnapshot":            {body: text(`{"state":{"mark":%q},"version":1,"tag":"same"}`), status: []int{201}, own: true},
+	"getLatestSnapshot":       {status: []int{200}, own: true},
+	"createProjection":        {body: text(`{"name":"orders","initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}}`), status: []int{201}, own: true},
+	"putProjection":           {body: text(`{"name":"orders","initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}}`), status: []int{200}, own: true},
+	"getProjection":           {status: []int{200}, own: true},
+	"listProjections":         {status: []int{200}, own: true},
+	"listProjectionVersions":  {status: []int{200}, own: true},
+	"previewProjection":       {body: text(`{"definition":{"initial":{"mark":%q},"on":{"*":"merge(doc, {'last': event.data.by})"}},"source":{"last":10}}`), status: []int{200}, own: true},
+	"planProjections":         {body: text(`{"definitions":[{"name":"orders","initial":{"other":%q},"on":{"*":"doc"}}],"remove":true}`), status: []int{200}, own: true},
+	"getProjectionState":      {status: []int{200}},
+	"catchUpProjection":       {query: "?timeout=30", status: []int{200}},
+	"listDocuments":           {query: "?minPosition=3&timeout=30&filter=doc.mark.endsWith('mark')&orderBy=last+desc,mark&fields=mark,last&pageSize=2&count=exact", status: []int{200}, own: true},
+	"getDocument":             {query: "?minPosition=3&timeout=30&fields=mark", status: []int{200}, own: true},
+	"retryProjection":         {status: []int{202}},
+	"skipEvent":               {body: text(`{"position":1,"reason":"by %s"}`), status: []int{409}}, // it stands before none, see TestFaultsAreApart
+	"listSkippedEvents":       {status: []int{200}},
+	"listParkedDocuments":     {status: []int{200}},
+	"replayParkedDocuments":   {status: []int{200}},
+	"replayParkedDocument":    {status: []int{404}},
+	"discardParkedDocument":   {status: []int{404}},
+	"startRebuild":            {status: []int{202}, own: true},
+	"getRebuild":              {status: []int{200}, own: true},
+	"listRebuilds":            {status: []int{200}, own: true},
+	"cancelRebuild":           {status: []int{202, 409}},
+	"watchRebuild":            {status: []int{200}, own: true},
+	"listRebuildTenants":      {status: []int{200}, own: true},
+	"approveRebuild":          {status: []int{409}},
+	"pauseRebuild":            {status: []int{409}}, // by then it has ended
+	"resumeRebuild":           {status: []int{409}},
+	"rollbackRebuild":         {status: []int{202}, own: true},
+	"resetProjection":         {status: []int{200, 409}},
+	"putUpcaster":             {body: text(`{"expression":"merge(event.data, {'seen': '%s'})"}`), status: []int{201}, own: true},
+	"getUpcaster":             {status: []int{200}, own: true},
+	"listUpcasters":           {status: []int{200}, own: true},
+	"previewUpcaster":         {body: text(`{"source":{"stream":"order-1"}}`), status: []int{200}, own: true},
+	"deleteUpcaster":          {status: []int{200}},
+	"followAll":               {status: []int{200}, own: true},
+	"followStream":            {status: []int{200}, own: true},
+	"followCategory":          {status: []int{200}, own: true},
+	"createTicket":            {status: []int{201}},
+	"gateway":                 {status: []int{400, 426}}, // it is no WebSocket; what goes over one is tested beside it
+	"putSubscription":         {body: text(`{"filter":"event.data.by == '%s' || true","partitions":2,"ackTimeout":3600,"maxAttempts":9}`), status: []int{201}, own: true},
+	"getSubscription":         {status: []int{200}, own: true},
+	"listSubscriptions":       {status: []int{200}, own: true},
+	"joinSubscription":        {body: text(`{"label":%q}`), status: []int{201}, own: true},
+	"heartbeatSubscription":   {status: []int{200}, own: true},
+	"listSubscriptionMembers": {status: []int{200}, own: true},
+	"receive":                 {body: func(s *side) string { return fmt.Sprintf(`{"memberId":%q}`, s.member) }, status: []int{200}, own: true},
+	"extendEvents":            {body: text(sharedAnswer + `,"by":3600}`), status: []int{200}},
+	"nackEvents":              {body: text(sharedAnswer + `,"action":"park","reason":"by %s"}`), status: []int{200}},
+	"ackEvents":               {body: text(sharedAnswer + `}`), status: []int{200}},
+	"ackEvent":                {query: "?attempt=1", status: []int{200}},
+	"listDeadLetters":         {status: []int{200}, own: true},
+	"replayDeadLetter":        {status: []int{202}},
+	"replayDeadLetters":       {status: []int{202}},
+	"discardDeadLetter":       {status: []int{204}},
+	"discardDeadLetters":      {status: []int{200}},
+	"pauseSubscription":       {status: []int{200}, own: true},
+	"resumeSubscription":      {status: []int{200}, own: true},
+	"seekSubscription":        {body: text(`{"position":2}`), status: []int{200}, own: true},
+	"listCursors":             {status: []int{200}},
+	"getLag":                  {status: []int{200}},
+	"leaveSubscription":       {status: []int{204}},
+	"deleteSubscription":      {status: []int{204}},
+	"createKey":               {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
+	"listKeys":                {status: []int{200}, own: true},
+	"revokeKey":               {status: []int{204}},
+	"deleteProjection":        {status: []int{204}},
+	"deleteAggregate":         {status: []int{204}},
 
 	"createTenant":     {body: text(`{"name":"third-of-%s"}`), status: []int{201}},
 	"listTenants":      {status: []int{200}},
@@ -191,6 +231,8 @@ var tries = map[string]try{
 	"contract":   {status: []int{200}},
 	"docs":       {status: []int{200}},
 	"docsErrors": {status: []int{200}},
+
+	"asyncContract": {status: []int{200}},
 }
 
 // sequence is the order in which an operation finds what it needs.
@@ -201,6 +243,11 @@ var sequence = []string{
 	"retryProjection", "skipEvent", "listSkippedEvents", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
 	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",
 	"rollbackRebuild", "resetProjection",
+	"followAll", "followStream", "followCategory", "createTicket", "gateway", "asyncContract",
+	"putSubscription", "getSubscription", "listSubscriptions", "joinSubscription", "heartbeatSubscription", "listSubscriptionMembers",
+	"receive", "extendEvents", "nackEvents", "ackEvents", "ackEvent", "listDeadLetters", "replayDeadLetter", "replayDeadLetters",
+	"discardDeadLetter", "discardDeadLetters", "pauseSubscription", "resumeSubscription", "seekSubscription", "listCursors", "getLag",
+	"leaveSubscription", "deleteSubscription",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey",
 	"createTenant", "listAllDocuments", "listTenants", "listMembers", "getTenant", "changeTenant",
@@ -225,6 +272,9 @@ func (s *side) call(t *testing.T, e endpoint, try try, key string, whose *side) 
 	t.Helper()
 	u := s.user
 	u.key = key
+	if strings.HasPrefix(e.path, "/v1/subscribe/") {
+		return u.untilCaughtUp(t, whose.path(e.path))
+	}
 	query := try.query
 	if strings.Contains(query, "%s") {
 		query = fmt.Sprintf(query, whose.mark)
@@ -247,6 +297,40 @@ func (s *side) call(t *testing.T, e endpoint, try try, key string, whose *side) 
 	return a
 }
 
+// untilCaughtUp follows a log up to its head: what it is sent until then is the answer.
+func (u user) untilCaughtUp(t *testing.T, path string) answer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	address, err := u.site.address(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(ctx, "GET", "http://"+address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.key != "" {
+		request.Header.Set("Authorization", "Bearer "+u.key)
+	}
+	response, err := u.http.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	a := answer{status: response.StatusCode, header: response.Header}
+	for lines := bufio.NewReader(response.Body); ; {
+		line, err := lines.ReadBytes('\n')
+		a.body = append(a.body, line...)
+		switch {
+		case errors.Is(err, io.EOF), bytes.Contains(line, []byte(`"caughtUp"`)):
+			return a
+		case err != nil:
+			t.Fatalf("GET %s: %v", path, err)
+		}
+	}
+}
+
 // view is everything that a side can read of its own, as long as nobody works on it.
 func (s *side) view(t *testing.T, all map[string]endpoint) string {
 	t.Helper()
@@ -259,13 +343,14 @@ func (s *side) view(t *testing.T, all map[string]endpoint) string {
 		try := tries[operation]
 		try.query = ""
 		a := s.call(t, e, try, s.user.key, s)
-		fmt.Fprintf(&seen, "%s: %d %s\n", operation, a.status, requestID.ReplaceAll(a.body, nil))
+		fmt.Fprintf(&seen, "%s: %d %s\n", operation, a.status, inPassing.ReplaceAll(a.body, nil))
 	}
 	return seen.String()
 }
 
-// requestID is what is new in each answer that is a problem.
-var requestID = regexp.MustCompile(`,?"requestId":"[^"]*"`)
+// inPassing is what differs from one answer to the next where nothing has changed: what names a problem, and how far somebody
+// is behind.
+var inPassing = regexp.MustCompile(`,?("requestId":"[^"]*"|"seconds":[0-9.e+-]+)`)
 
 // changed are the lines in which two views differ.
 func changed(before, after string) string {
@@ -369,15 +454,26 @@ func (s *side) settled(t *testing.T, all map[string]endpoint) string {
 		}
 		breathe(t.Context())
 	}
+	// Other projections than its own, which are shared, may have something to do yet.
+	for {
+		var lag client.LagList
+		if err := s.call(t, all["getLag"], try{}, s.user.key, s).decode(200, &lag); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(lag.Consumers, func(c client.Lag) bool { return c.Kind == "projection" && (c.Events == nil || *c.Events > 0) }) {
+			break
+		}
+		breathe(t.Context())
+	}
 	return s.view(t, all)
 }
 
 // keep notes the ids that the service chose.
 func (s *side) keep(t *testing.T, operation string, a answer) {
 	t.Helper()
-	var made struct{ Id string }
+	var made struct{ Id, MemberId string }
 	switch operation {
-	case "startRebuild", "createKey", "createTenantKey":
+	case "startRebuild", "createKey", "createTenantKey", "joinSubscription":
 		if err := json.Unmarshal(a.body, &made); err != nil {
 			t.Fatal(err)
 		}
@@ -387,6 +483,8 @@ func (s *side) keep(t *testing.T, operation string, a answer) {
 		s.rebuild = made.Id
 	case "createKey", "createTenantKey":
 		s.spareKey = made.Id
+	case "joinSubscription":
+		s.member = made.MemberId
 	}
 }
 
@@ -409,7 +507,7 @@ func (s *side) trespass(t *testing.T, e endpoint, operation string, try try, oth
 			t.Errorf("%s of %s with a key of %s: %s", operation, other.mark, s.mark, a)
 		}
 	} else {
-		for _, id := range []struct{ name, theirs string }{{"{rebuildId}", other.rebuild}, {"{keyId}", other.spareKey}} {
+		for _, id := range []struct{ name, theirs string }{{"{rebuildId}", other.rebuild}, {"{keyId}", other.spareKey}, {"{memberId}", other.member}} {
 			if !strings.Contains(e.path, id.name) || id.theirs == "" {
 				continue
 			}

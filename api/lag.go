@@ -1,0 +1,145 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+const (
+	// consumerGroups is how many groups a list of cursors has at most, by name.
+	consumerGroups = 1000
+	// groupsAtOnce is how many of them are read at once.
+	groupsAtOnce = 250
+
+	kindGroup      = "group"
+	kindProjection = "projection"
+)
+
+// consumer is whoever follows a tenant's log, with a cursor in it.
+type consumer struct {
+	kind, name string
+	partition  *int   // of a group that has some
+	position   int64  // everything up to here is behind it
+	unknown    string // why position is not known; empty: it is
+	faulted    bool
+	status     *domain.PartitionStatus // of a group
+}
+
+// consumers are the tenant's projections, shared ones included, and then its groups, each by name, as far as the caller may
+// know of them; and whether there are more groups than are shown.
+func (s generated) consumers(ctx context.Context, caller caller) (all []consumer, more bool, err error) {
+	positions, err := s.config.Projections.Positions(ctx, caller.tenant)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, p := range positions {
+		if caller.mayFollow(domain.Selection{Categories: p.Projection.Definition.Source.Categories}) {
+			all = append(all, projectionConsumer(p))
+		}
+	}
+	read := 0
+	for after := ""; ; {
+		groups, err := s.config.Groups.List(ctx, caller.tenant, after, groupsAtOnce)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, group := range groups {
+			if read++; read > consumerGroups {
+				return all, true, nil
+			}
+			after = group.Name
+			if caller.mayFollow(group.Selection) {
+				all = append(all, groupConsumers(group)...)
+			}
+		}
+		if len(groups) < groupsAtOnce {
+			return all, false, nil
+		}
+	}
+}
+
+// mayFollow says whether the caller may know how far somebody has come with these events.
+func (c caller) mayFollow(events domain.Selection) bool {
+	return c.credential.Require(domain.ScopeTenantAdmin) == nil || c.allowSelection(events, domain.ScopeEventsRead) == nil
+}
+
+func projectionConsumer(p projection.Position) consumer {
+	return consumer{kind: kindProjection, name: p.Projection.Name, position: p.Checkpoint, unknown: p.Unknown, faulted: p.Faulted}
+}
+
+// groupConsumers are a group's partitions.
+func groupConsumers(group domain.GroupStatus) []consumer {
+	all := make([]consumer, len(group.Partitions))
+	for i := range group.Partitions {
+		status := &group.Partitions[i]
+		all[i] = consumer{kind: kindGroup, name: group.Name, position: status.Checkpoint, status: status}
+		if group.GroupDefinition.Partitions > 0 {
+			all[i].partition = &status.Partition
+		}
+	}
+	return all
+}
+
+func (s generated) ListCursors(ctx context.Context, _ openapi.ListCursorsRequestObject) (openapi.ListCursorsResponseObject, error) {
+	all, more, err := s.consumers(ctx, callerOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	answer := openapi.ListCursors200JSONResponse{Cursors: make([]openapi.Cursor, len(all)), More: more}
+	for i, c := range all {
+		answer.Cursors[i] = openapi.Cursor{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
+		if c.unknown == "" {
+			answer.Cursors[i].Position = &c.position
+		}
+	}
+	return answer, nil
+}
+
+func (s generated) GetLag(ctx context.Context, _ openapi.GetLagRequestObject) (openapi.GetLagResponseObject, error) {
+	caller := callerOf(ctx)
+	all, more, err := s.consumers(ctx, caller)
+	if err != nil {
+		return nil, err
+	}
+	// The head is read behind the cursors: none is before it.
+	head, err := s.config.Log.Head(ctx, caller.tenant)
+	if err != nil {
+		return nil, err
+	}
+	var behind []int64
+	seen := make(map[int64]bool)
+	for _, c := range all {
+		if next := c.position + 1; c.unknown == "" && next <= head.Position && !seen[next] {
+			seen[next] = true
+			behind = append(behind, next)
+		}
+	}
+	var recorded map[int64]time.Time
+	if len(behind) > 0 {
+		if recorded, err = s.config.Log.RecordedAt(ctx, caller.tenant, behind); err != nil {
+			return nil, err
+		}
+	}
+	now := time.Now()
+	answer := openapi.GetLag200JSONResponse{Head: head.Position, Consumers: make([]openapi.Lag, len(all)), More: more}
+	for i, c := range all {
+		lag := openapi.Lag{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
+		if c.unknown == "" {
+			lag.Position, lag.Events, lag.Seconds = &c.position, new(max(0, head.Position-c.position)), new(0.0)
+			if at, ok := recorded[c.position+1]; ok {
+				*lag.Seconds = max(0, now.Sub(at).Seconds())
+			}
+		}
+		if c.kind == kindProjection {
+			lag.Faulted = &c.faulted
+		} else {
+			lag.InFlight, lag.Retrying, lag.DeadLetters = &c.status.InFlight, &c.status.Retrying, &c.status.Parked
+		}
+		answer.Consumers[i] = lag
+	}
+	return answer, nil
+}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// The transports by which events go to the consumers of groups.
+const (
+	deliveredByReceive = "http"
+	deliveredByGateway = "websocket"
+)
+
+func (s *Server) observeDelivered(transport string, events int) {
+	if observe := s.config.Observer.Delivered; observe != nil && events > 0 {
+		observe(transport, events)
+	}
+}
+
+// receive is written by hand: what it gives are events, which are not decoded, and it may take a while, for which it holds
+// nothing but its goroutine.
+func (s *Server) receive(c echo.Context, caller caller) error {
+	name, err := pathParam(c, "name")
+	if err != nil {
+		return err
+	}
+	request := c.Request()
+	wanted, err := receiveOf(request)
+	if err != nil {
+		return err
+	}
+	ctx := request.Context()
+	if err := s.allowGroup(ctx, caller, name, domain.ScopeEventsConsume); err != nil {
+		return err
+	}
+	deliveries, err := s.waitForDeliveries(ctx, caller, name, wanted)
+	if err != nil {
+		return err
+	}
+	size := 64
+	for i := range deliveries {
+		size += 400 + len(deliveries[i].Event.Data) + len(deliveries[i].Event.Metadata)
+	}
+	var encoder deliveryEncoder
+	body := encoder.deliveries(make([]byte, 0, size), deliveries, !wanted.Member.IsZero())
+	response := c.Response()
+	response.Header().Set("Cache-Control", "no-store")
+	response.Header().Set("Content-Type", "application/json")
+	response.WriteHeader(http.StatusOK)
+	if _, err := response.Write(body); err != nil {
+		return nil // the client has gone: the events come again when their time is over
+	}
+	s.observeDelivered(deliveredByReceive, len(deliveries))
+	return nil
+}
+
+// receiveOf reads the body, which was held to the contract before.
+func receiveOf(request *http.Request) (subscription.Receive, error) {
+	var body openapi.Receive
+	if err := json.NewDecoder(request.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) { // there need not be one
+		return subscription.Receive{}, domain.Errorf(domain.CodeInvalidRequest, "body", "%s", err)
+	}
+	wanted := subscription.Receive{Batch: body.Batch, Wait: seconds(body.Wait)}
+	if body.MemberId != "" {
+		var err error
+		if wanted.Member, err = domain.ParseGroupMemberID(body.MemberId); err != nil {
+			return wanted, domain.Errorf(domain.CodeInvalidRequest, "memberId", "%s", err)
+		}
+	}
+	return wanted, nil
+}
+
+// waitForDeliveries returns nothing, early, when the process is about to end.
+func (s *Server) waitForDeliveries(ctx context.Context, caller caller, name string, wanted subscription.Receive) ([]domain.Delivery, error) {
+	begin := time.Now()
+	waiting, release := s.untilStop(ctx)
+	defer release()
+	deliveries, err := s.config.Groups.Receive(waiting, caller.tenant, name, wanted)
+	if err != nil {
+		if errors.Is(context.Cause(waiting), errStopping) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	// Whoever is refused now gets nothing: what was leased for it comes again.
+	if time.Since(begin) >= s.recheck {
+		if _, err := s.config.Keys.Again(ctx, caller.credential); isRefusal(err) {
+			return nil, err
+		}
+	}
+	if caller.allow("", domain.ScopeEventsConsume) == nil {
+		return deliveries, nil
+	}
+	// The group may have become one of other events meanwhile.
+	for i := range deliveries {
+		if err := caller.allow(domain.Category(deliveries[i].Event.Stream), domain.ScopeEventsConsume); err != nil {
+			return nil, err
+		}
+	}
+	return deliveries, nil
+}
+
+// deliveryEncoder writes deliveries as JSON, as eventEncoder writes their events. It is for one goroutine.
+type deliveryEncoder struct {
+	events   eventEncoder
+	deadline time.Time // deliveries of one receive share it
+	text     []byte
+}
+
+// deliveries is the whole answer of a receive. partitions says whether the group has any.
+func (e *deliveryEncoder) deliveries(b []byte, all []domain.Delivery, partitions bool) []byte {
+	b = append(b, `{"deliveries":[`...)
+	for i := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = e.delivery(b, &all[i], partitions)
+	}
+	return append(b, "]}\n"...)
+}
+
+func (e *deliveryEncoder) delivery(b []byte, d *domain.Delivery, partitions bool) []byte {
+	b = append(b, `{"event":`...)
+	b = e.events.event(b, &d.Event)
+	b = append(b, `,"attempt":`...)
+	b = strconv.AppendInt(b, int64(d.Attempt), 10)
+	if e.text == nil || !d.AckDeadline.Equal(e.deadline) {
+		e.deadline = d.AckDeadline
+		e.text = append(e.text[:0], `,"ackDeadline":"`...)
+		e.text = d.AckDeadline.UTC().AppendFormat(e.text, time.RFC3339Nano)
+		e.text = append(e.text, '"')
+	}
+	b = append(b, e.text...)
+	if partitions {
+		b = append(b, `,"partition":`...)
+		b = strconv.AppendInt(b, int64(d.Partition), 10)
+	}
+	if d.Replays > 0 {
+		b = append(b, `,"replays":`...)
+		b = strconv.AppendInt(b, int64(d.Replays), 10)
+	}
+	return append(b, '}')
+}
