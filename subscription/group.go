@@ -43,6 +43,7 @@ type partition struct {
 	stale    bool // the ledger may have been changed by others
 	sweep    bool // something has timed out, or waits to be saved
 	used     time.Time
+	inFlight int         // events, when the last step was done
 	alarm    *time.Timer // wakes those who wait; nil: never set
 
 	// Read by the sweep while nothing is running.
@@ -116,9 +117,9 @@ func (p *partition) gather() {
 // rest ends the running goroutine's work, and has those who still wait woken in time. p.mu must be held.
 func (p *partition) rest() {
 	p.running, p.used = false, time.Now()
-	p.nextPark, p.unsaved = 0, false
+	p.unsaved = false
 	if p.open {
-		p.unsaved = p.ledger.readTo > p.ledger.kept
+		p.nextPark, p.unsaved = 0, p.ledger.readTo > p.ledger.kept
 		for _, le := range p.ledger.leaseOf {
 			if le.lastAttempt(p.row.Group.MaxAttempts) && (p.nextPark == 0 || le.deadline < p.nextPark) {
 				p.nextPark = le.deadline
@@ -162,6 +163,7 @@ type step struct {
 	stale    bool
 	fresh    bool // the ledger was read in this step
 
+	wasFull bool // there was no room before the answers
 	serving int  // the first of receives that may have room
 	more    bool // there may be more to deliver: another step is to follow
 	told    told
@@ -227,11 +229,30 @@ func (s *step) try(ctx context.Context) error {
 			s.fresh, s.stale = true, false
 		}
 		done, err := s.once(ctx)
+		if failed, ok := errors.AsType[*readError](err); ok && len(s.answers) > 0 {
+			// That events cannot be read is no reason not to take the answers to others.
+			s.refuse(failed.error)
+			continue
+		}
 		if done || err != nil {
 			return err
 		}
 	}
 	return domain.Errorf(domain.CodeUnavailable, "", "many others ask this group for events at the same time; try again")
+}
+
+// readError is that of reading events to be delivered.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
+// refuse answers the receives with an error, and goes on without them.
+func (s *step) refuse(err error) {
+	for _, r := range s.receives {
+		r.deliveries = nil
+		r.finish(err)
+	}
+	s.receives = nil
 }
 
 func unavailableNow(err error) error {
@@ -305,6 +326,7 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	p := s.p
 	l := p.ledger
 	s.told, s.more = told{}, false
+	s.wasFull = l.inFlight() >= p.row.Group.MaxInFlight
 	now := p.clock.now().UnixMicro()
 	settled := true
 	for _, a := range s.answers {
@@ -325,7 +347,7 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	}
 	if len(s.receives) > 0 && !p.row.Group.Paused {
 		if err := s.deliver(ctx, now); err != nil {
-			return false, err
+			return false, &readError{err}
 		}
 	}
 	passed := l.readTo - l.kept
@@ -373,6 +395,9 @@ func (s *step) finish(err error, took time.Duration) {
 	}
 	p.mu.Lock()
 	p.receives = slices.DeleteFunc(p.receives, (*receive).ended)
+	if p.open {
+		p.inFlight = p.ledger.inFlight()
+	}
 	p.news = p.news || s.more || changed
 	if len(back) > 0 {
 		p.answers = append(p.answers, newGiveBack(back))
@@ -382,7 +407,7 @@ func (s *step) finish(err error, took time.Duration) {
 	}
 	waiting := len(p.receives) > 0
 	p.mu.Unlock()
-	if err == nil && changed && !waiting && p.open && p.deliverable() && time.Since(p.notified) > notifyPause {
+	if err == nil && changed && !waiting && p.open && (s.wasFull || p.deliverable()) && time.Since(p.notified) > notifyPause {
 		p.notified = time.Now()
 		p.groups.config.Store.NotifyGroup(p.group.tenant, p.group.name)
 	}
@@ -391,7 +416,7 @@ func (s *step) finish(err error, took time.Duration) {
 // deliverable reports whether there is something to deliver that another process may not know of: events that were not new.
 func (p *partition) deliverable() bool {
 	l := p.ledger
-	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0 || l.inFlight() > p.row.Group.MaxInFlight*9/10
+	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0
 }
 
 func (s *step) tell(o *GroupObserver, took time.Duration) {

@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"sync"
 
@@ -123,8 +124,8 @@ func (a *lookahead) join() (taken bool, err error) {
 	}
 	found := <-a.under
 	a.under = nil
-	if found.from != a.scanned {
-		return false, nil
+	if found.from != a.scanned || found.err != nil {
+		return false, nil // where it has failed, whoever needs the events reads them again
 	}
 	return true, a.accept(found)
 }
@@ -199,7 +200,20 @@ func (a *lookahead) choose(found stretch, events []domain.Event) stretch {
 			found.bytes += eventBytes(&events[i])
 		}
 	}
+	if few := found.events; len(few) < len(events)/4 {
+		found.events = make([]domain.Event, len(few))
+		for i := range few {
+			found.events[i] = apart(&few[i])
+		}
+	}
 	return found
+}
+
+// apart is an event with memory of its own: events that were read together share it, so that one keeps that of all.
+func apart(e *domain.Event) domain.Event {
+	copied := *e
+	copied.Data, copied.Metadata = slices.Clone(e.Data), slices.Clone(e.Metadata)
+	return copied
 }
 
 // wants reports whether an event is the partition's.

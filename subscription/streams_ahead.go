@@ -48,7 +48,7 @@ func (s *streamsAhead) room(a *streamAhead, e *domain.Event) bool {
 }
 
 func (s *streamsAhead) keep(a *streamAhead, e *domain.Event) {
-	a.events = append(a.events, *e)
+	a.events = append(a.events, apart(e))
 	s.events++
 	s.bytes += eventBytes(e)
 }
