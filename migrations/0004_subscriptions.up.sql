@@ -3,7 +3,7 @@ create table manifold.subscriptions (
   tenant_id  uuid not null,
   name       text collate "C" not null,
   definition jsonb not null,
-  revision   bigint not null default 1,
+  revision   bigint not null, -- begins anywhere, so that a group that is made anew never meets those of its predecessor
   paused     boolean not null default false,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
@@ -18,7 +18,7 @@ create table manifold.subscription_ledgers (
   tenant_id  uuid not null,
   name       text collate "C" not null,
   partition  integer not null,
-  revision   bigint not null, -- begins anywhere, so that a group that is made anew never meets those of its predecessor
+  revision   bigint not null, -- begins anywhere, as the group's
   last_write uuid,
   ledger     bytea,           -- null: nothing was ever delivered
   checkpoint bigint not null,

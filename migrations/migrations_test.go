@@ -97,7 +97,7 @@ func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
 		{migrations.RoleApp, "insert into manifold.tenants values (gen_random_uuid(), 'x', 'active')"},
 		{migrations.RoleApp, "insert into manifold.logs (tenant_id) values ('22222222-2222-2222-2222-222222222222')"},
 		{migrations.RoleApp, "update manifold.tickets set expires_at = now()"},
-		{migrations.RoleApp, "insert into manifold.subscriptions (tenant_id, name, definition) values ('22222222-2222-2222-2222-222222222222', 'x', '{}')"},
+		{migrations.RoleApp, "insert into manifold.subscriptions (tenant_id, name, definition, revision) values ('22222222-2222-2222-2222-222222222222', 'x', '{}', 1)"},
 		{migrations.RoleSystem, "select * from manifold.events"},
 		{migrations.RoleSystem, "select * from manifold.subscriptions"},
 		{migrations.RoleSystem, "select * from manifold.dead_letters"},

@@ -107,8 +107,8 @@ func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name strin
 	changed := false
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
-			insert into subscriptions as s (tenant_id, name, definition) values ($1, $2, $3)
-			on conflict (tenant_id, name) do nothing returning `+groupColumns, tenant, name, raw)
+			insert into subscriptions as s (tenant_id, name, definition, revision) values ($1, $2, $3, $4)
+			on conflict (tenant_id, name) do nothing returning `+groupColumns, tenant, name, raw, firstRevision())
 		group, err = pgx.CollectExactlyOneRow(rows, scanGroup)
 		switch {
 		case err == nil:
@@ -146,6 +146,10 @@ func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name strin
 	return group, created, nil
 }
 
+// firstRevision is where a revision begins: anywhere, so that a group that is made anew has none that another one of its name
+// has had, and whoever still knows that one notices.
+func firstRevision() int64 { return rand.Int64N(1 << 50) }
+
 // makeLedgers makes the rows of a new group's partitions.
 func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, partitions int, readTo int64) error {
 	var groups int
@@ -159,7 +163,7 @@ func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name st
 		insert into subscription_ledgers (tenant_id, name, partition, revision, checkpoint, read_to)
 		select s.tenant_id, s.name, p.n, $4::bigint, $5::bigint, $5::bigint
 		from subscriptions as s cross join generate_series(0, $3::int - 1) as p(n)
-		where s.tenant_id = $1 and s.name = $2`, tenant, name, partitions, rand.Int64N(1<<60), readTo)
+		where s.tenant_id = $1 and s.name = $2`, tenant, name, partitions, firstRevision(), readTo)
 	if err != nil {
 		return fmt.Errorf("make a group's ledgers: %w", err)
 	}

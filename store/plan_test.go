@@ -167,8 +167,8 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		`insert into manifold.tenant_builds (tenant_id, owner, name, build, base)
 			select case when n % 2 = 0 then ` + id + ` else md5((n % 50)::text)::uuid end, '00000000-0000-0000-0000-000000000000', 'shared-' || n, n, n
 			from generate_series(1, 10000) as n`,
-		`insert into manifold.subscriptions (tenant_id, name, definition)
-			select ` + id + `, case n when 0 then 'mail' else 'group-' || n end, '{}' from generate_series(0, 500) as n`,
+		`insert into manifold.subscriptions (tenant_id, name, definition, revision)
+			select ` + id + `, case n when 0 then 'mail' else 'group-' || n end, '{}', 1 from generate_series(0, 500) as n`,
 		`insert into manifold.subscription_ledgers (tenant_id, name, partition, revision, last_write, checkpoint, read_to)
 			select s.tenant_id, s.name, p, 0, s.tenant_id, 0, 0 from manifold.subscriptions as s cross join generate_series(0, 7) as p`,
 		`insert into manifold.subscription_retries
