@@ -37,18 +37,24 @@ func TestBench(t *testing.T) {
 		"query":     {"query", "--documents", "500", "--warm-up", "1ms"},
 		"lag":       {"lag", "--rate", "200", "--clients", "4", "--warm-up", "100ms"},
 		"state":     {"state", "--events", "250"},
+		"latency":   {"subscribe", "--rate", "200", "--clients", "4", "--subscribers", "3", "--transport", "ndjson", "--warm-up", "100ms", "--duration", "300ms"},
+		"fanout":    {"subscribe", "--scenario", "fanout", "--subscribers", "20", "--warm-up", "100ms", "--duration", "300ms"},
+		"catchup":   {"subscribe", "--scenario", "catchup", "--events", "3000", "--streams", "100", "--transport", "sse"},
+		"groups":    {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--batch", "20", "--backlog", "300"},
+		"ordered":   {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--ordering", "stream", "--backlog", "300"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			subscribes := args[0] == "subscribe"
 			args := append([]string{"bench"}, args...)
 			args = append(args, "--json", "--database-url", server.URL("postgres"))
-			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "workers" || name == "growth" || name == "idle"
+			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "workers" || name == "growth" || name == "idle" || subscribes
 			noEvents := name == "query" || name == "growth" || name == "idle"
 			measuresTime := !figures && name != "project" && name != "database" && name != "query"
 			if measuresTime || name == "query" {
 				args = append(args, "--duration", "300ms")
 			}
-			measuresTime = measuresTime || name == "isolation"
+			measuresTime = measuresTime || name == "isolation" || subscribes && name != "catchup"
 			var got map[string]any
 			if out := must(t, nil, args...); json.Unmarshal([]byte(out), &got) != nil || strings.Count(out, "\n") != 1 {
 				t.Fatalf("it prints %s", out)
@@ -87,7 +93,7 @@ func TestBench(t *testing.T) {
 				t.Errorf("the median is %v, and 99 of 100 are below %v", p50, p99)
 			}
 			limit, ratio := number("limitPerSecond"), number("ratio")
-			if hasLimit := name != "lag" && name != "state" && name != "isolation" && !noEvents; (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
+			if hasLimit := name != "lag" && name != "state" && name != "isolation" && !noEvents && (!subscribes || name == "catchup"); (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
 				t.Errorf("the limit is %v, the ratio %v", limit, ratio)
 			}
 			if rss := number("rssMB"); rss == 0 && name != "processes" && name != "workers" && name != "growth" {
@@ -122,6 +128,9 @@ func TestBenchOfARunningService(t *testing.T) {
 		{[]string{"append", "--batch", "1001"}, "at most 1000"},
 		{[]string{"append", "--processes", "2"}, "--processes needs --direct"},
 		{[]string{"append", "--clients", "0"}, "at least 1"},
+		{[]string{"subscribe", "--scenario", "party"}, "say latency, fanout, catchup or groups"},
+		{[]string{"subscribe", "--transport", "fax"}, "say ws, sse or ndjson"},
+		{[]string{"subscribe", "--scenario", "groups", "--url", url}, "--url goes with"},
 		{[]string{"append", "--direct", "--database-url", "postgres://nobody@127.0.0.1:1/x"}, "benchmark's database"},
 	} {
 		if o := run(t, environ, nil, append([]string{"bench"}, refused.args...)...); o.code != 1 || !strings.Contains(o.err, refused.want) {

@@ -153,3 +153,49 @@ func TestGroupPut(t *testing.T) {
 		}
 	}
 }
+
+// An event goes from a group's consumer to the dead letters and back, and is acknowledged at last.
+func TestGroupOfAService(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	environ := newTenant(t, url, "acme")
+	for _, stream := range []string{"order-1", "order-2", "invoice-1"} {
+		r, err := clientOf(t, environ).AppendToStreamWithBodyWithResponse(t.Context(), stream, nil, "application/json", strings.NewReader(`[{"type":"Placed","data":{"n":1}}]`))
+		if err != nil || r.JSON201 == nil {
+			t.Fatal(err, string(r.Body))
+		}
+	}
+	has := func(want string, args ...string) string {
+		t.Helper()
+		out := must(t, environ, args...)
+		if !strings.Contains(out, want) {
+			t.Errorf("%v says\n%s\nit should say %q", args, out, want)
+		}
+		return out
+	}
+	has("mail: created", "group", "put", "mail", "--category", "order", "--ordering", "stream")
+	has("mail: nothing to change", "group", "put", "mail", "--category", "order")
+	has("mail: changed\n    maxAttempts\n      - 5\n      + 2\n", "group", "put", "mail", "--max-attempts", "2")
+	has("0 of 3, 3 events behind", "group", "get", "mail")
+	has("order-1  Placed  (attempt 1, until ", "group", "receive", "mail", "--batch", "1")
+	id := ""
+	if fields := strings.Fields(has("order-1", "group", "receive", "mail", "--batch", "1", "--nack", "park", "--reason", "no such address", "--json")); len(fields) > 0 {
+		_, rest, _ := strings.Cut(fields[0], `"id":"`)
+		id, _, _ = strings.Cut(rest, `"`)
+	}
+	has("no such address", "group", "dead-letters", "mail")
+	has("mail: 1 dead letters will be delivered again", "group", "replay", "mail", id)
+	if out := has(", replayed 1 times)", "group", "receive", "mail", "--wait", "5s", "--ack"); strings.Count(out, "\n") != 2 {
+		t.Errorf("there were received\n%s", out)
+	}
+	has("dead letters: 0", "group", "get", "mail")
+	has("mail: is paused", "group", "pause", "mail")
+	has("paused", "group", "list")
+	has("mail: delivers again", "group", "resume", "mail")
+	has("mail: goes on at position 3 of 3", "group", "seek", "mail", "--position", "3")
+	has("group", "lag")
+	must(t, environ, "group", "delete", "mail", "--yes")
+	if o := run(t, environ, nil, "group", "get", "mail"); o.code != 1 || !strings.Contains(o.err, "not-found") {
+		t.Errorf("behind its end there is %+v", o)
+	}
+}

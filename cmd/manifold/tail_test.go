@@ -7,7 +7,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+
+	"github.com/manifold-es/manifold/client"
 )
 
 // frameOf is an event as a follower is sent it.
@@ -115,5 +118,41 @@ func TestTailRefused(t *testing.T) {
 		if o := run(t, []string{"MANIFOLD_URL=" + c.url, "MANIFOLD_KEY=k"}, nil, append([]string{"tail"}, c.args...)...); o.code != 1 || !strings.Contains(o.err, c.want) {
 			t.Errorf("%v: %+v; it should say %q", c.args, o, c.want)
 		}
+	}
+}
+
+// What is appended while it runs is shown at once, and Ctrl-C ends it as it should end.
+func TestTailOfAService(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	environ := newTenant(t, url, "acme")
+	c := clientOf(t, environ)
+	add := func(stream string) {
+		t.Helper()
+		r, err := c.AppendToStreamWithBodyWithResponse(t.Context(), stream, &client.AppendToStreamParams{}, "application/json", strings.NewReader(`[{"type":"Placed","data":{"of":"`+stream+`"}}]`))
+		if err != nil || r.JSON201 == nil {
+			t.Fatal(err, string(r.Body))
+		}
+	}
+	add("order-1")
+	add("invoice-1")
+	tail := launch(t, environ, "", "tail", "order", "--from", "start")
+	tail.await("  order-1  Placed  ")
+	add("invoice-2")
+	add("order-2")
+	if line := tail.await("  order-2  Placed  "); !strings.HasPrefix(line, "4  ") {
+		t.Errorf("it shows %s", line)
+	}
+	if code := tail.end(syscall.SIGINT); code != 0 {
+		t.Errorf("it ends with %d:\n%s", code, tail.output())
+	}
+	if strings.Contains(tail.output(), "invoice") {
+		t.Errorf("it shows\n%s", tail.output())
+	}
+	if out := must(t, environ, "tail", "order-2", "--from", "start", "--until-caught-up", "--json"); strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, `{"id":"`) {
+		t.Errorf("one stream is shown as\n%s", out)
+	}
+	if out := must(t, environ, "tail", "--until-caught-up"); out != "" {
+		t.Errorf("behind the end there is\n%s", out)
 	}
 }
