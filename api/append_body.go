@@ -33,6 +33,19 @@ func decodeEvents(text []byte) ([]domain.NewEvent, error) {
 	return events, nil
 }
 
+// decodeEvent reads one event, which stands at a place of its own.
+func decodeEvent(where string, text []byte) (domain.NewEvent, error) {
+	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
+	event, at, err := d.fields()
+	if err == nil {
+		err = d.scan.End()
+	}
+	if err != nil {
+		return event, d.mend(place(where, at), err)
+	}
+	return event, nil
+}
+
 // decodeAppend reads the body of an append to several streams.
 func decodeAppend(text []byte) (domain.Append, error) {
 	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
@@ -179,10 +192,25 @@ func (f *fields) once(field int, name string) error {
 }
 
 func (d *appendBody) event(list string, index int) (domain.NewEvent, error) {
-	var event domain.NewEvent
+	event, at, err := d.fields()
+	if err != nil {
+		return event, d.mend(place(list+"["+strconv.Itoa(index)+"]", at), err)
+	}
+	return event, nil
+}
+
+// place is a field of an object; the object itself where no field is named.
+func place(object, field string) string {
+	if field == "" {
+		return object
+	}
+	return object + "." + field
+}
+
+// fields reads an event. Where it is refused, at is the field that was being read, or empty.
+func (d *appendBody) fields() (event domain.NewEvent, at string, err error) {
 	var given fields
-	var at string // the field that is being read
-	err := d.scan.Object(func(name string) (err error) {
+	err = d.scan.Object(func(name string) (err error) {
 		at = name
 		switch name {
 		case "id":
@@ -226,17 +254,10 @@ func (d *appendBody) event(list string, index int) (domain.NewEvent, error) {
 			at, err = "data", domain.Errorf(domain.CodeTooLarge, "", "data and metadata have %d bytes; an event has at most %d", len(event.Data)+len(event.Metadata), domain.MaxEventBytes)
 		}
 	}
-	if err != nil {
-		where := list + "[" + strconv.Itoa(index) + "]"
-		if at != "" {
-			where += "." + at
-		}
-		return event, d.mend(where, err)
-	}
 	if string(event.Metadata) == "null" {
 		event.Metadata = nil
 	}
-	return event, nil
+	return event, at, err
 }
 
 // word reads a string; anything else is a field of the wrong kind.

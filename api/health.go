@@ -51,3 +51,8 @@ func (s *Server) metrics(c echo.Context, _ caller) error {
 func (s *Server) serveContract(c echo.Context, _ caller) error {
 	return c.Blob(http.StatusOK, "application/yaml", openapi.YAML)
 }
+
+// serveAsyncContract answers with the contract of what goes over WebSockets.
+func (s *Server) serveAsyncContract(c echo.Context, _ caller) error {
+	return c.Blob(http.StatusOK, "application/yaml", openapi.AsyncYAML)
+}

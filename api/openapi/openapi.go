@@ -7,6 +7,7 @@ import _ "embed"
 // The JSON of answers has its properties in the contract's order, which is for people: id first, say.
 //
 //go:generate cp ../../openapi.yaml openapi.yaml
+//go:generate cp ../../asyncapi.yaml asyncapi.yaml
 //go:generate go run -C ../../tools ./propertyorder ../openapi.yaml ../api/openapi/ordered.yaml
 //go:generate go tool -modfile=../../tools/go.mod oapi-codegen -config server.yaml ordered.yaml
 //go:generate rm ordered.yaml
@@ -15,3 +16,8 @@ import _ "embed"
 //
 //go:embed openapi.yaml
 var YAML []byte
+
+// AsyncYAML is the contract of what goes over WebSockets, asyncapi.yaml at the module's root, as it is served at /asyncapi.yaml.
+//
+//go:embed asyncapi.yaml
+var AsyncYAML []byte

@@ -1,0 +1,355 @@
+package api
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// gatewayReceiveWait is how long one receive on a connection's behalf waits.
+const gatewayReceiveWait = 20 * time.Second
+
+// connectionEnded is the reason with which events are put back that nobody has answered.
+const connectionEnded = "the subscription ended before it was answered"
+
+// gatewayGroup receives from a group on a connection's behalf.
+//
+// How much is in flight is counted twice, for the subscription and for the connection. While nothing comes, a receive waits for one
+// event only, so that it takes no more of what the connection may have in flight; when there is one, the rest is asked for.
+type gatewayGroup struct {
+	g           *gatewayConnection
+	group       string
+	subscribed  string // the client's name for the subscription
+	member      domain.GroupMemberID
+	joined      bool // for the subscription alone
+	room        *semaphore.Weighted
+	maxInFlight int
+	encoder     deliveryEncoder // the delivering goroutine's
+	endBeats    func()          // nil: there is no member
+
+	mu      sync.Mutex
+	leases  map[domain.EventID]*gatewayLease
+	replace domain.GroupMemberID // a new membership, instead of one that was swept
+}
+
+// gatewayLease is an event that the connection's client has not answered.
+type gatewayLease struct {
+	attempt int
+	length  time.Duration // of time to answer, as it was given
+	expiry  *time.Timer
+}
+
+// groupOf reads the fields of a SUBSCRIBE that is of a group.
+func (g *gatewayConnection) groupOf(m *gatewayMessage, name string) (func(context.Context) (gatewaySource, *gatewayAnswer, error), error) {
+	f := &m.fields
+	source := &gatewayGroup{g: g, subscribed: name, leases: map[domain.EventID]*gatewayLease{}}
+	source.group = f.text("group", 1, domain.MaxNameBytes)
+	source.maxInFlight = f.integer("maxInFlight", 1, gatewayInFlight, gatewayInFlight)
+	if member := f.text("memberId", 0, math.MaxInt); member != "" {
+		var err error
+		if source.member, err = domain.ParseGroupMemberID(member); err != nil {
+			f.fail("memberId", "%s", err)
+		}
+	}
+	if err := f.end(); err != nil {
+		return nil, err
+	}
+	if err := domain.CheckName("group", source.group); err != nil {
+		return nil, err
+	}
+	source.room = semaphore.NewWeighted(int64(source.maxInFlight))
+	return func(ctx context.Context) (gatewaySource, *gatewayAnswer, error) {
+		if err := source.open(ctx); err != nil {
+			return nil, nil, err
+		}
+		answer := answerTo(opOK, m.id).text("subscription", name)
+		if !source.member.IsZero() {
+			answer.text("memberId", source.member.String())
+		}
+		return source, answer, nil
+	}, nil
+}
+
+func (s *gatewayGroup) open(ctx context.Context) error {
+	g := s.g
+	groups := g.server.config.Groups
+	if err := g.server.allowGroup(ctx, g.caller, s.group, domain.ScopeEventsConsume); err != nil {
+		return ofGroup("group", err)
+	}
+	group, err := groups.Get(ctx, g.caller.tenant, s.group)
+	if err != nil {
+		return ofGroup("group", err)
+	}
+	switch {
+	case group.GroupDefinition.Partitions == 0 && !s.member.IsZero():
+		return domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", s.group)
+	case group.GroupDefinition.Partitions == 0:
+		return nil
+	case s.member.IsZero():
+		member, err := groups.Join(ctx, g.caller.tenant, s.group, s.label())
+		if err != nil {
+			return err
+		}
+		s.member, s.joined = member.ID, true
+	default:
+		if _, err := groups.Heartbeat(ctx, g.caller.tenant, s.group, s.member); err != nil {
+			return ofGroup("memberId", err)
+		}
+	}
+	s.beat()
+	return nil
+}
+
+// ofGroup puts the place in the message that names a group, or a member, into an error that says that there is none, or that it is
+// not for this key.
+func ofGroup(where string, err error) error {
+	if isCode(err, domain.CodeNotFound) || isCode(err, domain.CodeForbidden) {
+		return inPlace(where, err)
+	}
+	return err
+}
+
+func (s *gatewayGroup) label() string { return "WebSocket " + s.g.requestID }
+
+// beat gives the member's signs of life until the subscription ends, also while it is paused or its client has much to answer.
+func (s *gatewayGroup) beat() {
+	ctx, cancel := context.WithCancel(s.g.alive)
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		tick := time.NewTicker(domain.GroupHeartbeat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := s.g.guarded(func() error { s.signOfLife(ctx); return nil }); err != nil {
+				s.g.end(err)
+				return
+			}
+		}
+	})
+	s.endBeats = func() {
+		cancel()
+		beating.Wait()
+	}
+}
+
+// signOfLife is a member's; a membership of the subscription's own that was swept is replaced. Other errors show in the next
+// receive, or pass.
+func (s *gatewayGroup) signOfLife(ctx context.Context) {
+	groups, tenant := s.g.server.config.Groups, s.g.caller.tenant
+	_, err := groups.Heartbeat(ctx, tenant, s.group, s.memberID())
+	if !s.joined || !isCode(err, domain.CodeNotFound) {
+		return
+	}
+	member, err := groups.Join(ctx, tenant, s.group, s.label())
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replace = member.ID
+}
+
+// memberID is who receives now.
+func (s *gatewayGroup) memberID() domain.GroupMemberID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.replace.IsZero() {
+		return s.replace
+	}
+	return s.member
+}
+
+// deliver receives and sends.
+func (s *gatewayGroup) deliver(ctx context.Context) error {
+	var wait, pause time.Duration
+	for {
+		got, err := s.receive(ctx, wait)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			pause, wait = 0, gatewayReceiveWait
+			if got {
+				wait = 0
+			}
+			continue
+		case s.joined && isCode(err, domain.CodeNotFound) && s.rejoin(ctx):
+			continue
+		case !passing(err):
+			return err
+		}
+		s.g.problem(err)
+		if !rest(ctx, &pause) {
+			return nil
+		}
+	}
+}
+
+// rejoin says whether what was not found was the membership, which there is anew.
+func (s *gatewayGroup) rejoin(ctx context.Context) bool {
+	before := s.memberID()
+	s.signOfLife(ctx)
+	return s.memberID() != before
+}
+
+// receive takes events of the group and sends them: as many as may be in flight, or where it is to wait for one, that one. It
+// reports whether there was any.
+func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, error) {
+	most := s.maxInFlight
+	if wait > 0 {
+		most = 1
+	}
+	batch, err := s.take(ctx, most)
+	if err != nil {
+		return false, err
+	}
+	deliveries, err := s.g.server.config.Groups.Receive(ctx, s.g.caller.tenant, s.group, subscription.Receive{Batch: batch, Wait: wait, Member: s.memberID()})
+	s.giveBack(batch - len(deliveries))
+	if err != nil {
+		return false, err
+	}
+	for i := range deliveries {
+		s.lease(&deliveries[i])
+	}
+	if err := s.stillAllowed(deliveries); err != nil {
+		return false, err
+	}
+	for i := range deliveries {
+		d := &deliveries[i]
+		message := answerTo(opEvent, "").text("subscription", s.subscribed).b
+		message = append(message, ',')
+		begin := len(message)
+		message = s.encoder.delivery(message, d, !s.memberID().IsZero())
+		message = append(message[:begin], message[begin+1:]...) // without the object's opening
+		// Not until ctx ends: what is leased for a subscription that is paused is sent before it is.
+		if err := s.g.outbox.send(s.g.alive, message); err != nil {
+			return false, err
+		}
+	}
+	if observe := s.g.server.config.Observer.Delivered; observe != nil && len(deliveries) > 0 {
+		observe(byWebSocket, len(deliveries))
+	}
+	return len(deliveries) > 0, nil
+}
+
+// stillAllowed refuses events that the key may not consume: the group may be one of others since the subscription began.
+func (s *gatewayGroup) stillAllowed(deliveries []domain.Delivery) error {
+	if s.g.caller.allow("", domain.ScopeEventsConsume) == nil {
+		return nil
+	}
+	for i := range deliveries {
+		if err := s.g.caller.allow(domain.Category(deliveries[i].Event.Stream), domain.ScopeEventsConsume); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take takes room for at least one event, waiting for it, and for at most so many.
+func (s *gatewayGroup) take(ctx context.Context, most int) (int, error) {
+	if err := s.room.Acquire(ctx, 1); err != nil {
+		return 0, err
+	}
+	if err := s.g.inFlight.Acquire(ctx, 1); err != nil {
+		s.room.Release(1)
+		return 0, err
+	}
+	taken := 1
+	for step := most - 1; step > 0; {
+		switch {
+		case taken+step > most || !s.room.TryAcquire(int64(step)):
+			step /= 2
+		case !s.g.inFlight.TryAcquire(int64(step)):
+			s.room.Release(int64(step))
+			step /= 2
+		default:
+			taken += step
+		}
+	}
+	return taken, nil
+}
+
+func (s *gatewayGroup) giveBack(events int) {
+	s.room.Release(int64(events))
+	s.g.inFlight.Release(int64(events))
+}
+
+// lease notes a delivery, whose room was taken. It gives the room back when the time to answer is over, by this process's clock:
+// a clock that is wrong lets more events be in flight, or fewer, and does no more harm.
+func (s *gatewayGroup) lease(d *domain.Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(d.Event.ID) // a lease of an earlier attempt
+	length := max(time.Until(d.AckDeadline), 0)
+	lease := &gatewayLease{attempt: d.Attempt, length: length}
+	lease.expiry = time.AfterFunc(length, func() { s.settled(domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt}) })
+	s.leases[d.Event.ID] = lease
+}
+
+// settled gives back the room of a delivery that is not in flight any more.
+func (s *gatewayGroup) settled(a domain.Attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lease := s.leases[a.EventID]; lease != nil && lease.attempt == a.Attempt {
+		s.forget(a.EventID)
+	}
+}
+
+// forget ends a lease, where there is one. The lock is held.
+func (s *gatewayGroup) forget(id domain.EventID) {
+	if lease := s.leases[id]; lease != nil {
+		lease.expiry.Stop()
+		delete(s.leases, id)
+		s.giveBack(1)
+	}
+}
+
+// extended gives a delivery more time; by 0, as much as it was given first.
+func (s *gatewayGroup) extended(a domain.Attempt, by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lease := s.leases[a.EventID]; lease != nil && lease.attempt == a.Attempt {
+		if by == 0 {
+			by = lease.length
+		}
+		if lease.expiry.Stop() {
+			lease.expiry.Reset(by)
+		}
+	}
+}
+
+// close puts back at once what was not answered.
+func (s *gatewayGroup) close(ctx context.Context) {
+	groups, tenant := s.g.server.config.Groups, s.g.caller.tenant
+	if s.endBeats != nil {
+		s.endBeats()
+	}
+	s.mu.Lock()
+	var left []domain.Attempt
+	for id, lease := range s.leases {
+		left = append(left, domain.Attempt{EventID: id, Attempt: lease.attempt})
+		s.forget(id)
+	}
+	s.mu.Unlock()
+	if len(left) > 0 {
+		_, err := groups.Nack(ctx, tenant, s.group, left, domain.Nack{Action: domain.NackRetry, Reason: connectionEnded})
+		if err != nil && !isCode(err, domain.CodeNotFound) {
+			s.g.problem(err) // they are delivered again when their time is over
+		}
+	}
+	if s.joined {
+		if err := groups.Leave(ctx, tenant, s.group, s.memberID()); err != nil && !isCode(err, domain.CodeNotFound) {
+			s.g.problem(err) // it is swept
+		}
+	}
+}

@@ -1,0 +1,364 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Limits of what a client of the gateway may send, beside domain's. asyncapi.yaml has the same (a test holds the two alike).
+const (
+	maxCorrelationID    = 100  // characters of a message's id
+	maxSubscriptionName = 100  // characters of the name that a client gives a subscription
+	maxAnsweredIDs      = 1000 // of one ACK, NACK or MODACK
+	maxSelected         = 100  // categories, and types
+	maxFilterCharacters = 8000
+	maxKeyCharacters    = 200 // of AUTH
+)
+
+// The operations of messages that the service sends.
+const (
+	opOK         = "OK"
+	opErr        = "ERR"
+	opEvent      = "EVENT"
+	opCaughtUp   = "CAUGHT_UP"
+	opCheckpoint = "CHECKPOINT"
+	opEnded      = "ENDED"
+)
+
+// gatewayMessage is one message of a client: its operation, and what else it has, each field as the JSON that came.
+type gatewayMessage struct {
+	op     string
+	id     string
+	fields gatewayFields
+	size   int // in bytes
+}
+
+// readGatewayMessage reads a message. Where it is refused, op and id are there as far as they could be read, so that the answer
+// can name the message.
+func readGatewayMessage(text []byte) (gatewayMessage, error) {
+	m := gatewayMessage{size: len(text)}
+	if err := domain.CheckJSON(text); err != nil {
+		return m, domain.Errorf(domain.CodeInvalidJSON, "message", "%s", err)
+	}
+	m.fields = readGatewayFields("", text)
+	if m.fields.values == nil {
+		return m, m.fields.err // no object
+	}
+	twice := m.fields.err
+	m.fields.err = nil
+	if m.id = m.fields.text("id", 1, maxCorrelationID); m.fields.err != nil {
+		m.id = ""
+	}
+	m.op = m.fields.text("op", 1, math.MaxInt)
+	if twice != nil {
+		return m, twice
+	}
+	return m, m.fields.err
+}
+
+// gatewayFields is a JSON object whose fields are taken out one by one. The first error is kept, and end tells it. Each field that
+// is asked for is one that there is; a field that is left over is refused.
+type gatewayFields struct {
+	place  string // of the object, with a dot behind; empty: the message itself
+	values map[string]json.RawMessage
+	known  []string
+	err    error
+}
+
+// readGatewayFields reads an object, which was found to be valid JSON. A field that stands there twice is an error; the first of
+// them is kept.
+func readGatewayFields(place string, text []byte) gatewayFields {
+	f := gatewayFields{place: place}
+	if bytes.TrimLeft(text, " \t\r\n")[0] != '{' {
+		where := strings.TrimSuffix(place, ".")
+		if where == "" {
+			where = "message"
+		}
+		f.err = domain.Errorf(domain.CodeInvalidRequest, where, "it must be an object")
+		return f
+	}
+	f.values = map[string]json.RawMessage{}
+	scan := domain.NewJSONScanner(text)
+	err := scan.Object(func(name string) error {
+		value, err := scan.Value()
+		if err != nil {
+			return err
+		}
+		if _, there := f.values[name]; there {
+			f.fail(clip(name, 60), "it is given twice")
+		} else {
+			f.values[name] = value
+		}
+		return nil
+	})
+	if err != nil {
+		f.err = err
+	}
+	return f
+}
+
+func (f *gatewayFields) fail(name, format string, args ...any) {
+	if f.err == nil {
+		f.err = domain.Errorf(domain.CodeInvalidRequest, f.place+name, format, args...)
+	}
+}
+
+// take returns a field's JSON; nil where it is not there.
+func (f *gatewayFields) take(name string) json.RawMessage {
+	f.known = append(f.known, name)
+	value, there := f.values[name]
+	if !there {
+		return nil
+	}
+	delete(f.values, name)
+	return value
+}
+
+// has reports whether a field is there that was not taken.
+func (f *gatewayFields) has(name string) bool { return f.values[name] != nil }
+
+// text takes a string of least to most characters; where least is not 0 it must be there.
+func (f *gatewayFields) text(name string, least, most int) string {
+	raw := f.take(name)
+	if raw == nil {
+		if least > 0 {
+			f.fail(name, "it is needed")
+		}
+		return ""
+	}
+	return f.textOf(name, raw, max(least, 1), most)
+}
+
+// anyText takes a string of at most so many characters, where it is there; it may be empty.
+func (f *gatewayFields) anyText(name string, most int) string {
+	raw := f.take(name)
+	if raw == nil {
+		return ""
+	}
+	return f.textOf(name, raw, 0, most)
+}
+
+func (f *gatewayFields) textOf(name string, raw json.RawMessage, least, most int) string {
+	if raw[0] != '"' {
+		f.fail(name, "it must be a string")
+		return ""
+	}
+	text, err := unquote(raw)
+	if err != nil {
+		f.fail(name, "%s", err)
+		return ""
+	}
+	switch characters := utf8.RuneCountInString(text); {
+	case characters < least:
+		f.fail(name, "it must not be empty")
+	case characters > most:
+		f.fail(name, "it has %d characters; at most %d are allowed", characters, most)
+	}
+	return text
+}
+
+// texts takes an array of at least one string, where it is there.
+func (f *gatewayFields) texts(name string, most int, check func(where, text string) error) []string {
+	var all []string
+	f.array(name, most, func(place string, raw json.RawMessage) {
+		text := f.textOf(place, raw, 1, math.MaxInt)
+		if err := check(f.place+place, text); err != nil && f.err == nil {
+			f.err = err
+		}
+		all = append(all, text)
+	})
+	return all
+}
+
+// array takes an array of 1 to most elements, where it is there, and gives each with its place. It reports whether it is there.
+func (f *gatewayFields) array(name string, most int, element func(place string, raw json.RawMessage)) bool {
+	raw := f.take(name)
+	if raw == nil {
+		return false
+	}
+	if raw[0] != '[' {
+		f.fail(name, "it must be an array")
+		return true
+	}
+	scan := domain.NewJSONScanner(raw)
+	count := 0
+	err := scan.Array(func(i int) error {
+		value, err := scan.Value()
+		if count++; err == nil && count <= most && f.err == nil {
+			element(name+"["+strconv.Itoa(i)+"]", value)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		f.fail(name, "%s", err)
+	case count == 0:
+		f.fail(name, "it must not be empty")
+	case count > most:
+		f.fail(name, "it has %d elements; at most %d are allowed", count, most)
+	}
+	return true
+}
+
+// number takes a number from least to most; otherwise is what it is where it is not there.
+func (f *gatewayFields) number(name string, least, most, otherwise float64) float64 {
+	raw := f.take(name)
+	if raw == nil {
+		return otherwise
+	}
+	number, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || !(number >= least && number <= most) {
+		f.fail(name, "it must be a number from %s to %s", strconv.FormatFloat(least, 'f', -1, 64), strconv.FormatFloat(most, 'f', -1, 64))
+		return otherwise
+	}
+	return number
+}
+
+// integer is number for a whole one.
+func (f *gatewayFields) integer(name string, least, most, otherwise int) int {
+	given := f.values[name]
+	number := f.number(name, float64(least), float64(most), float64(otherwise))
+	if given != nil && number != math.Trunc(number) {
+		f.fail(name, "it must be a whole number")
+	}
+	return int(number)
+}
+
+// duration is number for a time, which is given in seconds.
+func (f *gatewayFields) duration(name string, least, most, otherwise time.Duration) time.Duration {
+	if !f.has(name) {
+		f.take(name)
+		return otherwise
+	}
+	return seconds(f.number(name, least.Seconds(), most.Seconds(), 0))
+}
+
+// object takes an object; it reports whether it is there.
+func (f *gatewayFields) object(name string) (gatewayFields, bool) {
+	raw := f.take(name)
+	if raw == nil {
+		return gatewayFields{}, false
+	}
+	return readGatewayFields(f.place+name+".", raw), true
+}
+
+// end returns what was wrong: a field that there is not, or else the first error.
+func (f *gatewayFields) end() error {
+	if len(f.values) > 0 {
+		name := slices.Sorted(maps.Keys(f.values))[0]
+		return domain.Errorf(domain.CodeInvalidRequest, f.place+clip(name, 60), "there is no such field here; there are %s", strings.Join(f.known, ", "))
+	}
+	return f.err
+}
+
+// within ends an object that stands in this one.
+func (f *gatewayFields) within(inner *gatewayFields) {
+	if err := inner.end(); err != nil && f.err == nil {
+		f.err = err
+	}
+}
+
+// subscriptionField takes the name that the client has given a subscription.
+func (f *gatewayFields) subscriptionField() string {
+	return f.text("subscription", 1, maxSubscriptionName)
+}
+
+// attempts takes the deliveries that ACK, NACK and MODACK are about.
+func (f *gatewayFields) attempts() []domain.Attempt {
+	var all []domain.Attempt
+	if !f.array("ids", maxAnsweredIDs, func(place string, raw json.RawMessage) {
+		inner := readGatewayFields(place+".", raw)
+		text := inner.text("id", 1, math.MaxInt)
+		attempt := inner.integer("attempt", 1, math.MaxInt32, 0)
+		if attempt == 0 {
+			inner.fail("attempt", "it is needed: the number that the event came with")
+		}
+		id, err := domain.ParseEventID(text)
+		if err != nil || id.IsZero() {
+			inner.fail("id", "%q is not an event's id", clip(text, 60))
+		}
+		f.within(&inner)
+		all = append(all, domain.Attempt{EventID: id, Attempt: attempt})
+	}) {
+		f.fail("ids", "it is needed: the events that are answered, each with its attempt")
+	}
+	return all
+}
+
+// gatewayAnswer builds the messages that go out. Texts of clients and of errors are escaped; names that the service has checked
+// need none.
+type gatewayAnswer struct{ b []byte }
+
+// answerTo begins an answer to the message with that id; without one, where none could be read.
+func answerTo(op, id string) *gatewayAnswer {
+	a := &gatewayAnswer{b: append(make([]byte, 0, 128), `{"op":"`...)}
+	a.b = append(append(a.b, op...), '"')
+	if id != "" {
+		a.text("id", id)
+	}
+	return a
+}
+
+func (a *gatewayAnswer) name(name string) {
+	a.b = append(append(append(a.b, ',', '"'), name...), '"', ':')
+}
+
+// text writes any text.
+func (a *gatewayAnswer) text(name, value string) *gatewayAnswer {
+	a.name(name)
+	a.b = appendJSONText(a.b, value)
+	return a
+}
+
+func (a *gatewayAnswer) number(name string, value int64) *gatewayAnswer {
+	a.name(name)
+	a.b = strconv.AppendInt(a.b, value, 10)
+	return a
+}
+
+func (a *gatewayAnswer) flag(name string, value bool) *gatewayAnswer {
+	a.name(name)
+	a.b = strconv.AppendBool(a.b, value)
+	return a
+}
+
+// end returns the message.
+func (a *gatewayAnswer) end() []byte { return append(a.b, '}') }
+
+// appendJSONText writes a text as JSON. Most have nothing to escape.
+func appendJSONText(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				panic(err) // a string always can be
+			}
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
+}
+
+// problem writes what an error says.
+func (a *gatewayAnswer) problem(e *domain.Error) *gatewayAnswer {
+	a.text("code", string(e.Code)).text("message", e.Message)
+	if e.Where != "" {
+		a.text("where", e.Where)
+	}
+	if e.CurrentVersion != nil {
+		a.number("currentVersion", *e.CurrentVersion)
+	}
+	if e.Stream != "" {
+		a.text("stream", e.Stream)
+	}
+	return a
+}

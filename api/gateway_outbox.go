@@ -1,0 +1,81 @@
+package api
+
+import (
+	"context"
+
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	// outboxBytes is how much may wait to be sent over one connection, beside what is being written.
+	outboxBytes = 1 << 20
+	// outboxMessages is how many messages may.
+	outboxMessages = 1024
+	// writeBytes is from how many on no further messages are put into one write.
+	writeBytes = 64 << 10
+)
+
+// gatewayOutbox is the messages that wait to be sent over a connection, in their order. Whoever sends waits while there is no room:
+// a client that reads slowly is sent to slowly, and holds no more memory than this.
+type gatewayOutbox struct {
+	messages chan []byte
+	room     *semaphore.Weighted // in bytes
+}
+
+func newGatewayOutbox() *gatewayOutbox {
+	return &gatewayOutbox{messages: make(chan []byte, outboxMessages), room: semaphore.NewWeighted(outboxBytes)}
+}
+
+// send has a message sent behind those that wait. It fails when ctx ends before there is room.
+func (o *gatewayOutbox) send(ctx context.Context, message []byte) error {
+	if err := o.room.Acquire(ctx, weight(message)); err != nil {
+		return err
+	}
+	select {
+	case o.messages <- message:
+		return nil
+	case <-ctx.Done():
+		o.room.Release(weight(message))
+		return ctx.Err()
+	}
+}
+
+// run gives write the frames of messages, of as many as there are at a time, until write fails, or flush is closed and nothing
+// waits any more. It is called once.
+func (o *gatewayOutbox) run(flush <-chan struct{}, write func(frames []byte) error) error {
+	var frames []byte
+	for {
+		var message []byte
+		select {
+		case message = <-o.messages:
+		case <-flush:
+			select {
+			case message = <-o.messages:
+			default:
+				return nil
+			}
+		}
+		frames = appendMessage(frames[:0], message)
+		taken := weight(message)
+		for more := true; more && len(frames) < writeBytes; {
+			select {
+			case message := <-o.messages:
+				frames = appendMessage(frames, message)
+				taken += weight(message)
+			default:
+				more = false
+			}
+		}
+		err := write(frames)
+		o.room.Release(taken)
+		if err != nil {
+			return err
+		}
+		if cap(frames) > outboxBytes {
+			frames = nil // one large message must not be remembered for ever
+		}
+	}
+}
+
+// weight is what a message takes of the room: one that is larger than all of it waits until it has it to itself.
+func weight(message []byte) int64 { return int64(min(len(message), outboxBytes)) }

@@ -1,0 +1,764 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// gatewayClient is a client of the gateway. Every message that it sends and gets is held to asyncapi.yaml.
+type gatewayClient struct {
+	t        testing.TB
+	contract *asyncContract
+	ws       *websocket.Conn
+
+	mu   sync.Mutex
+	sent map[string][]byte // by id
+	seen map[string]bool   // names of messages
+
+	incoming chan object
+	backlog  []object
+	closed   chan error // one: why the connection has ended
+	next     int
+}
+
+// gateway opens a connection; the key goes with the request, unless there is none.
+func (a *actor) gateway() *gatewayClient {
+	a.t.Helper()
+	header := http.Header{}
+	if a.key != "" {
+		header.Set("Authorization", "Bearer "+a.key)
+	}
+	return a.dialGateway("/v1/ws", header)
+}
+
+func (a *actor) dialGateway(path string, header http.Header) *gatewayClient {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+	defer cancel()
+	ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+path, &websocket.DialOptions{HTTPHeader: header})
+	if err != nil {
+		a.t.Fatalf("open %s: %v", path, err)
+	}
+	ws.SetReadLimit(-1)
+	g := &gatewayClient{
+		t: a.t, contract: loadAsyncContract(a.t), ws: ws, sent: map[string][]byte{}, seen: map[string]bool{},
+		incoming: make(chan object, 100_000), closed: make(chan error, 1),
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() { g.closed <- g.read() })
+	a.t.Cleanup(func() {
+		_ = ws.CloseNow()
+		reading.Wait()
+	})
+	return g
+}
+
+func (g *gatewayClient) read() error {
+	defer close(g.incoming)
+	for {
+		_, text, err := g.ws.Read(context.Background())
+		if err != nil {
+			return err
+		}
+		var message object
+		if err := json.Unmarshal(text, &message); err != nil {
+			g.t.Errorf("the gateway sent %q: %v", text, err)
+			return err
+		}
+		g.hold(message, text)
+		g.incoming <- message
+	}
+}
+
+// hold holds a message of the service, and the one that it answers, to the contract.
+func (g *gatewayClient) hold(message object, text []byte) {
+	op, _ := message["op"].(string)
+	id, answers := message["id"].(string)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	name := g.contract.sent[op]
+	if op == "OK" {
+		asked := g.sent[id]
+		var question struct{ Op string }
+		if err := json.Unmarshal(asked, &question); err != nil || !answers {
+			g.t.Errorf("%s answers nothing that was asked", text)
+			return
+		}
+		name = g.contract.answers[question.Op]
+		if err := g.contract.ops[question.Op].check(asked, false); err != nil {
+			g.t.Errorf("%s was accepted, but does not keep to the contract: %v", asked, err)
+		}
+	}
+	m := g.contract.messages[name]
+	if m == nil {
+		g.t.Errorf("%s is not in the contract", text)
+		return
+	}
+	if err := m.check(text, true); err != nil {
+		g.t.Errorf("%s does not keep to the contract: %v", text, err)
+	}
+	g.seen[name] = true
+}
+
+// send sends an operation, and returns the message's id.
+func (g *gatewayClient) send(op string, fields object) string {
+	g.t.Helper()
+	g.next++
+	id := fmt.Sprint(g.next)
+	message := object{"op": op, "id": id}
+	for name, value := range fields {
+		message[name] = value
+	}
+	text, err := json.Marshal(message)
+	must(g.t, err)
+	g.mu.Lock()
+	g.sent[id] = text
+	g.mu.Unlock()
+	g.write(websocket.MessageText, text)
+	return id
+}
+
+func (g *gatewayClient) write(kind websocket.MessageType, text []byte) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	if err := g.ws.Write(ctx, kind, text); err != nil {
+		g.t.Fatalf("send %.100q: %v", text, err)
+	}
+}
+
+// find returns the first message that fits, of those that came already or come within patience. The others stay.
+func (g *gatewayClient) find(what string, fits func(object) bool) object {
+	g.t.Helper()
+	for i, message := range g.backlog {
+		if fits(message) {
+			g.backlog = append(g.backlog[:i:i], g.backlog[i+1:]...)
+			return message
+		}
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case message, ok := <-g.incoming:
+			if !ok {
+				err := <-g.closed
+				g.closed <- err
+				g.t.Fatalf("waiting for %s: the connection has ended: %v", what, err)
+			}
+			if fits(message) {
+				return message
+			}
+			g.backlog = append(g.backlog, message)
+		case <-timer.C:
+			g.t.Fatalf("%s has not come; there are %v", what, g.backlog)
+		}
+	}
+}
+
+// answer returns the answer to a message.
+func (g *gatewayClient) answer(id string) object {
+	g.t.Helper()
+	return g.find("the answer to "+id, func(m object) bool { return m["id"] == id })
+}
+
+// ask sends an operation and wants OK.
+func (g *gatewayClient) ask(op string, fields object) object {
+	g.t.Helper()
+	got := g.answer(g.send(op, fields))
+	if got["op"] != "OK" {
+		g.t.Fatalf("%s %v is answered %v", op, fields, got)
+	}
+	return got
+}
+
+// refused sends an operation and wants ERR.
+func (g *gatewayClient) refused(op string, fields object, code domain.Code, where string) object {
+	g.t.Helper()
+	got := g.answer(g.send(op, fields))
+	g.wantERR(got, code, where)
+	return got
+}
+
+func (g *gatewayClient) wantERR(got object, code domain.Code, where string) {
+	g.t.Helper()
+	place, _ := got["where"].(string)
+	if got["op"] != "ERR" || got["code"] != string(code) || place != where {
+		g.t.Fatalf("got %v, want %s at %q", got, code, where)
+	}
+}
+
+// come returns the next message of an operation that comes by itself, of one subscription.
+func (g *gatewayClient) come(op, subscription string) object {
+	g.t.Helper()
+	return g.find(op+" of "+subscription, func(m object) bool { return m["op"] == op && m["subscription"] == subscription })
+}
+
+// events returns the next events of a subscription.
+func (g *gatewayClient) events(subscription string, count int) []object {
+	g.t.Helper()
+	var events []object
+	for range count {
+		events = append(events, g.come("EVENT", subscription))
+	}
+	return events
+}
+
+// none fails the test where an event of a subscription has come: an operation that is answered behind it would have it before.
+func (g *gatewayClient) none(subscription string) {
+	g.t.Helper()
+	g.answer(g.send("PUBLISH", object{"topic": "-"}))
+	for _, message := range g.backlog {
+		if message["op"] == "EVENT" && message["subscription"] == subscription {
+			g.t.Fatalf("%v came", message)
+		}
+	}
+}
+
+// ended wants the connection closed with a code, and returns the reason.
+func (g *gatewayClient) ended(code websocket.StatusCode) string {
+	g.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-g.closed:
+		g.closed <- err
+		closed, ok := errors.AsType[websocket.CloseError](err)
+		if !ok || closed.Code != code {
+			g.t.Fatalf("the connection ended with %v, want %v", err, code)
+		}
+		for message := range g.incoming {
+			g.backlog = append(g.backlog, message)
+		}
+		return closed.Reason
+	case <-timer.C:
+		g.t.Fatalf("the connection is not closed")
+	}
+	return ""
+}
+
+func attemptsOf(events ...object) list {
+	var ids list
+	for _, e := range events {
+		ids = append(ids, object{"id": e["event"].(object)["id"], "attempt": e["attempt"]})
+	}
+	return ids
+}
+
+func outcomes(answer object) []string {
+	var all []string
+	for _, result := range objects(answer["results"]) {
+		all = append(all, result["outcome"].(string))
+	}
+	return all
+}
+
+// Whatever a message lacks or has too much is answered with its place, and the connection goes on.
+func TestGatewayRefusesWhatIsNoMessage(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	g := a.gateway()
+	for _, c := range []struct {
+		text  string
+		id    any
+		code  domain.Code
+		where string
+	}{
+		{"", nil, domain.CodeInvalidJSON, "message"},
+		{"{", nil, domain.CodeInvalidJSON, "message"},
+		{`{"op":"ACK","id":"1"} x`, nil, domain.CodeInvalidJSON, "message"},
+		{"{\"op\":\"ACK\",\"id\":\"\xff\"}", nil, domain.CodeInvalidJSON, "message"},
+		{"[]", nil, domain.CodeInvalidRequest, "message"},
+		{"null", nil, domain.CodeInvalidRequest, "message"},
+		{"{}", nil, domain.CodeInvalidRequest, "id"},
+		{`{"op":"ACK"}`, nil, domain.CodeInvalidRequest, "id"},
+		{`{"op":"ACK","id":7}`, nil, domain.CodeInvalidRequest, "id"},
+		{`{"op":"ACK","id":""}`, nil, domain.CodeInvalidRequest, "id"},
+		{`{"op":"ACK","id":"` + strings.Repeat("é", 101) + `"}`, nil, domain.CodeInvalidRequest, "id"},
+		{`{"id":"a"}`, "a", domain.CodeInvalidRequest, "op"},
+		{`{"id":"a","op":1}`, "a", domain.CodeInvalidRequest, "op"},
+		{`{"id":"a","op":"PING"}`, "a", domain.CodeInvalidRequest, "op"},
+		{`{"id":"a","op":"ACK","op":"NACK"}`, "a", domain.CodeInvalidRequest, "op"},
+		{`{"id":"q\"\\\n","op":"PAUSE","subscription":"x","other":1}`, "q\"\\\n", domain.CodeInvalidRequest, "other"},
+		{`{"id":"` + strings.Repeat("é", 100) + `","op":"PAUSE"}`, strings.Repeat("é", 100), domain.CodeInvalidRequest, "subscription"},
+		{`{"id":"a","op":"PAUSE","subscription":"` + strings.Repeat("x", 101) + `"}`, "a", domain.CodeInvalidRequest, "subscription"},
+		{`{"id":"a","op":"PAUSE","subscription":"x"}`, "a", domain.CodeNotFound, "subscription"},
+		{`{"id":"a","op":"RESUME","subscription":"x"}`, "a", domain.CodeNotFound, "subscription"},
+		{`{"id":"a","op":"UNSUBSCRIBE","subscription":"x"}`, "a", domain.CodeNotFound, "subscription"},
+		{`{"id":"a","op":"AUTH","key":"` + a.key + `"}`, "a", domain.CodeInvalidRequest, "op"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x"}`, "a", domain.CodeInvalidRequest, "source"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"group":"g"}`, "a", domain.CodeInvalidRequest, "source"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":[]}`, "a", domain.CodeInvalidRequest, "source"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{"category":"order"}}`, "a", domain.CodeInvalidRequest, "source.category"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{"categories":[]}}`, "a", domain.CodeInvalidRequest, "source.categories"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{"categories":["a","b-c"]}}`, "a", domain.CodeInvalidRequest, "source.categories[1]"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{"categories":["a"],"stream":"a-1"}}`, "a", domain.CodeInvalidRequest, "source.categories"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{"stream":"order"}}`, "a", domain.CodeInvalidRequest, "source.stream"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"types":["a b"]}`, "a", domain.CodeInvalidRequest, "types[0]"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"from":"yesterday"}`, "a", domain.CodeInvalidRequest, "from"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"from":5}`, "a", domain.CodeInvalidRequest, "from"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"filter":"event.data.n >"}`, "a", domain.CodeInvalidDefinition, "filter"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"from":"0190d3a4-5b6c-7def-8123-456789abcde0"}`, "a", domain.CodeNotFound, "from"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","source":{},"maxInFlight":5}`, "a", domain.CodeInvalidRequest, "maxInFlight"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","group":"Mail"}`, "a", domain.CodeInvalidRequest, "group"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","group":"mail"}`, "a", domain.CodeNotFound, "group"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","group":"mail","maxInFlight":101}`, "a", domain.CodeInvalidRequest, "maxInFlight"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","group":"mail","maxInFlight":1.5}`, "a", domain.CodeInvalidRequest, "maxInFlight"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","group":"mail","memberId":"1"}`, "a", domain.CodeInvalidRequest, "memberId"},
+		{`{"id":"a","op":"SUBSCRIBE","subscription":"x","group":"mail","from":"end"}`, "a", domain.CodeInvalidRequest, "from"},
+		{`{"id":"a","op":"ACK","subscription":"x"}`, "a", domain.CodeInvalidRequest, "ids"},
+		{`{"id":"a","op":"ACK","subscription":"x","ids":[]}`, "a", domain.CodeInvalidRequest, "ids"},
+		{`{"id":"a","op":"ACK","subscription":"x","ids":[{"id":"x","attempt":1}]}`, "a", domain.CodeInvalidRequest, "ids[0].id"},
+		{`{"id":"a","op":"ACK","subscription":"x","ids":["0190d3a4-5b6c-7def-8123-456789abcde0"]}`, "a", domain.CodeInvalidRequest, "ids[0]"},
+		{`{"id":"a","op":"ACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0"}]}`, "a", domain.CodeInvalidRequest, "ids[0].attempt"},
+		{`{"id":"a","op":"ACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":0}]}`, "a", domain.CodeInvalidRequest, "ids[0].attempt"},
+		{`{"id":"a","op":"ACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1,"x":1}]}`, "a", domain.CodeInvalidRequest, "ids[0].x"},
+		{`{"id":"a","op":"ACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}]}`, "a", domain.CodeNotFound, "subscription"},
+		{`{"id":"a","op":"NACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}],"action":"drop"}`, "a", domain.CodeInvalidRequest, "action"},
+		{`{"id":"a","op":"NACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}],"action":"park","delay":1}`, "a", domain.CodeInvalidRequest, "delay"},
+		{`{"id":"a","op":"NACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}],"delay":-1}`, "a", domain.CodeInvalidRequest, "delay"},
+		{`{"id":"a","op":"NACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}],"reason":"` + strings.Repeat("é", 600) + `"}`, "a", domain.CodeInvalidRequest, "reason"},
+		{`{"id":"a","op":"MODACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}],"by":0.5}`, "a", domain.CodeInvalidRequest, "by"},
+		{`{"id":"a","op":"PUBLISH"}`, "a", domain.CodeInvalidRequest, "topic"},
+		{`{"id":"a","op":"PUBLISH","topic":"order"}`, "a", domain.CodeInvalidRequest, "event"},
+		{`{"id":"a","op":"PUBLISH","topic":"order-1","event":{"type":"A","data":1}}`, "a", domain.CodeInvalidRequest, "topic"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","key":"","event":{"type":"A","data":1}}`, "a", domain.CodeInvalidRequest, "key"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","key":"a b","event":{"type":"A","data":1}}`, "a", domain.CodeInvalidRequest, "key"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":1},"events":[{"type":"A","data":1}]}`, "a", domain.CodeInvalidRequest, "events"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"data":1}}`, "a", domain.CodeInvalidRequest, "event.type"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":1,"id":"x"}}`, "a", domain.CodeInvalidRequest, "event.id"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":1,"at":1}}`, "a", domain.CodeInvalidRequest, "event"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","event":[]}`, "a", domain.CodeInvalidRequest, "event"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","events":{}}`, "a", domain.CodeInvalidRequest, "events"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","events":[]}`, "a", domain.CodeInvalidRequest, "events"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","events":[{"type":"A","data":1},{"type":"A"}]}`, "a", domain.CodeInvalidRequest, "events[1].data"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":"\u0000"}}`, nil, domain.CodeInvalidJSON, "message"},
+	} {
+		g.write(websocket.MessageText, []byte(c.text))
+		got := g.find("ERR", func(m object) bool { return m["op"] == "ERR" })
+		place, _ := got["where"].(string)
+		if got["code"] != string(c.code) || place != c.where || got["id"] != c.id {
+			t.Errorf("%s is answered %v, want %s at %q", c.text, got, c.code, c.where)
+		}
+	}
+	g.ask("PUBLISH", object{"topic": "order", "event": object{"type": "Placed", "data": 1}})
+}
+
+// A key comes with the request, as a ticket, or in the first message.
+func TestGatewayKnowsItsClient(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	nobody := &actor{world: a.world}
+	beat := object{"topic": "beat", "event": object{"type": "Beat", "data": 1}}
+
+	a.gateway().ask("PUBLISH", beat)
+	ticket := a.post("/v1/tickets", nil).want(201).text("ticket")
+	a.dialGateway("/v1/ws?ticket="+ticket, nil).ask("PUBLISH", beat)
+
+	g := nobody.gateway()
+	g.refused("PUBLISH", beat, domain.CodeUnauthenticated, "op")
+	g.refused("AUTH", object{}, domain.CodeInvalidRequest, "key")
+	g.refused("AUTH", object{"key": "mfk_wrong"}, domain.CodeUnauthenticated, "key")
+	g.refused("AUTH", object{"key": operatorKey}, domain.CodeForbidden, "key")
+	equal(t, "the tenant", g.ask("AUTH", object{"key": a.key})["tenant"], a.tenantID)
+	g.ask("PUBLISH", beat)
+	g.refused("AUTH", object{"key": a.key}, domain.CodeInvalidRequest, "op")
+
+	useless := &actor{a.world, a.world.key(a.tenantID, domain.ScopeDocumentsRead), a.tenantID}
+	useless.get("/v1/ws", "Upgrade", "websocket", "Connection", "Upgrade").wantProblem(403, domain.CodeForbidden, "Authorization")
+	nobody.get("/v1/ws?ticket=mft_wrong", "Upgrade", "websocket", "Connection", "Upgrade").wantProblem(401, domain.CodeUnauthenticated, "")
+	nobody.get("/v1/ws", "Authorization", "Bearer wrong", "Upgrade", "websocket", "Connection", "Upgrade").wantProblem(401, domain.CodeUnauthenticated, "")
+	nobody.get("/v1/ws", "Upgrade", "websocket", "Connection", "Upgrade").wantProblem(400, domain.CodeInvalidRequest, "Upgrade")
+	nobody.get("/v1/ws").wantProblem(400, domain.CodeInvalidRequest, "Upgrade")
+}
+
+// A client that says no key in time is closed out, and one that nobody knows yet is heard no long messages.
+func TestGatewayWaitsForAKeyShortly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.AuthTimeout = 100 * time.Millisecond })
+	nobody := &actor{world: w}
+	g := nobody.gateway()
+	reason := g.ended(websocket.StatusPolicyViolation)
+	g.wantERR(g.backlog[0], domain.CodeUnauthenticated, "")
+	if !strings.Contains(reason, "AUTH") {
+		t.Errorf("the reason is %q", reason)
+	}
+
+	patient := &actor{world: newWorld(t, nil)}
+	g = patient.gateway()
+	g.send("AUTH", object{"key": strings.Repeat("k", 20<<10)})
+	g.ended(websocket.StatusMessageTooBig)
+}
+
+// What one connection may send is bounded, in number, size and kind.
+func TestGatewayBoundsMessages(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	g := a.gateway()
+	// At most 200 at once, and 200 a second.
+	began := time.Now()
+	var ids []string
+	for range 400 {
+		ids = append(ids, g.send("PAUSE", object{"subscription": "x"}))
+	}
+	refused := 0
+	for _, id := range ids {
+		got := g.answer(id)
+		if got["code"] == string(domain.CodeTooManyRequests) {
+			refused++
+		}
+	}
+	most := 200 + int(200*time.Since(began).Seconds()) + 1
+	if taken := 400 - refused; taken < 200 || taken > most {
+		t.Errorf("%d messages of 400 were taken within %s", taken, time.Since(began))
+	}
+
+	g = a.gateway()
+	g.write(websocket.MessageBinary, []byte(`{"op":"PAUSE","id":"1","subscription":"x"}`))
+	g.ended(websocket.StatusUnsupportedData)
+
+	g = a.gateway()
+	large := g.ask("PUBLISH", object{"topic": "order", "key": "1", "event": object{"type": "Placed", "data": strings.Repeat("x", domain.MaxEventBytes-100)}})
+	equal(t, "the position", large["position"], 1)
+	text := `{"op":"PAUSE","id":"1","subscription":"x"` + strings.Repeat(" ", domain.MaxRequestBytes) + `}`
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_ = g.ws.Write(ctx, websocket.MessageText, []byte(text)) // the service may have closed before all of it is written
+	g.ended(websocket.StatusMessageTooBig)
+}
+
+// Who goes on far above the rate is cut off.
+func TestGatewayEndsAFlood(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	g := a.gateway()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		if err := g.ws.Write(ctx, websocket.MessageText, []byte(`{"op":"PAUSE","id":"1","subscription":"x"}`)); err != nil {
+			break
+		}
+	}
+	g.ended(websocket.StatusPolicyViolation)
+}
+
+// What is published goes to the stream of its key, or each event to one of its own; once, however often it is sent, and in the order
+// of the messages.
+func TestGatewayPublishes(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	g := a.gateway()
+	var ids []string
+	for i := range 50 {
+		ids = append(ids, g.send("PUBLISH", object{"topic": "order", "key": "1", "event": object{"type": "Placed", "data": i}}))
+	}
+	for i, id := range ids {
+		got := g.answer(id)
+		equal(t, "the answer", without(got, "events"), object{"op": "OK", "id": id, "position": i + 1, "duplicate": false})
+		equal(t, "the event", without(objects(got["events"])[0], "id"), object{"stream": "order-1", "version": i + 1, "position": i + 1})
+	}
+	id := domain.NewEventID().String()
+	event := object{"id": id, "type": "Beat", "data": object{"load": 1}, "metadata": object{"host": "web"}, "occurredAt": "2026-03-01T09:30:00Z"}
+	other := object{"type": "Beat", "data": 2}
+	got := g.ask("PUBLISH", object{"topic": "heartbeat.web", "events": list{event, other}})
+	events := objects(got["events"])
+	equal(t, "the first", events[0], object{"id": id, "stream": "heartbeat.web-" + id, "version": 1, "position": 51})
+	equal(t, "the second's stream", events[1]["stream"], "heartbeat.web-"+events[1]["id"].(string))
+	equal(t, "what was kept", without(objects(a.get("/v1/streams/heartbeat.web-" + id).want(200).at("events"))[0], "recordedAt", "stream", "version", "position"), event)
+	again := g.ask("PUBLISH", object{"topic": "heartbeat.web", "event": event})
+	equal(t, "the answer to a repeat", without(again, "id"), object{"op": "OK", "position": 51, "duplicate": true, "events": list{events[0]}})
+	event["data"] = "other"
+	conflict := g.refused("PUBLISH", object{"topic": "heartbeat.web", "event": event}, domain.CodeEventIDConflict, "event.id")
+	equal(t, "the stream meant", conflict["stream"], "heartbeat.web-"+id)
+	g.refused("PUBLISH", object{"topic": "heartbeat", "events": list{other, event, event}}, domain.CodeDuplicateID, "events[2].id")
+}
+
+// A subscription of a part of the log begins where it is asked to, goes on with what comes, and rests and ends when it is told.
+func TestGatewayFollows(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, func(c *api.Config) { c.Heartbeat = 200 * time.Millisecond }).tenant("acme")
+	a.append("order-1", 5)
+	a.append("invoice-1", 3)
+	g := a.gateway()
+	equal(t, "the answer", without(g.ask("SUBSCRIBE", object{"subscription": "all", "source": object{}, "from": "3"}), "id"), object{"op": "OK", "subscription": "all", "position": 2})
+	g.ask("SUBSCRIBE", object{"subscription": "orders", "source": object{"categories": list{"order", "other"}}, "types": list{"Happened"}, "filter": "event.data.n >= 3"})
+	g.ask("SUBSCRIBE", object{"subscription": "one", "source": object{"stream": "invoice-1"}})
+	g.ask("SUBSCRIBE", object{"subscription": "new", "source": object{"stream": "order-1"}, "from": "end"})
+	g.refused("SUBSCRIBE", object{"subscription": "one", "source": object{}}, domain.CodeAlreadyExists, "subscription")
+	want := func(subscription string, positions ...int) {
+		t.Helper()
+		for _, position := range positions {
+			got := g.come("EVENT", subscription)
+			equal(t, "the position of what "+subscription+" gets", got["event"].(object)["position"], position)
+			if got["attempt"] != nil || got["ackDeadline"] != nil {
+				t.Errorf("%v is no event of a group", got)
+			}
+		}
+	}
+	want("all", 3, 4, 5, 6, 7, 8)
+	want("orders", 4, 5)
+	want("one", 6, 7, 8)
+	for _, name := range []string{"all", "orders", "one", "new"} {
+		equal(t, "the place", g.come("CAUGHT_UP", name)["position"], 8)
+	}
+	a.append("order-1", 1)
+	want("all", 9)
+	want("new", 9)
+	checkpoint := g.find("a checkpoint of orders behind what it passed over", func(m object) bool {
+		return m["op"] == "CHECKPOINT" && m["subscription"] == "orders" && m["position"] == float64(9)
+	})
+	equal(t, "its fields", len(checkpoint), 3)
+
+	g.ask("PAUSE", object{"subscription": "all"})
+	g.ask("PAUSE", object{"subscription": "all"})
+	a.append("invoice-1", 2)
+	want("one", 10, 11)
+	g.none("all")
+	g.ask("RESUME", object{"subscription": "all"})
+	want("all", 10, 11)
+	g.ask("UNSUBSCRIBE", object{"subscription": "all"})
+	a.append("invoice-1", 1)
+	want("one", 12)
+	g.none("all")
+	g.refused("PAUSE", object{"subscription": "all"}, domain.CodeNotFound, "subscription")
+	id := g.send("SUBSCRIBE", object{"subscription": "all", "source": object{}, "from": "12"})
+	g.answer(g.send("UNSUBSCRIBE", object{"subscription": "all"}))
+	equal(t, "the answer", g.answer(id)["op"], "OK")
+	g.refused("ACK", object{"subscription": "one", "ids": list{object{"id": domain.NewEventID().String(), "attempt": 1}}}, domain.CodeInvalidRequest, "subscription")
+}
+
+// Events of a group come while they may be in flight, are answered over the connection, and are put back when it ends.
+func TestGatewayConsumes(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 10)
+	c := a.consumer("mail", object{"source": object{"categories": list{"order"}}})
+	g := a.gateway()
+	equal(t, "the answer", without(g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail", "maxInFlight": 4}), "id"), object{"op": "OK", "subscription": "m"})
+	first := g.events("m", 4)
+	g.none("m")
+	equal(t, "the attempt", first[0]["attempt"], 1)
+	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(first[1], first[0])})), []string{"done", "done"})
+	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(first[0])})), []string{"not-in-flight"})
+	more := g.events("m", 2)
+	g.none("m")
+	equal(t, "what became of it", outcomes(g.ask("NACK", object{"subscription": "m", "ids": attemptsOf(first[2]), "delay": 0, "reason": "not now"})), []string{"done"})
+	again := g.come("EVENT", "m")
+	equal(t, "what came again", []any{again["event"].(object)["id"], again["attempt"]}, []any{first[2]["event"].(object)["id"], 2})
+	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(first[2])})), []string{"stale"})
+	equal(t, "what became of it", outcomes(g.ask("MODACK", object{"subscription": "m", "ids": attemptsOf(again), "by": 60})), []string{"done"})
+	equal(t, "what became of it", outcomes(g.ask("NACK", object{"subscription": "m", "ids": attemptsOf(again), "action": "park", "reason": "never"})), []string{"done"})
+	more = append(more, g.events("m", 1)...)
+	g.ask("PAUSE", object{"subscription": "m"})
+	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(more...)})), []string{"done", "done", "done"})
+	g.none("m")
+	g.ask("RESUME", object{"subscription": "m"})
+	last := g.events("m", 3)
+	dead := objects(a.get("/v1/subscriptions/mail/dead-letters").want(200).at("deadLetters"))
+	equal(t, "the reason", dead[0]["reason"], "never")
+
+	g.ask("UNSUBSCRIBE", object{"subscription": "m"})
+	back := c.receive(100)
+	equal(t, "what was put back", len(back), 4)
+	for _, d := range back {
+		equal(t, "its attempt", d["attempt"], 2)
+	}
+	_ = last
+	c.answer("nack", object{"delay": 0}, back...)
+	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+	g.events("m", 4)
+	must(t, g.ws.CloseNow())
+	equal(t, "what was put back", len(c.receive(100)), 4)
+}
+
+// However many groups a connection has, it has no more than 100 events in flight, and an idle group keeps nothing from a busy one.
+func TestGatewayBoundsWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	g := a.gateway()
+	a.consumer("idle", object{"source": object{"categories": list{"none"}}})
+	a.consumer("busy", object{"source": object{"categories": list{"busy"}}})
+	a.consumer("other", object{"source": object{"categories": list{"other"}}})
+	a.append("busy-1", 150)
+	a.append("other-1", 150)
+	g.ask("SUBSCRIBE", object{"subscription": "idle", "group": "idle"})
+	g.ask("SUBSCRIBE", object{"subscription": "busy", "group": "busy"})
+	g.ask("SUBSCRIBE", object{"subscription": "other", "group": "other"})
+	inFlight, got := map[string]list{}, 0
+	take := func() {
+		m := g.find("an event", func(m object) bool { return m["op"] == "EVENT" })
+		name := m["subscription"].(string)
+		inFlight[name] = append(inFlight[name], attemptsOf(m)...)
+		got++
+	}
+	for range 99 { // the idle one waits for one event
+		take()
+	}
+	g.none("busy")
+	g.none("other")
+	for got < 300 {
+		for name, ids := range inFlight {
+			delete(inFlight, name)
+			g.ask("ACK", object{"subscription": name, "ids": ids})
+		}
+		take()
+		if waiting := len(inFlight["busy"]) + len(inFlight["other"]); waiting > 99 {
+			t.Fatalf("%d are in flight", waiting)
+		}
+	}
+}
+
+// What the client has not answered in time makes room for others, and comes again.
+func TestGatewayForgetsWhatTimedOut(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 2)
+	a.consumer("mail", object{"ackTimeout": 1})
+	g := a.gateway()
+	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail", "maxInFlight": 1})
+	first := g.come("EVENT", "m")
+	again := g.come("EVENT", "m")
+	equal(t, "what came again", []any{again["event"].(object)["position"], again["attempt"]}, []any{1, 2})
+	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(first)})), []string{"stale"})
+	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(again)})), []string{"done"})
+	equal(t, "the next", g.come("EVENT", "m")["event"].(object)["position"], 2)
+}
+
+// A subscription whose group is removed ends, and the connection goes on.
+func TestGatewayEndsASubscription(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.consumer("mail", object{})
+	g := a.gateway()
+	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+	a.send("DELETE", "/v1/subscriptions/mail", nil).want(204)
+	equal(t, "why", g.come("ENDED", "m")["code"], domain.CodeNotFound)
+	g.refused("PAUSE", object{"subscription": "m"}, domain.CodeNotFound, "subscription")
+	a.consumer("mail", object{})
+	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+}
+
+// A group with partitions is received from as a member: the connection's own, or one that the client names.
+func TestGatewayJoins(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	for i := range 8 {
+		a.append(fmt.Sprintf("order-%d", i), 1)
+	}
+	c := a.consumer("mail", object{"partitions": 4})
+	a.consumer("plain", object{})
+	g := a.gateway()
+	joined := g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+	members := objects(a.get(c.path("/members")).want(200).at("members"))
+	equal(t, "the members", len(members), 1)
+	equal(t, "the member", members[0]["memberId"], joined["memberId"])
+	for _, e := range g.events("m", 8) {
+		if e["partition"] == nil {
+			t.Errorf("%v has no partition", e)
+		}
+		equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(e)})), []string{"done"})
+	}
+	g.ask("UNSUBSCRIBE", object{"subscription": "m"})
+	equal(t, "the members", a.get(c.path("/members")).want(200).at("members"), list{})
+
+	own := a.post(c.path("/members"), object{"label": "mine"}).want(201).text("memberId")
+	equal(t, "the member", g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail", "memberId": own})["memberId"], own)
+	a.append("order-9", 1)
+	g.events("m", 1)
+	g.ask("UNSUBSCRIBE", object{"subscription": "m"})
+	equal(t, "the members", len(objects(a.get(c.path("/members")).want(200).at("members"))), 1)
+	g.refused("SUBSCRIBE", object{"subscription": "m", "group": "plain", "memberId": own}, domain.CodeInvalidRequest, "memberId")
+	g.refused("SUBSCRIBE", object{"subscription": "m", "group": "mail", "memberId": domain.NewGroupMemberID().String()}, domain.CodeNotFound, "memberId")
+}
+
+// What a key may do is asked for each category.
+func TestGatewayAsksForScopes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	all := w.tenant("acme")
+	some := &actor{w, w.key(all.tenantID, "events:append:heartbeat.*", "events:read:order.**", "events:consume:order"), all.tenantID}
+	all.consumer("orders", object{"source": object{"categories": list{"order"}}})
+	all.consumer("everything", object{})
+	g := some.gateway()
+	beat := object{"type": "Beat", "data": 1}
+	g.ask("PUBLISH", object{"topic": "heartbeat.web", "event": beat})
+	g.refused("PUBLISH", object{"topic": "order", "event": beat}, domain.CodeForbidden, "topic")
+	g.refused("PUBLISH", object{"topic": "heartbeat", "event": beat}, domain.CodeForbidden, "topic")
+	g.ask("SUBSCRIBE", object{"subscription": "1", "source": object{"categories": list{"order", "order.eu"}}})
+	g.ask("SUBSCRIBE", object{"subscription": "2", "source": object{"stream": "order.eu.west-1"}})
+	g.refused("SUBSCRIBE", object{"subscription": "3", "source": object{}}, domain.CodeForbidden, "source")
+	g.refused("SUBSCRIBE", object{"subscription": "3", "source": object{"categories": list{"order", "invoice"}}}, domain.CodeForbidden, "source")
+	g.refused("SUBSCRIBE", object{"subscription": "3", "source": object{"stream": "invoice-1"}}, domain.CodeForbidden, "source")
+	g.ask("SUBSCRIBE", object{"subscription": "4", "group": "orders"})
+	g.refused("SUBSCRIBE", object{"subscription": "5", "group": "everything"}, domain.CodeForbidden, "group")
+
+	// The group becomes one of other events.
+	all.send("PUT", "/v1/subscriptions/orders", object{"source": object{"categories": list{"order", "invoice"}}}).want(200)
+	all.append("invoice-1", 1)
+	equal(t, "why", g.come("ENDED", "4")["code"], domain.CodeForbidden)
+	reader := &actor{w, w.key(all.tenantID, domain.ScopeEventsRead), all.tenantID}
+	g = reader.gateway()
+	g.refused("PUBLISH", object{"topic": "order", "event": beat}, domain.CodeForbidden, "topic")
+	g.refused("SUBSCRIBE", object{"subscription": "1", "group": "orders"}, domain.CodeForbidden, "group")
+	g.ask("SUBSCRIBE", object{"subscription": "1", "source": object{}})
+}
+
+// A key that is revoked, and a process that stops, end connections that were begun with it, and put back what they had in flight.
+func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.Recheck = 50 * time.Millisecond })
+	a := w.tenant("acme")
+	a.append("order-1", 3)
+	c := a.consumer("mail", object{})
+	made := a.post("/v1/keys", object{"name": "short", "scopes": list{"events:consume"}}).want(201)
+	g := (&actor{world: w}).gateway()
+	g.ask("AUTH", object{"key": made.text("key")})
+	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+	g.events("m", 3)
+	a.send("DELETE", "/v1/keys/"+made.text("id"), nil).want(204)
+	g.ended(websocket.StatusPolicyViolation)
+	g.wantERR(g.backlog[len(g.backlog)-1], domain.CodeUnauthenticated, "Authorization")
+	equal(t, "what was put back", len(c.receive(100)), 3)
+
+	g = a.gateway()
+	a.append("order-1", 2)
+	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+	g.events("m", 2)
+	id := g.send("PUBLISH", object{"topic": "late", "event": object{"type": "Beat", "data": 1}})
+	g.answer(id)
+	w.server.Stop()
+	g.ended(websocket.StatusGoingAway)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	must(t, w.server.Wait(ctx))
+	progress := a.get(c.path("")).want(200)
+	equal(t, "what is in flight", progress.at("progress", 0, "inFlight"), 3)
+	equal(t, "what was put back", progress.at("progress", 0, "retrying"), 2)
+	a.get("/v1/ws", "Upgrade", "websocket", "Connection", "Upgrade").want(503)
+}
+
+// Names are free again when their subscriptions have ended, and there are at most 100 at a time.
+func TestGatewayBoundsSubscriptions(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	g := a.gateway()
+	for i := range 100 {
+		g.ask("SUBSCRIBE", object{"subscription": fmt.Sprint("s", i), "source": object{}, "from": "end"})
+	}
+	g.refused("SUBSCRIBE", object{"subscription": "one more", "source": object{}}, domain.CodeTooManyRequests, "subscription")
+	g.ask("UNSUBSCRIBE", object{"subscription": "s7"})
+	g.ask("SUBSCRIBE", object{"subscription": "one more", "source": object{}})
+	g.refused("SUBSCRIBE", object{"subscription": "and one", "source": object{}}, domain.CodeTooManyRequests, "subscription")
+}

@@ -1,0 +1,62 @@
+package api
+
+import (
+	"errors"
+
+	"github.com/coder/websocket"
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// gatewayScopes are the scopes of which a key needs one, for some category, to be of any use on the gateway. Each operation asks
+// for its own.
+var gatewayScopes = []domain.Scope{domain.ScopeEventsAppend, domain.ScopeEventsRead, domain.ScopeEventsConsume}
+
+// gateway serves a connection until it ends. Its messages are those of asyncapi.yaml.
+func (s *Server) gateway(c echo.Context, _ caller) error {
+	request := c.Request()
+	if !wantsSocket(request) {
+		return domain.Errorf(domain.CodeInvalidRequest, "Upgrade", "this is for WebSockets; /asyncapi.yaml describes what goes over them")
+	}
+	var known caller
+	if request.Header.Get("Authorization") != "" || request.URL.Query().Get("ticket") != "" {
+		credential, err := s.credentialOf(request, true)
+		if err == nil {
+			err = credential.RequireSome(gatewayScopes...)
+		}
+		if err != nil {
+			return err
+		}
+		known = caller{tenant: credential.Tenant, credential: credential}
+	}
+	socket, err := s.upgrade(c)
+	if err != nil {
+		return err
+	}
+	newGatewayConnection(s, socket, c.Response().Header().Get(headerRequestID)).serve(request.Context(), known)
+	return nil
+}
+
+var (
+	// errFlood is why a connection ends whose client goes on sending far more than it may.
+	errFlood = domain.Errorf(domain.CodeTooManyRequests, "", "messages come much faster than %d a second", gatewayRate)
+	// errSpeechless is why one ends whose client never says who it is.
+	errSpeechless = domain.Errorf(domain.CodeUnauthenticated, "", "the first message must be AUTH, and in time")
+	// errBinary is why one ends whose client sends what is no text.
+	errBinary = errors.New("messages are JSON, as text")
+)
+
+// leaveGateway closes a connection of the gateway in the way that belongs to why it ends.
+func leaveGateway(socket *socket, cause error) {
+	switch {
+	case errors.Is(cause, errFlood):
+		socket.close(websocket.StatusPolicyViolation, errFlood.Message)
+	case errors.Is(cause, errBinary):
+		socket.close(websocket.StatusUnsupportedData, errBinary.Error())
+	case errors.Is(cause, websocket.ErrMessageTooBig):
+		socket.close(websocket.StatusMessageTooBig, "the message is too large")
+	default:
+		socket.leave(cause)
+	}
+}
