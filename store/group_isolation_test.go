@@ -123,7 +123,7 @@ func TestRowLevelSecurityHoldsTheTenantsGroups(t *testing.T) {
 	must(t, err)
 	defer conn.Release()
 	for table, columns := range map[string]string{
-		"subscriptions":        "(tenant_id, name, definition) values ($1, 'x', '{}')",
+		"subscriptions":        "(tenant_id, name, definition, revision) values ($1, 'x', '{}', 1)",
 		"subscription_ledgers": "(tenant_id, name, partition, revision, checkpoint, read_to) values ($1, 'x', 0, 0, 0, 0)",
 		"subscription_retries": "values ($1, 'x', 0, 1, $1, 's', 1, 1, 0, 0, now(), '')",
 		"dead_letters":         "values ($1, 'x', 1, 0, $1, 's', 1, 't', 1, 0, 0, '', now(), now(), null)",
