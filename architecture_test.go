@@ -77,10 +77,10 @@ var testPackages = map[string][]string{
 var foreign = map[string][]string{
 	"github.com/labstack/echo":                              {"api"},
 	"github.com/oapi-codegen/runtime/strictmiddleware/echo": {"api"},
-	"github.com/coder/websocket":        {"api", "cmd/manifold"},
-	"cel.dev":                           {"expr"},
-	"github.com/jackc/pgx":              {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold"},
-	"github.com/golang-migrate/migrate": {"migrations"},
+	"github.com/coder/websocket":                            {"api", "cmd/manifold"},
+	"cel.dev":                                               {"expr"},
+	"github.com/jackc/pgx":                                  {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold"},
+	"github.com/golang-migrate/migrate":                     {"migrations"},
 	// The benchmarks hold a driver against its database itself.
 	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold"},
 	"github.com/microsoft/go-mssqldb":            {"drivers/sqlserver", "cmd/manifold"},

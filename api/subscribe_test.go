@@ -26,6 +26,9 @@ import (
 // transports are the ways in which one can follow.
 var transports = []string{"websocket", "sse", "ndjson"}
 
+// upgrade is what asks for a WebSocket.
+var upgrade = map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+
 // frame is what a follower gets: kind is event, caughtUp or checkpoint.
 type frame struct {
 	kind     string
@@ -34,6 +37,14 @@ type frame struct {
 }
 
 func (f frame) String() string { return f.kind + " " + strconv.Itoa(f.position) }
+
+// json is the frame as the contract has it.
+func (f frame) json() object {
+	if f.kind == "event" {
+		return object{"event": f.event}
+	}
+	return object{f.kind: object{"position": float64(f.position)}}
+}
 
 // follower is a client that follows.
 type follower struct {
@@ -276,8 +287,11 @@ func TestFollowRefuses(t *testing.T) {
 	a := w.tenant("one")
 	a.append("order-1", 1)
 	reader := &actor{w, w.key(a.tenantID, domain.ScopeEventsAppend), a.tenantID}
-	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
-	for _, headers := range [][]string{upgrade, {"Accept", "text/event-stream"}, nil} {
+	var asSocket []string
+	for name, value := range upgrade {
+		asSocket = append(asSocket, name, value)
+	}
+	for _, headers := range [][]string{asSocket, {"Accept", "text/event-stream"}, nil} {
 		for path, where := range map[string]string{
 			"$all?from=yesterday":          "query from",
 			"$all?from=0":                  "query from",
@@ -421,7 +435,7 @@ func TestFollowCutsWhoDoesNotRead(t *testing.T) {
 		must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 		request := a.request("GET", "/v1/subscribe/$all", nil)
 		if transport == "websocket" {
-			for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
+			for name, value := range upgrade {
 				request.Header.Set(name, value)
 			}
 		} else if transport == "sse" {
@@ -433,16 +447,12 @@ func TestFollowCutsWhoDoesNotRead(t *testing.T) {
 			reading.want(i + 1)
 		}
 		reading.close()
-		// Once it is cut the other side's writes fail, or its reads end: what was sent is far less than all.
-		must(t, conn.SetReadDeadline(time.Now().Add(patience)))
-		_, err = conn.Write(nil)
-		must(t, err)
-		waitForCut(t, w, conn)
+		waitForCut(t, conn)
 	}
 }
 
-// waitForCut waits until the service has ended a connection of which nothing is read, and then reads what had come.
-func waitForCut(t *testing.T, w *world, conn net.Conn) {
+// waitForCut waits until the service has ended a connection of which nothing is read.
+func waitForCut(t *testing.T, conn net.Conn) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -453,6 +463,45 @@ func waitForCut(t *testing.T, w *world, conn net.Conn) {
 		}
 	}
 	t.Error("the connection is there still")
+}
+
+// A follower of whom nothing comes is there as long as it likes, where no answer to a ping is missing.
+func TestFollowLastsWhileNothingHappens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) {
+		c.Timeout, c.StallTimeout, c.Heartbeat = time.Second, 500*time.Millisecond, 200*time.Millisecond
+	})
+	a := w.tenant("one")
+	var followers []*follower
+	for _, transport := range transports {
+		followers = append(followers, a.follow(t, transport, "/v1/subscribe/$all"))
+	}
+	for began := time.Now(); time.Since(began) < 2500*time.Millisecond; {
+		for _, f := range followers {
+			f.next()
+		}
+	}
+}
+
+// A client that reads, and yet answers no ping, is let go.
+func TestFollowLetsWhoIsSilentGo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.StallTimeout, c.Heartbeat = 500*time.Millisecond, 200*time.Millisecond })
+	a := w.tenant("one")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	request := a.request("GET", "/v1/subscribe/$all", nil)
+	for name, value := range upgrade {
+		request.Header.Set(name, value)
+	}
+	must(t, request.Write(conn))
+	all, err := io.ReadAll(conn)
+	must(t, err)
+	if !strings.HasPrefix(string(all), "HTTP/1.1 101 ") || !strings.Contains(string(all), "checkpoint") {
+		t.Errorf("there came %q", all)
+	}
 }
 
 // What a client sends where nothing is wanted is ignored, as long as it is little.
