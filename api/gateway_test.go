@@ -624,7 +624,7 @@ func TestGatewayBoundsWhatIsInFlight(t *testing.T) {
 func TestGatewayForgetsWhatTimedOut(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
-	a.append("order-1", 2)
+	a.append("order-1", 1)
 	a.consumer("mail", object{"ackTimeout": 1})
 	g := a.gateway()
 	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail", "maxInFlight": 1})
@@ -633,6 +633,7 @@ func TestGatewayForgetsWhatTimedOut(t *testing.T) {
 	equal(t, "what came again", []any{again["event"].(object)["position"], again["attempt"]}, []any{1, 2})
 	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(first)})), []string{"stale"})
 	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(again)})), []string{"done"})
+	a.append("order-1", 1)
 	equal(t, "the next", g.come("EVENT", "m")["event"].(object)["position"], 2)
 }
 
@@ -721,7 +722,7 @@ func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 	w := newWorld(t, func(c *api.Config) { c.Recheck = 50 * time.Millisecond })
 	a := w.tenant("acme")
 	a.append("order-1", 3)
-	c := a.consumer("mail", object{})
+	c := a.consumer("mail", object{"source": object{"categories": list{"order"}}})
 	made := a.post("/v1/keys", object{"name": "short", "scopes": list{"events:consume"}}).want(201)
 	g := (&actor{world: w}).gateway()
 	g.ask("AUTH", object{"key": made.text("key")})
@@ -761,4 +762,81 @@ func TestGatewayBoundsSubscriptions(t *testing.T) {
 	g.ask("UNSUBSCRIBE", object{"subscription": "s7"})
 	g.ask("SUBSCRIBE", object{"subscription": "one more", "source": object{}})
 	g.refused("SUBSCRIBE", object{"subscription": "and one", "source": object{}}, domain.CodeTooManyRequests, "subscription")
+}
+
+// blockedLog is a log that takes nothing until it is let go.
+type blockedLog struct {
+	api.Log
+	asked chan struct{}
+	free  chan struct{}
+}
+
+func (l blockedLog) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
+	if domain.Category(request.Streams[0].Stream) == "slow" {
+		l.asked <- struct{}{}
+		select {
+		case <-l.free:
+		case <-ctx.Done():
+			return domain.Appended{}, ctx.Err()
+		}
+	}
+	return l.Log.Append(ctx, tenant, request)
+}
+
+// What is slow in one lane holds up no other; what is above what may wait is refused; and what has come is carried out, also where the
+// client has gone meanwhile.
+func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
+	t.Parallel()
+	log := blockedLog{asked: make(chan struct{}, 1000), free: make(chan struct{})}
+	w := newWorld(t, func(c *api.Config) { log.Log, c.Log = c.Log, &log })
+	a := w.tenant("acme")
+	a.append("order-1", 2)
+	a.consumer("mail", object{"source": object{"categories": list{"order"}}})
+	g := a.gateway()
+	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+	events := g.events("m", 2)
+	var published []string
+	for i := range 101 {
+		published = append(published, g.send("PUBLISH", object{"topic": "slow", "key": "1", "event": object{"type": "Beat", "data": i}}))
+		if i == 0 {
+			<-log.asked // the others wait
+		}
+	}
+	g.refused("PUBLISH", object{"topic": "slow", "key": "1", "event": object{"type": "Beat", "data": 0}}, domain.CodeTooManyRequests, "")
+	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(events...)})), []string{"done", "done"})
+	g.ask("SUBSCRIBE", object{"subscription": "s", "source": object{"stream": "slow-1"}})
+	close(log.free)
+	for i, id := range published {
+		equal(t, "the version", objects(g.answer(id)["events"])[0]["version"], i+1)
+	}
+	g.events("s", 101)
+
+	last := a.gateway()
+	for i := range 20 {
+		last.send("PUBLISH", object{"topic": "late", "key": "1", "event": object{"type": "Beat", "data": i}})
+	}
+	last.ask("PUBLISH", object{"topic": "late", "key": "1", "event": object{"type": "Beat", "data": 20}})
+	must(t, last.ws.Close(websocket.StatusNormalClosure, ""))
+	equal(t, "the version", a.get("/v1/streams/late-1/metadata").want(200).at("version"), 21)
+}
+
+// A client that does not read is cut off after a while, and slows nobody else.
+func TestGatewayCutsOffWhoDoesNotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 500 * time.Millisecond })
+	a := w.tenant("acme")
+	for i := range 30 {
+		a.post(fmt.Sprintf("/v1/streams/large-%d/events", i), list{object{"type": "Large", "data": strings.Repeat("x", 1<<20-100)}}).want(201)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	deaf, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+"/v1/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + a.key}}})
+	must(t, err)
+	defer deaf.CloseNow()
+	must(t, deaf.Write(ctx, websocket.MessageText, []byte(`{"op":"SUBSCRIBE","id":"1","subscription":"all","source":{}}`)))
+	g := a.gateway()
+	g.ask("SUBSCRIBE", object{"subscription": "all", "source": object{}})
+	g.events("all", 30)
+	must(t, g.ws.Close(websocket.StatusNormalClosure, ""))
+	must(t, w.server.Wait(ctx))
 }

@@ -1,0 +1,144 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Every example of what a client sends is accepted, and every message of the contract comes.
+func TestAsyncExamplesWork(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, func(c *api.Config) { c.Heartbeat = 100 * time.Millisecond }).tenant("acme")
+	a.consumer("send-mail", object{"source": object{"categories": list{"order"}}})
+	g := (&actor{world: a.world}).gateway()
+	tried := map[string]int{}
+	try := func(op string, change object) object {
+		t.Helper()
+		example := maps.Clone(g.contract.ops[op].examples[tried[op]])
+		tried[op]++
+		maps.Copy(example, change)
+		id := g.send(op, without(example, "id", "op"))
+		got := g.answer(id)
+		if got["op"] != "OK" {
+			t.Fatalf("the example %v is answered %v", example, got)
+		}
+		return got
+	}
+	try("AUTH", object{"key": a.key})
+	try("PUBLISH", nil) // keyed
+	try("SUBSCRIBE", nil)
+	try("SUBSCRIBE", nil)
+	try("SUBSCRIBE", nil)
+	try("SUBSCRIBE", nil)
+	for _, subscription := range []string{"mail", "orders"} {
+		event := g.come("EVENT", subscription)["event"].(object)
+		equal(t, "the event", without(event, "recordedAt"), without(g.contract.messages["EVENT"].examples[0]["event"].(object), "recordedAt"))
+	}
+	try("PUBLISH", nil) // several
+	equal(t, "what became of it", outcomes(try("MODACK", nil)), []string{"done"})
+	equal(t, "what became of it", outcomes(try("NACK", nil)), []string{"done"})
+	try("ACK", nil)
+	try("PAUSE", nil)
+	try("RESUME", nil)
+	try("UNSUBSCRIBE", nil)
+	g.come("CAUGHT_UP", "orders")
+	g.come("CHECKPOINT", "orders")
+	g.ask("SUBSCRIBE", object{"subscription": "mail", "group": "send-mail"})
+	a.send("DELETE", "/v1/subscriptions/send-mail", nil).want(204)
+	g.come("ENDED", "mail")
+	g.refused("PUBLISH", object{"topic": "order-1", "event": object{"type": "A", "data": 1}}, domain.CodeInvalidRequest, "topic")
+
+	for op, m := range g.contract.ops {
+		if tried[op] != len(m.examples) {
+			t.Errorf("%d of %d examples of %s were tried", tried[op], len(m.examples), op)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name := range member(t, g.contract.doc, "channels", "gateway", "messages") {
+		if !g.seen[name] && g.contract.ops[name] == nil {
+			t.Errorf("%s did not come", name)
+		}
+	}
+}
+
+// What asyncapi.yaml refuses, the service refuses, and what it accepts is well-formed to the service: examples are changed at random.
+func TestAsyncContractIsWhatTheServiceKeeps(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	g := a.gateway()
+	ops := slices.Sorted(maps.Keys(g.contract.ops))
+	count := 0
+	rapid.Check(t, func(r *rapid.T) {
+		// The rate of one connection is bounded.
+		if count++; count%150 == 0 {
+			must(t, g.ws.Close(websocket.StatusNormalClosure, ""))
+			g = a.gateway()
+		}
+		op := rapid.SampledFrom(ops).Draw(r, "op")
+		m := g.contract.ops[op]
+		text, err := json.Marshal(rapid.SampledFrom(m.examples).Draw(r, "example"))
+		must(t, err)
+		var message object
+		must(t, json.Unmarshal(text, &message))
+		change(r, message)
+		message["id"], message["op"] = fmt.Sprint("r", count), op
+		text, err = json.Marshal(message)
+		must(t, err)
+		id := message["id"].(string)
+		g.mu.Lock()
+		g.sent[id] = text
+		g.mu.Unlock()
+		g.write(websocket.MessageText, text)
+		got := g.answer(id)
+		where, _ := got["where"].(string)
+		wellFormed := got["code"] != string(domain.CodeInvalidRequest) ||
+			where == "from" || // what is a place in a log, a schema does not say
+			op == "AUTH" && where == "op" // not again
+		if kept := m.check(text, false); (kept == nil) != wellFormed {
+			r.Fatalf("%s is answered %v; by the contract: %v", text, got, kept)
+		}
+		if name, ok := message["subscription"].(string); ok && op == "SUBSCRIBE" && got["op"] == "OK" {
+			g.ask("UNSUBSCRIBE", object{"subscription": name})
+		}
+	})
+}
+
+// change changes something in a JSON value: a member that is there, or not yet.
+func change(r *rapid.T, o object) {
+	names := slices.Sorted(maps.Keys(o))
+	name := rapid.SampledFrom(append(names, "other", "events", "event", "source", "group", "key", "by", "delay", "maxInFlight")).Draw(r, "name")
+	switch inner := o[name].(type) {
+	case object:
+		if len(inner) > 0 && rapid.Bool().Draw(r, "inside") {
+			change(r, inner)
+			return
+		}
+	case list:
+		if first, ok := inner[0].(object); ok && rapid.Bool().Draw(r, "inside") {
+			change(r, first)
+			return
+		}
+	}
+	if rapid.IntRange(0, 3).Draw(r, "remove") == 0 {
+		delete(o, name)
+		return
+	}
+	o[name] = rapid.SampledFrom([]any{
+		nil, true, 0, 1, 1.5, 100.0, 101, -1, 5000, 1e6, "", "a", "a-1", "a b", "A.b_c", "0190d3a4-5b6c-7def-8123-456789abcde0", "2026-03-01T09:30:00Z", "/", "é",
+		strings.Repeat("x", 101), strings.Repeat("x", 300), list{}, list{1}, list{"a"}, list{"a-1"}, object{}, object{"type": "A", "data": nil}, object{"stream": "a-1"},
+		list{object{"type": "A", "data": 1}}, list{object{"id": "0190d3a4-5b6c-7def-8123-456789abcde0", "attempt": 3}},
+		list{object{"id": "0190d3a4-5b6c-7def-8123-456789abcde0", "attempt": 2.5}},
+	}).Draw(r, "value")
+}
