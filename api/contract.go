@@ -300,9 +300,9 @@ func schemaMessage(e *openapi3.SchemaError) string {
 	case "minimum", "maximum":
 		switch {
 		case schema.Min != nil && schema.Max != nil:
-			return fmt.Sprintf("it must be a number from %.0f to %.0f", *schema.Min, *schema.Max)
+			return fmt.Sprintf("it must be a number from %s to %s", plainNumber(*schema.Min), plainNumber(*schema.Max))
 		case schema.Min != nil:
-			return fmt.Sprintf("it must be a number from %.0f on", *schema.Min)
+			return fmt.Sprintf("it must be a number from %s on", plainNumber(*schema.Min))
 		}
 	case "minItems", "maxItems":
 		most := "any number of"
@@ -326,6 +326,8 @@ func schemaMessage(e *openapi3.SchemaError) string {
 	}
 	return e.Reason
 }
+
+func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // propertiesMessage says how many members an object must have and, where they have names, which.
 func propertiesMessage(schema *openapi3.Schema) string {
