@@ -314,14 +314,17 @@ func (a again) position() int64 {
 // that are due, and with fresh, replays. At most so many.
 func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 	l.tidy()
-	var due []again
+	var expired []*lease
 	for _, le := range l.leases {
-		if len(due) == most {
-			return due
-		}
 		if le.deadline <= now {
-			due = append(due, again{lease: le})
+			expired = append(expired, le)
 		}
+	}
+	// Those first that have waited for longest: else some, delivered to slow consumers again and again, would keep others back.
+	slices.SortStableFunc(expired, func(a, b *lease) int { return cmp.Compare(a.deadline, b.deadline) })
+	var due []again
+	for _, le := range expired[:min(most, len(expired))] {
+		due = append(due, again{lease: le})
 	}
 	room = min(room, most-len(due))
 	if room <= 0 {

@@ -178,6 +178,14 @@ func (a *lookahead) readStream(ctx context.Context, from, head, version int64, l
 	return a.choose(found, events)
 }
 
+// typical is how many bytes an event has, as far as that is known.
+func (a *lookahead) typical() int {
+	if a.average == 0 {
+		return 64 << 10 // nothing was read yet: better less of them than too much
+	}
+	return max(1, a.average)
+}
+
 // cut reports whether a read ended at its bounds, not where there was nothing more.
 func cut(events []domain.Event, limit, bytes int) bool {
 	if len(events) >= limit {
