@@ -221,7 +221,7 @@ func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, e
 	for i := range deliveries {
 		s.lease(&deliveries[i])
 	}
-	if err := s.stillAllowed(deliveries); err != nil {
+	if err := s.g.caller.allowDeliveries(deliveries); err != nil {
 		return false, err
 	}
 	for i := range deliveries {
@@ -236,23 +236,8 @@ func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, e
 			return false, err
 		}
 	}
-	if observe := s.g.server.config.Observer.Delivered; observe != nil && len(deliveries) > 0 {
-		observe(byWebSocket, len(deliveries))
-	}
+	s.g.server.observeDelivered(byWebSocket, len(deliveries))
 	return len(deliveries) > 0, nil
-}
-
-// stillAllowed refuses events that the key may not consume: the group may be one of others since the subscription began.
-func (s *gatewayGroup) stillAllowed(deliveries []domain.Delivery) error {
-	if s.g.caller.allow("", domain.ScopeEventsConsume) == nil {
-		return nil
-	}
-	for i := range deliveries {
-		if err := s.g.caller.allow(domain.Category(deliveries[i].Event.Stream), domain.ScopeEventsConsume); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // take takes room for at least one event, waiting for it, and for at most so many.

@@ -16,11 +16,8 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// The transports by which events go to the consumers of groups.
-const (
-	deliveredByReceive = "http"
-	deliveredByGateway = "websocket"
-)
+// byReceive is the transport of events that a receive was answered with, as Observer.Delivered names it.
+const byReceive = "http"
 
 func (s *Server) observeDelivered(transport string, events int) {
 	if observe := s.config.Observer.Delivered; observe != nil && events > 0 {
@@ -61,7 +58,7 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 	if _, err := response.Write(body); err != nil {
 		return nil // the client has gone: the events come again when their time is over
 	}
-	s.observeDelivered(deliveredByReceive, len(deliveries))
+	s.observeDelivered(byReceive, len(deliveries))
 	return nil
 }
 
@@ -99,16 +96,24 @@ func (s *Server) waitForDeliveries(ctx context.Context, caller caller, name stri
 			return nil, err
 		}
 	}
-	if caller.allow("", domain.ScopeEventsConsume) == nil {
-		return deliveries, nil
-	}
-	// The group may have become one of other events meanwhile.
-	for i := range deliveries {
-		if err := caller.allow(domain.Category(deliveries[i].Event.Stream), domain.ScopeEventsConsume); err != nil {
-			return nil, err
-		}
+	if err := caller.allowDeliveries(deliveries); err != nil {
+		return nil, err
 	}
 	return deliveries, nil
+}
+
+// allowDeliveries refuses events that the caller may not consume: the group may have become one of others since it was
+// looked at.
+func (c caller) allowDeliveries(deliveries []domain.Delivery) error {
+	if c.allow("", domain.ScopeEventsConsume) == nil {
+		return nil
+	}
+	for i := range deliveries {
+		if err := c.allow(domain.Category(deliveries[i].Event.Stream), domain.ScopeEventsConsume); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deliveryEncoder writes deliveries as JSON, as eventEncoder writes their events. It is for one goroutine.
