@@ -24,7 +24,7 @@ const (
 	objectForm
 )
 
-// frames is how frames look in one kind of answer. Its functions append one to what is to be sent.
+// frames is how frames look in one answer, for one goroutine. Its functions append one to what is to be sent.
 type frames struct {
 	form  subscription.Form
 	event func(b []byte, event *domain.Event) []byte
@@ -32,25 +32,31 @@ type frames struct {
 }
 
 // lineFrames are lines of JSON.
-var lineFrames = frames{
-	form: lineForm,
-	event: func(b []byte, event *domain.Event) []byte {
-		return append(appendEventObject(b, event), '\n')
-	},
-	place: func(b []byte, kind placeKind, position int64) []byte {
-		return append(appendPlaceObject(b, kind, position), '\n')
-	},
+func lineFrames() frames {
+	var encoder eventEncoder
+	return frames{
+		form: lineForm,
+		event: func(b []byte, event *domain.Event) []byte {
+			return append(appendEventObject(b, &encoder, event), '\n')
+		},
+		place: func(b []byte, kind placeKind, position int64) []byte {
+			return append(appendPlaceObject(b, kind, position), '\n')
+		},
+	}
 }
 
 // socketFrames are messages of a WebSocket.
-var socketFrames = frames{
-	form: socketForm,
-	event: func(b []byte, event *domain.Event) []byte {
-		return appendFramed(b, func(b []byte) []byte { return appendEventObject(b, event) })
-	},
-	place: func(b []byte, kind placeKind, position int64) []byte {
-		return appendFramed(b, func(b []byte) []byte { return appendPlaceObject(b, kind, position) })
-	},
+func socketFrames() frames {
+	var encoder eventEncoder
+	return frames{
+		form: socketForm,
+		event: func(b []byte, event *domain.Event) []byte {
+			return appendFramed(b, func(b []byte) []byte { return appendEventObject(b, &encoder, event) })
+		},
+		place: func(b []byte, kind placeKind, position int64) []byte {
+			return appendFramed(b, func(b []byte) []byte { return appendPlaceObject(b, kind, position) })
+		},
+	}
 }
 
 // appendEntryEvent appends an entry's event as JSON, for who makes a frame of its own around it.
@@ -62,8 +68,7 @@ func appendEntryEvent(b []byte, entry *subscription.Entry) []byte {
 }
 
 // appendEventObject appends {"event":{...}}.
-func appendEventObject(b []byte, event *domain.Event) []byte {
-	var encoder eventEncoder
+func appendEventObject(b []byte, encoder *eventEncoder, event *domain.Event) []byte {
 	b = append(b, `{"event":`...)
 	b = encoder.event(b, event)
 	return append(b, '}')

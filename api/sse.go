@@ -10,23 +10,25 @@ import (
 const eventStream = "text/event-stream"
 
 // serverSentFrames are server-sent events, whose id is the position: an EventSource that comes back begins behind it.
-var serverSentFrames = frames{
-	form: serverSentForm,
-	event: func(b []byte, event *domain.Event) []byte {
-		var encoder eventEncoder
-		b = appendServerSent(b, "event", event.Position)
-		b = encoder.event(b, event) // JSON as the log keeps it has no line breaks
-		return append(b, "\n\n"...)
-	},
-	place: func(b []byte, kind placeKind, position int64) []byte {
-		name := "checkpoint"
-		if kind == caughtUp {
-			name = "caught-up"
-		}
-		b = appendServerSent(b, name, position)
-		b = appendPosition(b, position)
-		return append(b, "\n\n"...)
-	},
+func serverSentFrames() frames {
+	var encoder eventEncoder
+	return frames{
+		form: serverSentForm,
+		event: func(b []byte, event *domain.Event) []byte {
+			b = appendServerSent(b, "event", event.Position)
+			b = encoder.event(b, event) // JSON as the log keeps it has no line breaks
+			return append(b, "\n\n"...)
+		},
+		place: func(b []byte, kind placeKind, position int64) []byte {
+			name := "checkpoint"
+			if kind == caughtUp {
+				name = "caught-up"
+			}
+			b = appendServerSent(b, name, position)
+			b = appendPosition(b, position)
+			return append(b, "\n\n"...)
+		},
+	}
 }
 
 // appendServerSent appends a server-sent event up to its data.

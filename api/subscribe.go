@@ -94,12 +94,12 @@ func (s *Server) follow(c echo.Context, caller caller, selection domain.Selectio
 	d := delivery{server: s, feed: feed, kind: kind}
 	switch kind {
 	case byWebSocket:
-		d.frames = socketFrames
+		d.frames = socketFrames()
 		return d.bySocket(c)
 	case byEventStream:
-		d.frames = serverSentFrames
+		d.frames = serverSentFrames()
 	default:
-		d.frames = lineFrames
+		d.frames = lineFrames()
 	}
 	return d.byStream(c)
 }
