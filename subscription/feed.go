@@ -29,6 +29,7 @@ type Feed struct {
 	buffer  []*Entry // what Next gives out
 	history history
 	ahead   *fetched // what follows position, being read from the log; nil: nothing is
+	has     int      // bytes that Next has given out of what was read
 	gave    time.Time
 
 	passed int64       // over, and the follower does not know
@@ -65,6 +66,7 @@ func (f *Feed) Position() int64 { return f.position }
 func (f *Feed) Next(ctx context.Context) (Slice, error) {
 	f.history.paced(f.gave)
 	clear(f.buffer) // who waits keeps nothing in memory
+	f.release()
 	slice, err := f.next(ctx)
 	f.gave = time.Now()
 	return slice, err
@@ -79,7 +81,7 @@ func (f *Feed) next(ctx context.Context) (Slice, error) {
 		var news <-chan struct{}
 		var err error
 		if f.ahead == nil {
-			slice, news = f.take()
+			slice, news = f.take(ctx)
 		}
 		if f.ahead != nil {
 			if slice, err = f.read(ctx); err != nil {
@@ -107,7 +109,7 @@ func (f *Feed) next(ctx context.Context) (Slice, error) {
 
 // take takes what the tail has in memory behind the feed's place; news is not nil where that is all there is. Where the tail
 // has forgotten some of it, that is begun to be read from the log.
-func (f *Feed) take() (slice Slice, news <-chan struct{}) {
+func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
 	t := f.tail.ring.take(f.position, f.goal, f.buffer[:0], takenEvents, takenBytes)
 	if t.missed {
 		f.ahead = f.history.fetch(f.ctx, f.position)
@@ -115,7 +117,11 @@ func (f *Feed) take() (slice Slice, news <-chan struct{}) {
 	}
 	f.buffer = t.entries
 	entries := f.buffer[:0]
-	for _, e := range f.buffer {
+	for i, e := range f.buffer {
+		if i%filteredBetween == filteredBetween-1 && ctx.Err() != nil {
+			t.upTo, t.atHead, t.news = f.buffer[i-1].Event.Position, false, nil
+			break
+		}
 		f.history.saw(e)
 		if e.matches(f.selection) {
 			entries = append(entries, e)
@@ -137,6 +143,7 @@ func (f *Feed) read(ctx context.Context) (Slice, error) {
 	if s.err != nil {
 		return Slice{}, s.err
 	}
+	f.has += s.bytes
 	slice := f.moved(s.entries, s.upTo, f.tail.ring.atHead(s.upTo, f.goal))
 	if floor, _ := f.tail.ring.place(); s.upTo < floor && f.history.readsAhead() {
 		f.ahead = f.history.fetch(f.ctx, s.upTo)
@@ -177,13 +184,21 @@ func (f *Feed) give(slice Slice) Slice {
 	return slice
 }
 
+// release is for what the follower has done with.
+func (f *Feed) release() {
+	f.tail.tails.behind.Add(-int64(f.has))
+	f.has = 0
+}
+
 // Close ends the feed. It may be called again, but not beside Next.
 func (f *Feed) Close() {
 	f.once.Do(func() {
 		f.cancel()
 		if f.ahead != nil {
 			<-f.ahead.done
+			f.has += f.ahead.bytes
 		}
+		f.release()
 		if f.tell != nil {
 			f.tell.Stop()
 		}

@@ -21,6 +21,8 @@ type history struct {
 // Slices begin small, are doubled while the follower takes them fast, and are small again when it is slow: what waits for it
 // is in memory.
 const (
+	historyBytes = 512 << 10 // the largest, with sliceEvents
+
 	scaleMost  = 16
 	scaleLeast = 1
 	scaleFirst = 2
@@ -51,8 +53,16 @@ func (h *history) paced(gave time.Time) {
 	}
 }
 
-// readsAhead reports whether the follower is worth it that a slice waits for it.
-func (h *history) readsAhead() bool { return h.scale > scaleLeast }
+// size is how large the next slice may be.
+func (h *history) size() (scale int) {
+	if h.tail.tails.behind.Load() > h.tail.tails.crowd {
+		return scaleLeast
+	}
+	return h.scale
+}
+
+// readsAhead reports whether a slice may wait for the follower.
+func (h *history) readsAhead() bool { return h.size() > scaleLeast }
 
 // saw tells of an entry that the follower had from its tail's memory.
 func (h *history) saw(e *Entry) {
@@ -65,6 +75,7 @@ func (h *history) saw(e *Entry) {
 type fetched struct {
 	done    chan struct{}
 	entries []*Entry // all that are selected from where it began up to upTo
+	bytes   int      // of them
 	upTo    int64
 	err     error
 }
@@ -72,20 +83,45 @@ type fetched struct {
 // fetch reads what follows a position. The goroutine ends when ctx does.
 func (h *history) fetch(ctx context.Context, after int64) *fetched {
 	s := &fetched{done: make(chan struct{})}
-	scale := h.scale
+	scale := h.size()
 	go func() {
 		defer close(s.done)
-		s.err = h.tail.tails.try(ctx, h.tail.tenant, h.passes, func(ctx context.Context) error {
-			events, upTo, err := h.read(ctx, after, scale)
-			if err != nil {
-				return err
-			}
-			s.entries, s.upTo = h.entries(events), upTo
-			return nil
+		var events []domain.Event
+		s.err = h.tail.tails.try(ctx, h.tail.tenant, h.passes, func(ctx context.Context) (err error) {
+			events, s.upTo, err = h.read(ctx, after, scale)
+			return err
 		})
+		if s.err == nil {
+			s.err = h.choose(ctx, s, events)
+		}
 	}()
 	return s
 }
+
+// choose makes entries of the events that are selected.
+func (h *history) choose(ctx context.Context, s *fetched, events []domain.Event) error {
+	selected := make([]int, 0, len(events))
+	for i := range events {
+		if i%filteredBetween == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if h.selection.matches(&events[i]) {
+			selected = append(selected, i)
+		}
+	}
+	block := make([]Entry, len(selected))
+	s.entries = make([]*Entry, len(selected))
+	for i, at := range selected {
+		block[i].Event = events[at]
+		s.entries[i] = &block[i]
+		s.bytes += sizeOf(&events[at])
+	}
+	h.tail.tails.behind.Add(int64(s.bytes))
+	return nil
+}
+
+// filteredBetween is how many events a filter, which may take long, is asked about between two looks at whether anybody waits.
+const filteredBetween = 16
 
 // passes reports whether it is worth trying again. Where that is for want of time, less is looked through then.
 func (h *history) passes(err error) bool {
@@ -104,7 +140,7 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 	if h.selection.Stream != "" {
 		return h.readStream(ctx, after, scale, head)
 	}
-	q := domain.LogQuery{From: after + 1, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * sliceBytes / scaleMost}
+	q := domain.LogQuery{From: after + 1, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * historyBytes / scaleMost}
 	h.selection.narrow(&q)
 	some := len(q.Categories) > 0 || len(q.Types) > 0
 	if some && head-after > h.window {
@@ -135,7 +171,7 @@ func (h *history) readStream(ctx context.Context, after int64, scale int, head i
 		}
 		h.version = before + 1
 	}
-	q := domain.StreamQuery{From: h.version, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * sliceBytes / scaleMost}
+	q := domain.StreamQuery{From: h.version, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * historyBytes / scaleMost}
 	if events, err = store.ReadStream(ctx, h.tail.tenant, h.selection.Stream, q); err != nil {
 		return nil, 0, err
 	}
@@ -144,21 +180,4 @@ func (h *history) readStream(ctx context.Context, after int64, scale int, head i
 	}
 	upTo, _ = reached(events, q.Limit, q.MaxBytes, head)
 	return events, upTo, nil
-}
-
-// entries makes entries of the events that are selected.
-func (h *history) entries(events []domain.Event) []*Entry {
-	selected := make([]int, 0, len(events))
-	for i := range events {
-		if h.selection.matches(&events[i]) {
-			selected = append(selected, i)
-		}
-	}
-	block := make([]Entry, len(selected))
-	entries := make([]*Entry, len(selected))
-	for i, at := range selected {
-		block[i].Event = events[at]
-		entries[i] = &block[i]
-	}
-	return entries
 }

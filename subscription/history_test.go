@@ -3,11 +3,13 @@ package subscription
 import (
 	"testing"
 	"time"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
 func TestSlicesAreAsLargeAsTheFollowerIsFast(t *testing.T) {
 	t.Parallel()
-	h := newHistory(nil, nil)
+	h := newHistory(newTail(NewTails(TailsConfig{}), domain.TenantID{}), nil)
 	h.paced(time.Time{}) // it was given nothing yet
 	if h.scale != scaleFirst || !h.readsAhead() {
 		t.Errorf("it begins with %d", h.scale)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -16,12 +17,16 @@ import (
 type TailsConfig struct {
 	Store    Log
 	Bytes    int // of events that one tail keeps in memory, with what was made of them; 0: DefaultTailBytes
+	Reads    int // slices that are read at the same time for those who are behind their tails; 0: 4
 	Observer TailsObserver
 	Log      *slog.Logger
 }
 
-// DefaultTailBytes is what a tail keeps in memory where nothing else is said.
-const DefaultTailBytes = 8 << 20
+// Defaults of a TailsConfig.
+const (
+	DefaultTailBytes = 8 << 20
+	defaultReads     = 4
+)
 
 // TailsObserver is told what Tails do. Each function may be nil; they are called by several goroutines and must return at
 // once.
@@ -49,7 +54,9 @@ type Log interface {
 type Tails struct {
 	config TailsConfig
 	tell   time.Duration // passedTime
-	reads  chan struct{} // has one for each slice that is being read for a feed
+	reads  chan struct{} // has one for each slice that is being read for a feed: they share the database's connections with appends
+	behind atomic.Int64  // bytes of events that feeds have which are behind their tails
+	crowd  int64         // behindBytes
 
 	mu         sync.RWMutex
 	tails      map[domain.TenantID]*tail // that somebody follows
@@ -57,14 +64,17 @@ type Tails struct {
 	complained time.Time
 }
 
-// allFeedReads is how many slices are read at the same time for feeds, of all tenants: they share the database's connections
-// with appends.
-const allFeedReads = 6
+// behindBytes is up to how much feeds may have in memory that are behind their tails, before each of them has to do with the
+// smallest slices and without reading ahead.
+const behindBytes = 64 << 20
 
 // NewTails returns Tails that follow nothing yet.
 func NewTails(config TailsConfig) *Tails {
 	config.Bytes = cmp.Or(config.Bytes, DefaultTailBytes)
-	return &Tails{config: config, tell: passedTime, reads: make(chan struct{}, allFeedReads), tails: make(map[domain.TenantID]*tail)}
+	return &Tails{
+		config: config, tell: passedTime, reads: make(chan struct{}, cmp.Or(config.Reads, defaultReads)), crowd: behindBytes,
+		tails: make(map[domain.TenantID]*tail),
+	}
 }
 
 // Wake tells that a log has moved. It returns at once: it is for store.Listen.

@@ -464,3 +464,59 @@ func TestAnEntryIsEncodedOnceForAll(t *testing.T) {
 		t.Errorf("two events were encoded %d and %d times", made[0].Load(), made[1].Load())
 	}
 }
+
+func TestWhereManyAreBehindEachHasLittle(t *testing.T) {
+	t.Parallel()
+	s := &watched{Store: openStore(t)}
+	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet, Bytes: 1})
+	tails.CrowdFrom(100_000)
+	listen(t, s.Store, tails.Wake)
+	tenant := domain.NewTenantID()
+	for range 10 {
+		appendTo(t, s.Store, tenant, "order-1", "Added", numbers(1000)...)
+	}
+	follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
+	largest := func(feed *subscription.Feed) (events int) {
+		t.Helper()
+		for feed.Position() < 10_000 {
+			slice, err := feed.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			events = max(events, len(slice.Entries))
+		}
+		return events
+	}
+	slow := follow(t, tails, tenant, domain.Follow{})
+	for range 3 {
+		if _, err := slow.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tails.Behind() < 100_000 {
+		t.Fatalf("one that is slow has %d bytes", tails.Behind())
+	}
+	beside := follow(t, tails, tenant, domain.Follow{})
+	if events := largest(beside); events > 250 {
+		t.Errorf("beside it a slice of another has %d events", events)
+	}
+	beside.Close()
+	slow.Close()
+	tails.CrowdFrom(1 << 30)
+	alone := follow(t, tails, tenant, domain.Follow{})
+	if events := largest(alone); events < 1000 {
+		t.Errorf("with room for all a slice has %d events at the most", events)
+	}
+	if _, err := alone.Next(canceled(t)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if tails.Behind() != 0 {
+		t.Errorf("when nobody is behind they have %d bytes", tails.Behind())
+	}
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
