@@ -11,10 +11,14 @@ import (
 // errStopped is the cause with which requests end that were not done in time.
 var errStopped = errors.New("the process was stopped")
 
+// lastWords bounds the closing of WebSockets when there is no more waiting.
+const lastWords = 10 * time.Second
+
 // Stop ends the process in order, and returns when nothing of it runs any more: it stops taking connections (and /readyz
-// says so on those that are open), lets those go who follow something, who go on elsewhere, lets the requests under way finish until the configured deadline, cancels the rest, and
-// then ends the background's work, which goes on elsewhere, or at the next start, from its checkpoints. When ctx ends
-// first there is no more waiting. What was acknowledged is kept in any case. It may be called more than once.
+// says so on those that are open), lets those go who follow something and go on elsewhere, lets the requests under way
+// finish until the configured deadline, cancels the rest, and then ends the background's work, which goes on elsewhere, or
+// at the next start, from its checkpoints. When ctx ends first there is no more waiting. What was acknowledged is kept in
+// any case. It may be called more than once.
 func (p *Process) Stop(ctx context.Context) error {
 	p.stopOnce.Do(func() { p.stopErr = p.stop(ctx) })
 	return p.stopErr
@@ -38,7 +42,11 @@ func (p *Process) stop(ctx context.Context) error {
 		err = p.server.Close()
 	}
 	// What is left of the sockets ends by itself now, within moments.
-	_ = p.api.Wait(context.Background())
+	last, cancelLast := context.WithTimeout(context.Background(), lastWords)
+	defer cancelLast()
+	if waiting := p.api.Wait(last); waiting != nil {
+		err = errors.Join(err, fmt.Errorf("WebSockets were left behind: %w", waiting))
+	}
 	p.serving.Wait()
 	p.endWaiting(errStopped)
 	p.endBackground()

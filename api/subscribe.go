@@ -227,11 +227,12 @@ func (d *delivery) bySocket(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	defer socket.abandon() // where something panics: nobody else would close it
 	d.send, d.beat = socket.send, socket.ping
 	ctx, cancel := context.WithCancelCause(c.Request().Context())
 	release := socket.endWith(ctx)
 	var reading sync.WaitGroup
-	reading.Go(func() { cancel(socket.mute()) })
+	reading.Go(func() { cancel(guarded(socket.mute)) })
 	cause := whyEnded(ctx, d.run(ctx))
 	release()
 	if _, fault := clientError(cause); fault && !errors.Is(cause, errGone) && !errors.Is(cause, errSilent) && !errors.Is(cause, errStopping) {

@@ -49,6 +49,7 @@ type socket struct {
 	ws     *websocket.Conn
 	conn   *socketConn
 	server *Server
+	left   sync.Once // counted down
 }
 
 // upgrade makes a request a WebSocket, which must be closed. An error is for the client, as a plain answer. Once it has
@@ -115,13 +116,14 @@ func (w *socket) close(code websocket.StatusCode, reason string) {
 	w.conn.hurry()
 	_ = w.conn.SetReadDeadline(time.Now().Add(closeGrace))
 	_ = w.ws.Close(code, strings.ToValidUTF8(reason[:min(len(reason), maxCloseReason)], ""))
-	w.server.ending.closed()
+	w.left.Do(w.server.ending.closed)
 }
 
-// abandon closes the connection without a word: for a client that has gone, or does not read.
+// abandon closes the connection without a word: for a client that has gone, or does not read. Of a socket that is closed it
+// does nothing.
 func (w *socket) abandon() {
 	_ = w.ws.CloseNow()
-	w.server.ending.closed()
+	w.left.Do(w.server.ending.closed)
 }
 
 // whyEnded is why work under ctx has ended with err: ctx's cause, where that has ended. What the process has to say of its end
