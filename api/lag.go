@@ -10,9 +10,7 @@ import (
 )
 
 const (
-	// consumerGroups is how many groups a list of cursors has at most, by name.
-	consumerGroups = 1000
-	// groupsAtOnce is how many of them are read at once.
+	// groupsAtOnce is how many groups are read at once, of the domain.MaxGroups that there may be.
 	groupsAtOnce = 250
 
 	kindGroup      = "group"
@@ -30,34 +28,30 @@ type consumer struct {
 }
 
 // consumers are the tenant's projections, shared ones included, and then its groups, each by name, as far as the caller may
-// know of them; and whether there are more groups than are shown.
-func (s generated) consumers(ctx context.Context, caller caller) (all []consumer, more bool, err error) {
+// know of them.
+func (s generated) consumers(ctx context.Context, caller caller) (all []consumer, err error) {
 	positions, err := s.config.Projections.Positions(ctx, caller.tenant)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, p := range positions {
 		if caller.mayFollow(domain.Selection{Categories: p.Projection.Definition.Source.Categories}) {
 			all = append(all, projectionConsumer(p))
 		}
 	}
-	read := 0
 	for after := ""; ; {
 		groups, err := s.config.Groups.List(ctx, caller.tenant, after, groupsAtOnce)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		for _, group := range groups {
-			if read++; read > consumerGroups {
-				return all, true, nil
-			}
 			after = group.Name
 			if caller.mayFollow(group.Selection) {
 				all = append(all, groupConsumers(group)...)
 			}
 		}
 		if len(groups) < groupsAtOnce {
-			return all, false, nil
+			return all, nil
 		}
 	}
 }
@@ -85,11 +79,11 @@ func groupConsumers(group domain.GroupStatus) []consumer {
 }
 
 func (s generated) ListCursors(ctx context.Context, _ openapi.ListCursorsRequestObject) (openapi.ListCursorsResponseObject, error) {
-	all, more, err := s.consumers(ctx, callerOf(ctx))
+	all, err := s.consumers(ctx, callerOf(ctx))
 	if err != nil {
 		return nil, err
 	}
-	answer := openapi.ListCursors200JSONResponse{Cursors: make([]openapi.Cursor, len(all)), More: more}
+	answer := openapi.ListCursors200JSONResponse{Cursors: make([]openapi.Cursor, len(all))}
 	for i, c := range all {
 		answer.Cursors[i] = openapi.Cursor{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
 		if c.unknown == "" {
@@ -101,7 +95,7 @@ func (s generated) ListCursors(ctx context.Context, _ openapi.ListCursorsRequest
 
 func (s generated) GetLag(ctx context.Context, _ openapi.GetLagRequestObject) (openapi.GetLagResponseObject, error) {
 	caller := callerOf(ctx)
-	all, more, err := s.consumers(ctx, caller)
+	all, err := s.consumers(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +119,7 @@ func (s generated) GetLag(ctx context.Context, _ openapi.GetLagRequestObject) (o
 		}
 	}
 	now := time.Now()
-	answer := openapi.GetLag200JSONResponse{Head: head.Position, Consumers: make([]openapi.Lag, len(all)), More: more}
+	answer := openapi.GetLag200JSONResponse{Head: head.Position, Consumers: make([]openapi.Lag, len(all))}
 	for i, c := range all {
 		lag := openapi.Lag{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
 		if c.unknown == "" {

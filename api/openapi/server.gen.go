@@ -166,8 +166,6 @@ type Cursor struct {
 
 // CursorList defines model for CursorList.
 type CursorList struct {
-	// More There are more than 1,000 groups: the others, by name, are left out.
-	More    bool     `json:"more,omitempty"`
 	Cursors []Cursor `json:"cursors"`
 }
 
@@ -547,8 +545,6 @@ type Lag struct {
 
 // LagList defines model for LagList.
 type LagList struct {
-	// More There are more than 1,000 groups: the others, by name, are left out.
-	More      bool  `json:"more,omitempty"`
 	Head      int64 `json:"head"`
 	Consumers []Lag `json:"consumers"`
 }

@@ -29,9 +29,6 @@ interested in, and how long ago the first of these was recorded.`,
 			if err != nil {
 				return err
 			}
-			if lag.More {
-				fmt.Fprintln(command.ErrOrStderr(), "there are more groups than the service shows here; manifold group list has all")
-			}
 			if asJSON {
 				for _, consumer := range lag.Consumers {
 					if err := writeJSON(command.OutOrStdout(), consumer); err != nil {
