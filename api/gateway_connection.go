@@ -302,9 +302,9 @@ func (g *gatewayConnection) newLane() *gatewayLane {
 	}}
 }
 
-// carryOut has something done on a lane, with a context of its own, and answers with an error that it returns. It refuses
-// where too much waits on the lane.
-func (g *gatewayConnection) carryOut(lane *gatewayLane, m *gatewayMessage, do func(ctx context.Context) error) error {
+// add has something done on a lane, with a context of its own, and answers with an error that it returns. It refuses where too
+// much waits on the lane. The lock is held.
+func (g *gatewayConnection) add(lane *gatewayLane, m *gatewayMessage, do func(ctx context.Context) error) error {
 	id := m.id
 	job := gatewayJob{bytes: m.size, do: func() {
 		ctx, cancel := context.WithTimeout(g.work, g.server.timeout)
@@ -313,8 +313,6 @@ func (g *gatewayConnection) carryOut(lane *gatewayLane, m *gatewayMessage, do fu
 			g.refuse(id, err)
 		}
 	}}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if !g.ended && !lane.add(job) {
 		return domain.Errorf(domain.CodeTooManyRequests, "", "too much waits to be carried out; wait for answers before sending more")
 	}

@@ -10,7 +10,7 @@ const (
 	// outboxBytes is how much may wait to be sent over one connection, beside what is being written.
 	outboxBytes = 1 << 20
 	// outboxMessages is how many messages may.
-	outboxMessages = 1024
+	outboxMessages = 256
 	// writeBytes is from how many on no further messages are put into one write.
 	writeBytes = 64 << 10
 )

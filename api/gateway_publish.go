@@ -30,7 +30,9 @@ func (g *gatewayConnection) publish(m *gatewayMessage) error {
 	if err := g.caller.allow(topic, domain.ScopeEventsAppend); err != nil {
 		return inPlace("topic", err)
 	}
-	return g.carryOut(g.published, m, func(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.add(g.published, m, func(ctx context.Context) error {
 		appended, err := g.server.config.Log.Append(ctx, g.caller.tenant, request)
 		if err != nil {
 			return inMessage(err, one != nil)

@@ -51,11 +51,7 @@ func (g *gatewayConnection) subscribe(m *gatewayMessage) error {
 	if err != nil {
 		return err
 	}
-	sub, err := g.named(name)
-	if err != nil {
-		return err
-	}
-	return g.onLane(sub, m, func(ctx context.Context) error {
+	return g.onLane(m, name, true, func(ctx context.Context, sub *gatewaySubscription) error {
 		if sub.source != nil {
 			return domain.Errorf(domain.CodeAlreadyExists, "subscription", "this connection has a subscription %q; choose another name, or end that first", clip(name, maxSubscriptionName))
 		}
@@ -111,13 +107,7 @@ func (g *gatewayConnection) onSubscription(m *gatewayMessage, do func(context.Co
 
 // withSubscription carries something out on the lane of a subscription that is there.
 func (g *gatewayConnection) withSubscription(m *gatewayMessage, name string, do func(context.Context, *gatewaySubscription) error) error {
-	g.mu.Lock()
-	sub := g.subscriptions[name]
-	g.mu.Unlock()
-	if sub == nil {
-		return noSubscription(name)
-	}
-	return g.onLane(sub, m, func(ctx context.Context) error {
+	return g.onLane(m, name, false, func(ctx context.Context, sub *gatewaySubscription) error {
 		if sub.source == nil {
 			return noSubscription(name)
 		}
@@ -129,35 +119,34 @@ func noSubscription(name string) error {
 	return domain.Errorf(domain.CodeNotFound, "subscription", "this connection has no subscription %q", clip(name, maxSubscriptionName))
 }
 
-// named returns the subscription of a name, which need not be one yet.
-func (g *gatewayConnection) named(name string) (*gatewaySubscription, error) {
+// onLane carries something out on the lane of a name, which is made where it is to begin, and forgets the name where that leaves
+// nothing of it.
+func (g *gatewayConnection) onLane(m *gatewayMessage, name string, begin bool, do func(context.Context, *gatewaySubscription) error) error {
+	// Under one lock: a name that is found is not forgotten before the job is on its lane.
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if sub := g.subscriptions[name]; sub != nil {
-		return sub, nil
+	sub := g.subscriptions[name]
+	switch {
+	case sub != nil:
+	case !begin:
+		return noSubscription(name)
+	case len(g.subscriptions) >= gatewaySubscriptions:
+		return domain.Errorf(domain.CodeTooManyRequests, "subscription", "a connection has at most %d subscriptions; end one, or open another connection", gatewaySubscriptions)
+	default:
+		sub = &gatewaySubscription{name: name, lane: g.newLane()}
+		g.subscriptions[name] = sub
 	}
-	if len(g.subscriptions) >= gatewaySubscriptions {
-		return nil, domain.Errorf(domain.CodeTooManyRequests, "subscription", "a connection has at most %d subscriptions; end one, or open another connection", gatewaySubscriptions)
-	}
-	sub := &gatewaySubscription{name: name, lane: g.newLane()}
-	g.subscriptions[name] = sub
-	return sub, nil
-}
-
-// onLane carries something out on a subscription's lane, and forgets its name where that leaves nothing of it.
-func (g *gatewayConnection) onLane(sub *gatewaySubscription, m *gatewayMessage, do func(ctx context.Context) error) error {
-	return g.carryOut(sub.lane, m, func(ctx context.Context) error {
+	return g.add(sub.lane, m, func(ctx context.Context) error {
 		defer g.tidy(sub)
-		return do(ctx)
+		return do(ctx, sub)
 	})
 }
 
-// tidy is called by a job of the subscription's lane. Only the reader adds jobs to a lane by the name, and what it has found
-// meanwhile waits on the lane.
+// tidy forgets a name of which nothing is left. It is called by a job of its lane.
 func (g *gatewayConnection) tidy(sub *gatewaySubscription) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if sub.source == nil && sub.lane.idle() && g.subscriptions[sub.name] == sub {
+	if sub.source == nil && sub.lane.idle() {
 		delete(g.subscriptions, sub.name)
 	}
 }
