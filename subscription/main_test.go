@@ -19,7 +19,12 @@ var quiet = slog.New(slog.DiscardHandler)
 // openStore opens a store on a database of the test's own.
 func openStore(t testing.TB) *store.Store {
 	t.Helper()
-	db := pgtest.Database(t)
+	return openOn(t, pgtest.Database(t))
+}
+
+// openOn opens a store on a database, as each process has one.
+func openOn(t testing.TB, db pgtest.DB) *store.Store {
+	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{
 		AppURL:       db.URL(migrations.RoleApp),
 		SystemURL:    db.URL(migrations.RoleSystem),
@@ -48,7 +53,8 @@ func listen(t testing.TB, s *store.Store, wake func(domain.Head)) {
 	})
 }
 
-// appendTo appends events of one type, with the numbers of their data, to a stream, and returns the last one's position.
+// appendTo appends events of one type, with these data, to a stream, and returns the last one's position. It may be called by any
+// goroutine.
 func appendTo(t testing.TB, s *store.Store, tenant domain.TenantID, stream, eventType string, data ...string) int64 {
 	t.Helper()
 	events := make([]domain.NewEvent, len(data))
@@ -57,7 +63,7 @@ func appendTo(t testing.TB, s *store.Store, tenant domain.TenantID, stream, even
 	}
 	appended, err := s.Append(context.Background(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: domain.Any, Events: events}}})
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	return appended.Position
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
 )
@@ -141,6 +142,44 @@ func TestOneTailReadsForAll(t *testing.T) {
 	}
 	if followers.Load() != 0 || left.Load() != 0 || delivered.Load() != 600 {
 		t.Errorf("%d followers and %d tails are left; %d events were delivered", followers.Load(), left.Load(), delivered.Load())
+	}
+}
+
+func TestFollowersSeeWhatOtherProcessesAppend(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	here, there := openOn(t, db), openOn(t, db)
+	tails := subscription.NewTails(subscription.TailsConfig{Store: here, Log: quiet})
+	listen(t, here, tails.Wake)
+	listen(t, there, func(domain.Head) {})
+	tenant := domain.NewTenantID()
+	feed := follow(t, tails, tenant, domain.Follow{From: domain.From{End: true}})
+	var writing sync.WaitGroup
+	for i, s := range []*store.Store{here, there, there} {
+		writing.Go(func() {
+			for range 30 {
+				appendTo(t, s, tenant, fmt.Sprintf("order-%d", i), "Added", numbers(5)...)
+			}
+		})
+	}
+	if seen := until(t, feed, 450); !slices.Equal(seen, consecutive(1, 450)) {
+		t.Errorf("it sees %d", seen)
+	}
+	writing.Wait()
+	// Whoever follows from here on is told of a head that no notice has told of yet.
+	head := appendTo(t, there, tenant, "order-9", "Added", "1")
+	feed = follow(t, tails, tenant, domain.Follow{})
+	for {
+		slice, err := feed.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slice.CaughtUp {
+			if slice.Position < head {
+				t.Errorf("it has caught up at %d; the head was %d", slice.Position, head)
+			}
+			return
+		}
 	}
 }
 
