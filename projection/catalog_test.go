@@ -248,6 +248,9 @@ func TestReadWhileATableGoes(t *testing.T) {
 	if s, err := setup.catalog.Status(t.Context(), tenant, "sums"); err != nil || s.State != projection.StateLost || !strings.Contains(s.Error, "rebuild") {
 		t.Errorf("the status without a table is %+v, %v", s, err)
 	}
+	if all, err := setup.catalog.Positions(t.Context(), tenant); err != nil || len(all) != 1 || !strings.Contains(all[0].Unknown, "rebuild") {
+		t.Errorf("the positions without a table are %+v, %v", all, err)
+	}
 }
 
 // Progress keeps nothing of those who have stopped waiting, and forgets nobody who waits.

@@ -98,6 +98,15 @@ func TestOneDatabaseDoesNotHoldUpAnother(t *testing.T) {
 	if err != nil || status.State != projection.StateUnavailable || !status.Since.Equal(since) || !status.NextTry.Equal(since.Add(time.Hour)) || !strings.Contains(status.Error, `"slow" does not answer`) {
 		t.Errorf("the status is %+v, %v", status, err)
 	}
+	positions, err := p.catalog.Positions(t.Context(), tenant)
+	if err != nil || len(positions) != 1+slowOnes || positions[0].Projection.Name != "fast" || positions[0].Unknown != "" || positions[0].Checkpoint != last {
+		t.Errorf("the positions are %+v, %v", positions, err)
+	}
+	for _, position := range positions[1:] {
+		if position.Checkpoint != 0 || !strings.Contains(position.Unknown, `"slow" does not answer`) {
+			t.Errorf("the position is %+v", position)
+		}
+	}
 	last = b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 	want = fromScratch(t, sums("fast"), b.log(t, tenant))
 	mustEqual(t, documents(t, p.catalog, tenant, "fast", last), want)

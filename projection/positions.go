@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // Position is how far a projection has come for one tenant.
@@ -58,29 +59,39 @@ func (c *Catalog) Positions(ctx context.Context, tenant domain.TenantID) ([]Posi
 
 // position returns nil where the projection was removed meanwhile, or became a live one.
 func (c *Catalog) position(ctx context.Context, tenant domain.TenantID, name string) (*Position, error) {
-	p, err := c.live(ctx, tenant, name)
-	if isCode(err, domain.CodeNotFound) || err == nil && p.Definition.Mode == domain.ModeLive {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	position := &Position{Projection: p}
-	driver, err := c.driver(p.LiveBuild())
-	if err == nil {
-		position.Checkpoint, err = driver.Checkpoint(ctx, p.LiveBuild(), tenant)
-	}
-	if err != nil {
-		if ctx.Err() != nil {
+	var last int64
+	for {
+		p, err := c.live(ctx, tenant, name)
+		if isCode(err, domain.CodeNotFound) || err == nil && p.Definition.Mode == domain.ModeLive {
+			return nil, nil
+		}
+		if err != nil {
 			return nil, err
 		}
-		position.Checkpoint, position.Unknown = 0, domain.ClientMessage(err)
-		return position, nil
+		checkpoint, err := c.checkpoint(ctx, tenant, p)
+		switch {
+		case err == nil:
+			fault, faulted, err := c.config.Store.Fault(ctx, tenant, p.ProjectionID, p.Build)
+			if err != nil {
+				return nil, fmt.Errorf("the position of projection %q: %w", name, err)
+			}
+			return &Position{Projection: p, Checkpoint: checkpoint, Faulted: faulted && fault.Position > checkpoint}, nil
+		case ctx.Err() != nil:
+			return nil, err
+		case errors.Is(err, drivers.ErrNoTable) && p.Build != last:
+			last = p.Build // another build may have gone live and this one been dropped in between
+		default:
+			return &Position{Projection: p, Unknown: c.unreadable(p, err)}, nil
+		}
 	}
-	fault, faulted, err := c.config.Store.Fault(ctx, tenant, p.ProjectionID, p.Build)
+}
+
+// checkpoint is how far a projection has come with the build that is live for the tenant. Its errors are the database's that
+// keeps the documents.
+func (c *Catalog) checkpoint(ctx context.Context, tenant domain.TenantID, p domain.Projection) (int64, error) {
+	driver, err := c.driver(p.LiveBuild())
 	if err != nil {
-		return nil, fmt.Errorf("the position of projection %q: %w", name, err)
+		return 0, err
 	}
-	position.Faulted = faulted && fault.Position > position.Checkpoint
-	return position, nil
+	return driver.Checkpoint(ctx, p.LiveBuild(), tenant)
 }

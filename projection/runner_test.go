@@ -168,6 +168,10 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	if err != nil || status.State != projection.StateFaulted || status.Fault == nil || status.Fault.Position != bad || status.Checkpoint != bad-1 || status.LagEvents != 2 || status.Lag <= 0 {
 		t.Errorf("the status is %+v, %v", status, err)
 	}
+	positions, err := p.catalog.Positions(t.Context(), broken)
+	if i := slices.IndexFunc(positions, func(p projection.Position) bool { return p.Projection.Name == "sums" }); err != nil || i < 0 || !positions[i].Faulted || positions[i].Checkpoint != bad-1 {
+		t.Errorf("the positions are %+v, %v", positions, err)
+	}
 	if status, err := p.catalog.Status(t.Context(), fine, "sums"); err != nil || status.State != projection.StateCaughtUp || status.LagEvents != 0 || status.Lag != 0 {
 		t.Errorf("the other tenant's status is %+v, %v", status, err)
 	}

@@ -68,20 +68,16 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		return s, nil
 	}
 	trouble, troubled := c.config.Progress.trouble(p.ProjectionID, tenant)
-	driver, err := c.driver(p.LiveBuild())
-	if err == nil {
-		s.Checkpoint, err = driver.Checkpoint(ctx, p.LiveBuild(), tenant)
-	}
-	if err != nil {
+	if s.Checkpoint, err = c.checkpoint(ctx, tenant, p); err != nil {
 		if ctx.Err() != nil {
 			return Status{}, err
 		}
-		s.State, s.Error, s.Since, s.NextTry = StateUnavailable, domain.ClientMessage(err), trouble.Since, trouble.NextTry
+		s.State, s.Error, s.Since, s.NextTry = StateUnavailable, c.unreadable(p, err), trouble.Since, trouble.NextTry
 		if outage, out := c.config.Outages.of(p.Definition.Database); out {
-			s.Error, s.Since, s.NextTry = fmt.Sprintf("the database %q does not answer", p.Definition.Database), outage.Since, outage.NextTry
+			s.Since, s.NextTry = outage.Since, outage.NextTry
 		}
 		if errors.Is(err, drivers.ErrNoTable) {
-			s.State, s.Error, s.NextTry = StateLost, domain.ClientMessage(c.noTable(p)), time.Time{}
+			s.State, s.NextTry = StateLost, time.Time{}
 		}
 		return s, nil
 	}
@@ -114,6 +110,17 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		}
 	}
 	return s, nil
+}
+
+// unreadable says for people why a projection's checkpoint could not be read.
+func (c *Catalog) unreadable(p domain.Projection, err error) string {
+	if errors.Is(err, drivers.ErrNoTable) {
+		return domain.ClientMessage(c.noTable(p))
+	}
+	if _, out := c.config.Outages.of(p.Definition.Database); out {
+		return fmt.Sprintf("the database %q does not answer", p.Definition.Database)
+	}
+	return domain.ClientMessage(err)
 }
 
 // noTable is what is said of a projection whose live build's table is not there. domain.CodeUnavailable: until another
