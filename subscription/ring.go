@@ -11,8 +11,8 @@ import (
 // ring is the newest stretch of a log, in memory: all events behind floor, up to head. It is bounded in bytes; the oldest
 // events go first. One goroutine appends, any number may take.
 type ring struct {
-	bound int
-	held  atomic.Int64 // bytes of entries, with what was made of them
+	bound *atomic.Int64 // bytes
+	held  atomic.Int64  // bytes of entries, with what was made of them
 
 	mu      sync.RWMutex
 	entries []*Entry // by position
@@ -22,7 +22,7 @@ type ring struct {
 	news    chan struct{} // closed when head or looked move
 }
 
-func newRing(bound int) *ring { return &ring{bound: bound, news: make(chan struct{})} }
+func newRing(bound *atomic.Int64) *ring { return &ring{bound: bound, news: make(chan struct{})} }
 
 // begin says behind which position the ring begins.
 func (r *ring) begin(floor int64) {
@@ -63,10 +63,17 @@ func (r *ring) append(events []domain.Event, looked int64) {
 	r.news = make(chan struct{})
 }
 
+// shrink is for a bound that has become lower.
+func (r *ring) shrink() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trim()
+}
+
 // trim removes the oldest entries until what is held is within the bound. The newest one stays, however large it is.
 func (r *ring) trim() {
 	gone := 0
-	for gone < len(r.entries)-1 && r.held.Load() > int64(r.bound) {
+	for gone < len(r.entries)-1 && r.held.Load() > r.bound.Load() {
 		r.floor = r.entries[gone].Event.Position
 		r.entries[gone].leave()
 		r.entries[gone] = nil // the array stays for a while

@@ -50,7 +50,7 @@ type tail struct {
 
 func newTail(tails *Tails, tenant domain.TenantID) *tail {
 	t := &tail{
-		tails: tails, tenant: tenant, ring: newRing(tails.config.Bytes), woken: make(chan struct{}, 1), reads: make(chan struct{}, feedReads),
+		tails: tails, tenant: tenant, ring: newRing(&tails.share), woken: make(chan struct{}, 1), reads: make(chan struct{}, feedReads),
 		ended: make(chan struct{}),
 	}
 	t.ctx, t.end = context.WithCancel(context.Background())
@@ -154,7 +154,7 @@ func (t *tail) run() {
 // read reads what follows a position; more where there may be more. It tries until it can, or the tail ends.
 func (t *tail) read(after int64) (events []domain.Event, more bool, err error) {
 	err = t.tails.try(t.ctx, t.tenant, always, func(ctx context.Context) error {
-		q := domain.LogQuery{From: after + 1, Limit: sliceEvents, MaxBytes: min(sliceBytes, t.tails.config.Bytes/4)}
+		q := domain.LogQuery{From: after + 1, Limit: sliceEvents, MaxBytes: min(sliceBytes, max(leastTail, t.tails.config.Bytes/4))}
 		began := time.Now()
 		if events, err = t.tails.config.Store.ReadLog(ctx, t.tenant, q); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 // TailsConfig is what Tails are made of. Store and Log must be set.
 type TailsConfig struct {
 	Store    Log
-	Bytes    int // of events that one tail keeps in memory, with what was made of them; 0: DefaultTailBytes
+	Bytes    int // of events that one tail keeps in memory, with what was made of them, and a sixteenth of what all keep; 0: DefaultTailBytes
 	Reads    int // slices that are read at the same time for those who are behind their tails; 0: 4
 	Observer TailsObserver
 	Log      *slog.Logger
@@ -62,6 +62,9 @@ type Tails struct {
 	tails      map[domain.TenantID]*tail // that somebody follows
 	followers  int
 	complained time.Time
+
+	share  atomic.Int64 // bytes that each tail may keep
+	shrunk int64        // all tails keep no more than this
 }
 
 // behindBytes is up to how much feeds may have in memory that are behind their tails, before each of them has to do with the
@@ -71,10 +74,12 @@ const behindBytes = 64 << 20
 // NewTails returns Tails that follow nothing yet.
 func NewTails(config TailsConfig) *Tails {
 	config.Bytes = cmp.Or(config.Bytes, DefaultTailBytes)
-	return &Tails{
+	t := &Tails{
 		config: config, tell: passedTime, reads: make(chan struct{}, cmp.Or(config.Reads, defaultReads)), crowd: behindBytes,
 		tails: make(map[domain.TenantID]*tail),
 	}
+	t.divide()
+	return t
 }
 
 // Wake tells that a log has moved. It returns at once: it is for store.Listen.
@@ -124,6 +129,7 @@ func (t *Tails) join(tenant domain.TenantID) *tail {
 	if tail == nil {
 		tail = newTail(t, tenant)
 		t.tails[tenant] = tail
+		t.divide()
 	}
 	tail.followers.Add(1)
 	t.followers++
@@ -137,12 +143,35 @@ func (t *Tails) leave(tail *tail) {
 	last := tail.followers.Add(-1) == 0
 	if last {
 		delete(t.tails, tail.tenant)
+		t.divide()
 	}
 	t.followers--
 	t.observe()
 	t.mu.Unlock()
 	if last {
 		tail.stop()
+	}
+}
+
+// How the memory is divided where many logs are followed.
+const (
+	fullTails = 16       // so many may keep all that one may
+	leastTail = 64 << 10 // bytes
+)
+
+// divide says what each tail may keep, now that there are more or fewer. It has those that have more give it back; not each time, but
+// when it is half of what it was.
+func (t *Tails) divide() {
+	most := int64(t.config.Bytes)
+	share := min(most, max(leastTail, fullTails*most/int64(max(1, len(t.tails)))))
+	t.share.Store(share)
+	if share > t.shrunk/2 {
+		t.shrunk = max(t.shrunk, share)
+		return
+	}
+	t.shrunk = share
+	for _, tail := range t.tails {
+		tail.ring.shrink()
 	}
 }
 
