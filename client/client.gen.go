@@ -2605,8 +2605,10 @@ type ClientInterface interface {
 
 	// PutSubscriptionWithBody Make or change a group
 	//
-	// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
-	// `partitions` stay as they were made. Other changes hold from the next delivery on.
+	// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
+	// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
+	// they were made: others are refused with 409. Other changes hold from the next delivery on. The key must have the scope for
+	// all categories of the source, and of the group as it is.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2615,8 +2617,10 @@ type ClientInterface interface {
 
 	// PutSubscription Make or change a group
 	//
-	// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
-	// `partitions` stay as they were made. Other changes hold from the next delivery on.
+	// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
+	// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
+	// they were made: others are refused with 409. Other changes hold from the next delivery on. The key must have the scope for
+	// all categories of the source, and of the group as it is.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2766,7 +2770,7 @@ type ClientInterface interface {
 
 	// ReceiveWithBody Take events
 	//
-	// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
 	//
 	// Takes any type of body and a specified content type.
@@ -2776,7 +2780,7 @@ type ClientInterface interface {
 
 	// Receive Take events
 	//
-	// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4342,8 +4346,10 @@ func (c *Client) GetSubscription(ctx context.Context, name GroupName, reqEditors
 
 // PutSubscriptionWithBody Make or change a group
 //
-// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
-// `partitions` stay as they were made. Other changes hold from the next delivery on.
+// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
+// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
+// they were made: others are refused with 409. Other changes hold from the next delivery on. The key must have the scope for
+// all categories of the source, and of the group as it is.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4362,8 +4368,10 @@ func (c *Client) PutSubscriptionWithBody(ctx context.Context, name GroupName, co
 
 // PutSubscription Make or change a group
 //
-// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
-// `partitions` stay as they were made. Other changes hold from the next delivery on.
+// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
+// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
+// they were made: others are refused with 409. Other changes hold from the next delivery on. The key must have the scope for
+// all categories of the source, and of the group as it is.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4703,7 +4711,7 @@ func (c *Client) PauseSubscription(ctx context.Context, name GroupName, reqEdito
 
 // ReceiveWithBody Take events
 //
-// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
 //
 // Takes any type of body and a specified content type.
@@ -4723,7 +4731,7 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 
 // Receive Take events
 //
-// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
 //
 // Takes a body of the `application/json` content type.
@@ -10940,8 +10948,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutSubscriptionWithBodyWithResponse Make or change a group
 	//
-	// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
-	// `partitions` stay as they were made. Other changes hold from the next delivery on.
+	// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
+	// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
+	// they were made: others are refused with 409. Other changes hold from the next delivery on. The key must have the scope for
+	// all categories of the source, and of the group as it is.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -10950,8 +10960,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutSubscriptionWithResponse Make or change a group
 	//
-	// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
-	// `partitions` stay as they were made. Other changes hold from the next delivery on.
+	// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
+	// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
+	// they were made: others are refused with 409. Other changes hold from the next delivery on. The key must have the scope for
+	// all categories of the source, and of the group as it is.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11121,7 +11133,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReceiveWithBodyWithResponse Take events
 	//
-	// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -11131,7 +11143,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReceiveWithResponse Take events
 	//
-	// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -18009,8 +18021,10 @@ func (c *ClientWithResponses) GetSubscriptionWithResponse(ctx context.Context, n
 
 // PutSubscriptionWithBodyWithResponse Make or change a group
 //
-// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
-// `partitions` stay as they were made. Other changes hold from the next delivery on.
+// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
+// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
+// they were made: others are refused with 409. Other changes hold from the next delivery on. The key must have the scope for
+// all categories of the source, and of the group as it is.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -18025,8 +18039,10 @@ func (c *ClientWithResponses) PutSubscriptionWithBodyWithResponse(ctx context.Co
 
 // PutSubscriptionWithResponse Make or change a group
 //
-// Repeating it changes nothing. `from` says where a new group begins; an existing one is moved by `seek`. `ordering` and
-// `partitions` stay as they were made. Other changes hold from the next delivery on.
+// Repeating it changes nothing. The body is the whole definition: what is left out gets its default. `from` says where a new
+// group begins, and may be left out for one that is there, which is moved by `seek`. `from`, `ordering` and `partitions` stay as
+// they were made: others are refused with 409. Other changes hold from the next delivery on. The key must have the scope for
+// all categories of the source, and of the group as it is.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -18310,7 +18326,7 @@ func (c *ClientWithResponses) PauseSubscriptionWithResponse(ctx context.Context,
 
 // ReceiveWithBodyWithResponse Take events
 //
-// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -18326,7 +18342,7 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 
 // ReceiveWithResponse Take events
 //
-// At most `batch` events, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
