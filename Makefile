@@ -30,6 +30,8 @@ test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md fo
 	@for module in $(NESTED); do echo "$(GO) test $$module"; (cd $$module && $(GO) test $(TESTFLAGS) ./...) || exit 1; done
 	@# A test that was skipped says nothing where its package passes.
 	@[ -n "$$MANIFOLD_TEST_MONGO_URL" ] || echo "NOT RUN: everything on a real MongoDB, since MANIFOLD_TEST_MONGO_URL is not set. FerretDB stood in for it."
+	@{ command -v node && command -v npm; } >/dev/null || echo "NOT RUN: EventSource and WebSocket of Node.js, since node or npm is not there."
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || echo "NOT RUN: EventSource and WebSocket of a browser, since there is no Chromium."
 	@[ -n "$$MANIFOLD_TEST_SQLSERVER_URL" ] || echo "NOT RUN: everything on SQL Server, since MANIFOLD_TEST_SQLSERVER_URL is not set. Its statements were compared with their files."
 
 race: postgresql ## run the tests of the concurrent packages with the race detector

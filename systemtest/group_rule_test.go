@@ -1,0 +1,264 @@
+package systemtest
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+// extendBy is how much more time consumers ask for.
+const extendBy = time.Second
+
+// groupRule holds what consumers of one group saw, and what they answered, against what groups promise. It knows no more than
+// a consumer does: an answer that was lost may have taken effect or not. It may be used concurrently.
+type groupRule struct {
+	name        string
+	ordered     bool
+	maxAttempts int
+	wants       func(client.Event) bool
+
+	mu         sync.Mutex
+	events     map[client.UUID]*observed
+	streams    map[string][]*observed // by version
+	replayed   time.Time              // when a replay of all dead letters was asked for; zero: never
+	violations []string
+}
+
+// observed is all that is known of one event.
+type observed struct {
+	event    client.Event
+	attempts map[int]*observedAttempt
+	// overtaken: a later event of its ordered stream was delivered while this one was not settled, as far as consumers know.
+	// That is right only if it had used up its attempts, in answers that were lost among them.
+	overtaken string
+}
+
+// observedAttempt is one delivery and what was answered to it.
+type observedAttempt struct {
+	asked, got time.Time // when the receive was sent, and answered
+	deadline   time.Time
+	answers    []*observedAnswer
+}
+
+// observedAnswer is an ack or a nack.
+type observedAnswer struct {
+	kind           string // ack, retry, park, skip or extend
+	sent, answered time.Time
+	outcome        string // empty: none came
+}
+
+func newGroupRule(name string, ordered bool, maxAttempts int, wants func(client.Event) bool) *groupRule {
+	return &groupRule{
+		name: name, ordered: ordered, maxAttempts: maxAttempts, wants: wants,
+		events: make(map[client.UUID]*observed), streams: make(map[string][]*observed),
+	}
+}
+
+// appending tells of an event that is about to be appended. Those of a stream come in its order.
+func (g *groupRule) appending(event client.Event) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.wants(event) || g.events[event.Id] != nil {
+		return
+	}
+	o := &observed{event: event, attempts: make(map[int]*observedAttempt)}
+	g.events[event.Id] = o
+	g.streams[event.Stream] = append(g.streams[event.Stream], o)
+}
+
+func (g *groupRule) broken(format string, args ...any) {
+	if len(g.violations) < 20 {
+		g.violations = append(g.violations, g.name+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+// delivered tells of an answer to a receive.
+func (g *groupRule) delivered(asked time.Time, deliveries []client.Delivery) {
+	got := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range deliveries {
+		d := &deliveries[i]
+		if !g.wants(d.Event) {
+			g.broken("event %s of %s is delivered, and not of the group", d.Event.Id, d.Event.Stream)
+			continue
+		}
+		o := g.events[d.Event.Id]
+		if o == nil {
+			g.broken("event %s is delivered, and was never appended", d.Event.Id)
+			continue
+		}
+		o.event.Position = d.Event.Position
+		if o.attempts[d.Attempt] != nil {
+			g.broken("event %s is delivered twice as attempt %d", d.Event.Id, d.Attempt)
+		}
+		for n, earlier := range o.attempts {
+			g.again(o, n, earlier, d, asked, got)
+		}
+		if g.ordered {
+			g.inOrder(o, got)
+		}
+		o.attempts[d.Attempt] = &observedAttempt{asked: asked, got: got, deadline: d.AckDeadline}
+	}
+}
+
+// again checks a delivery of an event against an earlier one.
+func (g *groupRule) again(o *observed, n int, earlier *observedAttempt, d *client.Delivery, asked, got time.Time) {
+	if earlier.got.Before(asked) && n > d.Attempt {
+		g.broken("event %s: attempt %d comes behind attempt %d", d.Event.Id, d.Attempt, n)
+	}
+	given := false // it was given back, or may have been
+	for _, a := range earlier.answers {
+		switch a.kind {
+		case "ack", "skip", "park":
+			settled := a.outcome == "done" && a.answered.Before(asked)
+			if replay := a.kind == "park" && !g.replayed.IsZero(); settled && !replay {
+				g.broken("event %s: attempt %d comes after the answer to the %s of attempt %d", d.Event.Id, d.Attempt, a.kind, n)
+			}
+			given = given || a.kind == "park"
+		case "retry":
+			given = true
+		}
+	}
+	if !given && n < d.Attempt && got.Before(earlier.deadline) {
+		g.broken("event %s: attempt %d comes %s before the deadline of attempt %d, which nobody gave back", d.Event.Id, d.Attempt, earlier.deadline.Sub(got), n)
+	}
+}
+
+// inOrder checks a delivery of an ordered group against the other events of its stream.
+func (g *groupRule) inOrder(o *observed, got time.Time) {
+	for _, other := range g.streams[o.event.Stream] {
+		if other == o {
+			continue
+		}
+		settled := false
+		for n, a := range other.attempts {
+			answered := false
+			for _, answer := range a.answers {
+				settled = settled || answer.kind != "retry" && answer.kind != "extend"
+				answered = answered || answer.kind != "extend"
+			}
+			settled = settled || n >= g.maxAttempts
+			if !answered && got.Before(a.deadline) {
+				g.broken("stream %s: version %d is delivered while attempt %d of version %d is in flight for another %s",
+					o.event.Stream, o.event.Version, n, other.event.Version, a.deadline.Sub(got))
+			}
+		}
+		if other.event.Version < o.event.Version && !settled && other.overtaken == "" {
+			other.overtaken = fmt.Sprintf("version %d of %s was delivered before it", o.event.Version, o.event.Stream)
+		}
+	}
+}
+
+// answering tells that an answer is about to be sent; what it returns is to be told of what came back.
+func (g *groupRule) answering(kind string, attempts []client.Attempt) (answered func(results []client.Answer)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	sent := make([]*observedAnswer, len(attempts))
+	for i, attempt := range attempts {
+		sent[i] = &observedAnswer{kind: kind, sent: time.Now()}
+		a := g.events[attempt.Id].attempts[attempt.Attempt]
+		a.answers = append(a.answers, sent[i])
+	}
+	return func(results []client.Answer) {
+		now := time.Now()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(results) != len(attempts) {
+			g.broken("%d outcomes for %d attempts", len(results), len(attempts))
+			return
+		}
+		for i, attempt := range attempts {
+			if results[i].Id != attempt.Id || results[i].Attempt != attempt.Attempt {
+				g.broken("outcome %d is of another attempt", i)
+			}
+			sent[i].outcome, sent[i].answered = results[i].Outcome, now
+			g.outcome(g.events[attempt.Id], attempt.Attempt, sent[i])
+		}
+	}
+}
+
+// outcome checks what came back.
+func (g *groupRule) outcome(o *observed, n int, answer *observedAnswer) {
+	a := o.attempts[n]
+	switch answer.outcome {
+	case "done":
+		if extended := answer.sent.Add(extendBy); answer.kind == "extend" && extended.After(a.deadline) {
+			a.deadline = extended // or a little later: the database's clock counts from when it is carried out
+		}
+		for m, later := range o.attempts {
+			if m > n && later.got.Before(answer.sent) {
+				g.broken("event %s: a late %s of attempt %d took effect, when attempt %d was out", o.event.Id, answer.kind, n, m)
+			}
+		}
+		settles := func(b *observedAnswer) bool {
+			return b.outcome == "done" && b.kind != "extend"
+		}
+		for _, b := range a.answers {
+			if b != answer && settles(b) && settles(answer) {
+				g.broken("event %s: both the %s and the %s of attempt %d took effect", o.event.Id, b.kind, answer.kind, n)
+			}
+		}
+	case "stale", "not-in-flight":
+		if len(a.answers) == 1 && answer.answered.Before(a.deadline) {
+			g.broken("event %s: the %s of attempt %d is %s, %s before its deadline", o.event.Id, answer.kind, n, answer.outcome, a.deadline.Sub(answer.answered))
+		}
+	default:
+		g.broken("there is no outcome %q", answer.outcome)
+	}
+}
+
+// replay tells that all dead letters are about to be replayed.
+func (g *groupRule) replay() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.replayed = time.Now()
+}
+
+// end checks what has become of every event, when nothing is in flight and nothing waits. It returns what is wrong, from the
+// beginning.
+func (g *groupRule) end(dead map[client.UUID]client.DeadLetter) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, letter := range dead {
+		o := g.events[id]
+		if o == nil {
+			g.broken("dead letter %s is no event of the group", id)
+			continue
+		}
+		parked := letter.Attempts >= g.maxAttempts
+		for _, a := range o.attempts {
+			for _, answer := range a.answers {
+				parked = parked || answer.kind == "park"
+			}
+		}
+		if !parked {
+			g.broken("event %s is a dead letter after %d attempts of %d, and nobody parked it: %s", id, letter.Attempts, g.maxAttempts, letter.Reason)
+		}
+	}
+	for id, o := range g.events {
+		letter, isDead := dead[id]
+		settled, perhaps := "", false
+		for n, a := range o.attempts {
+			for _, answer := range a.answers {
+				if answer.kind == "ack" || answer.kind == "skip" {
+					perhaps = perhaps || answer.outcome == ""
+					if answer.outcome == "done" {
+						settled = fmt.Sprintf("%s of attempt %d", answer.kind, n)
+					}
+				}
+			}
+		}
+		switch {
+		case settled != "" && isDead:
+			g.broken("event %s is a dead letter, and its %s took effect", id, settled)
+		case settled == "" && !isDead && !perhaps:
+			g.broken("event %s (version %d of %s, %d attempts) is lost", id, o.event.Version, o.event.Stream, len(o.attempts))
+		case o.overtaken != "" && (!isDead || letter.Attempts < g.maxAttempts) && g.replayed.IsZero():
+			g.broken("event %s, version %d, did not use up its attempts, and %s", id, o.event.Version, o.overtaken)
+		}
+	}
+	return g.violations
+}
