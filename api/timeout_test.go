@@ -23,6 +23,10 @@ func TestRequestsOutlastTheLongestWait(t *testing.T) {
 			}
 		}
 	}
+	receive := s.contract.operations["POST /v1/subscriptions/:name/receive"].route.Operation.RequestBody.Value.Content.Get("application/json").Schema.Value
+	if longest := time.Duration(*receive.Properties["wait"].Value.Max) * time.Second; s.timeout <= longest+5*time.Second {
+		t.Errorf("receive waits for up to %s, and a request may take %s", longest, s.timeout)
+	}
 	if waits == 0 {
 		t.Error("no operation waits")
 	}
