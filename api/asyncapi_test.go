@@ -2,12 +2,16 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/coder/websocket"
 	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -228,5 +232,39 @@ func TestAsyncContractHasTheCodesOperations(t *testing.T) {
 	nobody := &actor{world: newWorld(t, nil)}
 	if !bytes.Equal(nobody.get("/asyncapi.yaml").want(200).body, openapi.AsyncYAML) {
 		t.Error("/asyncapi.yaml is not the contract")
+	}
+}
+
+// What followers are sent over WebSockets keeps to the contract, each kind of it.
+func TestAsyncContractHasTheFrames(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, func(c *api.Config) { c.Heartbeat = 100 * time.Millisecond }).tenant("acme")
+	a.append("order-1", 1)
+	contract := loadAsyncContract(t)
+	for name, channel := range member(t, contract.doc, "channels") {
+		if name == "gateway" {
+			continue
+		}
+		path := strings.NewReplacer("{streamId}", "order-1", "{category}", "order").Replace(channel.(object)["address"].(string))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+path, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + a.key}}})
+		must(t, err)
+		defer ws.CloseNow()
+		wanted := slices.Sorted(maps.Keys(channel.(object)["messages"].(object)))
+		for len(wanted) > 0 {
+			_, text, err := ws.Read(ctx)
+			must(t, err)
+			known := false
+			for message := range channel.(object)["messages"].(object) {
+				if contract.messages[message].check(text, true) == nil {
+					known = true
+					wanted = slices.DeleteFunc(wanted, func(name string) bool { return name == message })
+				}
+			}
+			if !known {
+				t.Fatalf("%s: %s is not in the contract", path, text)
+			}
+		}
 	}
 }
