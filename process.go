@@ -332,7 +332,7 @@ func (p *Process) wire(o settings) error {
 		Observer: subscription.TailsObserver{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
 	})
 	p.groups = subscription.NewGroups(subscription.GroupsConfig{
-		Store: p.store, Log: p.log,
+		Store: p.store, Bytes: int(p.config.Limits.GroupBytes), Log: p.log,
 		Observer: subscription.GroupObserver{
 			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
 			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },

@@ -92,6 +92,7 @@ type Limits struct {
 	ProjectionCeiling int  `yaml:"projectionCeiling" env:"PROJECTION_CEILING"` // of these, for one tenant; 0: all but one, where there are two or more
 	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`       // tenants that a rebuild replays at the same time; 0: by the processors
 	TailBytes         Size `yaml:"tailBytes" env:"TAIL_BYTES"`                 // of a tenant's newest events, for those who follow its log
+	GroupBytes        Size `yaml:"groupBytes" env:"GROUP_BYTES"`               // of events that all groups together read ahead of their delivery
 	Connections       int  `yaml:"connections" env:"CONNECTIONS"`              // HTTP connections at the same time
 }
 
@@ -118,7 +119,7 @@ func Default() Config {
 			MaxConns:  16,
 		},
 		Usage:            true,
-		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, TailBytes: 8 << 20, Connections: 10_000},
+		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, TailBytes: 8 << 20, GroupBytes: 128 << 20, Connections: 10_000},
 		Log:              Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownDeadline: 30 * time.Second,
 		RebuildKeep:      time.Hour,
@@ -200,6 +201,9 @@ func (c *Config) Check() error {
 	}
 	if c.Limits.TailBytes < minTailBytes {
 		refuse("limits.tailBytes", "%s is not enough; at least %s is needed", c.Limits.TailBytes, Size(minTailBytes))
+	}
+	if c.Limits.GroupBytes <= 0 {
+		refuse("limits.groupBytes", "%s is no room at all; write 128MiB", c.Limits.GroupBytes)
 	}
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		refuse("log.format", "%q is not a format; write text or json", c.Log.Format)

@@ -13,18 +13,17 @@ import (
 
 // Times and bounds of a partition's work.
 const (
-	stepTimeout   = 30 * time.Second      // for one step; the store's own are shorter
-	stepTries     = 50                    // of a step that others get in the way of
-	conflictPause = 2 * time.Millisecond  // between them, from the second on, longer each time
-	leastWait     = 5 * time.Millisecond  // of those who wait
-	lookAgain     = time.Second           // between two looks at a partition that somebody waits for, without any reason
-	keepPassed    = 2 * time.Second       // how long a readTo that grew without deliveries may wait to be saved
-	maxPassed     = 1000                  // or by how many positions it may grow
-	maxScan       = 10_000                // events that one step passes over at most
-	idlePartition = time.Minute           // until a partition that nobody uses is forgotten
-	sweepEvery    = time.Second           // between two looks at what has timed out
-	notifyPause   = 20 * time.Millisecond // between two notices to other processes, of one partition
-	maxWaiting    = 1000                  // receives that wait in one group, and answers in one partition
+	stepTimeout   = 30 * time.Second     // for one step; the store's own are shorter
+	stepTries     = 50                   // of a step that others get in the way of
+	conflictPause = 2 * time.Millisecond // between them, from the second on, longer each time
+	leastWait     = 5 * time.Millisecond // of those who wait
+	lookAgain     = time.Second          // between two looks at a partition that somebody waits for, without any reason
+	keepPassed    = 2 * time.Second      // how long a readTo that grew without deliveries may wait to be saved
+	maxPassed     = 1000                 // or by how many positions it may grow
+	idlePartition = time.Minute          // until a partition that nobody uses is forgotten
+	sweepFailed   = 5 * time.Second      // until what has timed out is looked after again, when that has failed
+	sweepEvery    = time.Second          // between two looks at what has timed out
+	maxWaiting    = 1000                 // receives that wait in one group, and answers in one partition
 )
 
 // partition is one partition of a group in this process: what it knows of the ledger, and the requests that wait. It has a
@@ -51,14 +50,14 @@ type partition struct {
 	unsaved  bool  // readTo has grown and was not saved
 
 	// The running goroutine's.
-	open     bool // what follows is known
-	row      domain.LedgerRow
-	ledger   *ledger
-	ahead    lookahead
-	streams  streamsAhead
-	clock    clock
-	savedAt  time.Time // by the local clock
-	notified time.Time
+	open    bool // what follows is known
+	row     domain.LedgerRow
+	ledger  *ledger
+	ahead   lookahead
+	streams streamsAhead
+	clock   clock
+	savedAt time.Time // by the local clock
+	held    int       // bytes of events that it has in memory, as groups.held counts them
 }
 
 // kick sees to it that somebody looks after what waits. p.mu must be held.
@@ -117,6 +116,11 @@ func (p *partition) gather() {
 // rest ends the running goroutine's work, and has those who still wait woken in time. p.mu must be held.
 func (p *partition) rest() {
 	p.running, p.used = false, time.Now()
+	if p.gone {
+		p.groups.held.Add(-int64(p.held))
+		p.held = 0
+		return
+	}
 	p.unsaved = false
 	if p.open {
 		p.nextPark, p.unsaved = 0, p.ledger.readTo > p.ledger.kept
@@ -149,6 +153,10 @@ func (p *partition) rest() {
 // close stops the alarm of a partition that is forgotten. p.mu must be held.
 func (p *partition) close() {
 	p.gone = true
+	if !p.running {
+		p.groups.held.Add(-int64(p.held))
+		p.held = 0
+	}
 	if p.alarm != nil {
 		p.alarm.Stop()
 	}
@@ -198,7 +206,11 @@ func (s *step) make() {
 	err := s.try(ctx)
 	if err != nil {
 		p.forget(err)
+		if len(s.answers)+len(s.receives) == 0 {
+			p.groups.config.Log.Warn("what has timed out in a group was not looked after; trying again", "tenant", p.group.tenant.String(), "group", p.group.name, "error", err)
+		}
 	}
+	p.count()
 	s.finish(err, time.Since(began))
 }
 
@@ -210,6 +222,18 @@ func (p *partition) forget(err error) {
 	p.ahead, p.streams = lookahead{}, streamsAhead{}
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound || errors.Is(err, errForgotten) {
 		p.groups.drop(p.group, err)
+	}
+}
+
+// count counts what the partition has in memory. Where all of them together have too much, this one reads no further ahead than
+// it must.
+func (p *partition) count() {
+	held := p.ahead.held() + p.streams.bytes
+	all := p.groups.held.Add(int64(held - p.held))
+	p.held = held
+	p.ahead.most, p.streams.most = aheadBytes, streamsAheadBytes
+	if all > int64(p.groups.config.Bytes) {
+		p.ahead.most, p.streams.most = scarceBytes, scarceBytes
 	}
 }
 
@@ -310,7 +334,7 @@ func (p *partition) prepare(ctx context.Context, group domain.Group) error {
 		return err
 	}
 	p.ahead = lookahead{
-		log: p.groups.config.Store, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1,
+		log: p.groups.config.Store, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1, most: aheadBytes,
 	}
 	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)
 	if err != nil {
@@ -403,12 +427,16 @@ func (s *step) finish(err error, took time.Duration) {
 		p.answers = append(p.answers, newGiveBack(back))
 	}
 	if s.sweep && err != nil {
-		p.used = time.Now()
+		p.nextPark = p.clock.now().Add(sweepFailed).UnixMicro()
 	}
-	waiting := len(p.receives) > 0
+	waiting, gone := len(p.receives) > 0, p.gone
 	p.mu.Unlock()
-	if err == nil && changed && !waiting && p.open && (s.wasFull || p.deliverable()) && time.Since(p.notified) > notifyPause {
-		p.notified = time.Now()
+	if gone {
+		for _, r := range s.receives {
+			r.fail(errForgotten) // where it would wait on
+		}
+	}
+	if err == nil && changed && !waiting && p.open && (s.wasFull || p.deliverable()) {
 		p.groups.config.Store.NotifyGroup(p.group.tenant, p.group.name)
 	}
 }

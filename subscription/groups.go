@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -60,9 +61,13 @@ type Store interface {
 // GroupsConfig is what Groups are made of.
 type GroupsConfig struct {
 	Store    Store
+	Bytes    int // of events that all groups together read ahead of their delivery, about; 0: DefaultGroupBytes
 	Log      *slog.Logger
 	Observer GroupObserver
 }
+
+// DefaultGroupBytes bounds what groups read ahead where nothing else is said.
+const DefaultGroupBytes = 128 << 20
 
 // GroupObserver has functions that are called as things happen, from many goroutines, and must not block. Each is optional.
 type GroupObserver struct {
@@ -83,6 +88,7 @@ type Groups struct {
 	closed   bool
 
 	running sync.WaitGroup // the partitions' goroutines
+	held    atomic.Int64   // bytes of events that the partitions have in memory
 }
 
 // group is a group that somebody uses in this process.
@@ -122,6 +128,7 @@ func NewGroups(config GroupsConfig) *Groups {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
+	config.Bytes = cmp.Or(config.Bytes, DefaultGroupBytes)
 	return &Groups{config: config, byTenant: make(map[domain.TenantID]map[string]*group)}
 }
 

@@ -220,7 +220,7 @@ func testGroupsUnderKills(t *testing.T, ordering domain.Ordering) {
 					m.saves = -1
 				}
 				live, end := context.WithCancel(ctx)
-				stop := runGroups(t, m, live)
+				stop := runGroupsOf(t, live, m, m.Store)
 				var consuming sync.WaitGroup
 				for consumer := range consumers {
 					consuming.Go(func() {
@@ -293,13 +293,13 @@ type runningGroups struct {
 	done   *sync.WaitGroup
 }
 
-// runGroups runs the groups of a process that may be killed, until ctx ends.
-func runGroups(t testing.TB, m *mortal, ctx context.Context) runningGroups {
-	r := runningGroups{groups: subscription.NewGroups(subscription.GroupsConfig{Store: m, Log: quiet}), done: new(sync.WaitGroup)}
+// runGroupsOf runs the groups of one process on a store, which s is in, until ctx ends.
+func runGroupsOf(t testing.TB, ctx context.Context, of subscription.Store, s *store.Store) runningGroups {
+	r := runningGroups{groups: subscription.NewGroups(subscription.GroupsConfig{Store: of, Log: quiet}), done: new(sync.WaitGroup)}
 	for _, run := range []func() error{
 		func() error { return r.groups.Run(ctx) },
-		func() error { return m.Listen(ctx, r.groups.Wake) },
-		func() error { return m.ListenGroups(ctx, r.groups.Notice) },
+		func() error { return s.Listen(ctx, r.groups.Wake) },
+		func() error { return s.ListenGroups(ctx, r.groups.Notice) },
 	} {
 		r.done.Go(func() {
 			if err := run(); err != nil {

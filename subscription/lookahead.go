@@ -13,6 +13,7 @@ import (
 const (
 	aheadEvents = 2000
 	aheadBytes  = 4 << 20
+	scarceBytes = 64 << 10 // where all partitions together have too much in memory
 	// aheadWindow is how many positions one read covers at most: where few events are a group's, it is over soon all the same.
 	aheadWindow = 50_000
 )
@@ -32,6 +33,7 @@ type lookahead struct {
 	events  []domain.Event
 	taken   int   // so many of events were taken since the last save
 	bytes   int   // of those that were not
+	most    int   // bytes that may be in memory, but for one event
 	average int   // bytes of an event, of those read last
 	version int64 // of the selection's one stream, that was read last; -1: not known
 
@@ -88,15 +90,24 @@ func (a *lookahead) take() {
 // waiting is how many events are in memory.
 func (a *lookahead) waiting() int { return len(a.events) - a.taken }
 
+// held is how many bytes of events are in memory.
+func (a *lookahead) held() int {
+	held := a.bytes
+	for i := range a.events[:a.taken] {
+		held += eventBytes(&a.events[i])
+	}
+	return held
+}
+
 // begin begins a read beside its caller, where there is room and something up to the head. running counts it.
 func (a *lookahead) begin(running *sync.WaitGroup, head int64) {
-	if a.under != nil || a.scanned >= head || a.waiting() > aheadEvents/2 || a.bytes > aheadBytes/2 {
+	if a.under != nil || a.scanned >= head || a.waiting() > aheadEvents/2 || a.bytes > a.most/2 {
 		return
 	}
 	under := make(chan stretch, 1)
 	a.under = under
 	reader := *a // a may be made another one meanwhile
-	from, version, limit, bytes := a.scanned, a.version, aheadEvents-a.waiting(), aheadBytes-a.bytes
+	from, version, limit, bytes := a.scanned, a.version, aheadEvents-a.waiting(), a.most-a.bytes
 	running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 		defer cancel()
@@ -114,7 +125,7 @@ func (a *lookahead) more(ctx context.Context, head int64) (bool, error) {
 	if a.scanned >= head {
 		return false, nil
 	}
-	return true, a.accept(a.read(ctx, a.scanned, head, a.version, max(1, aheadEvents-a.waiting()), max(1, aheadBytes-a.bytes)))
+	return true, a.accept(a.read(ctx, a.scanned, head, a.version, max(1, aheadEvents-a.waiting()), max(1, a.most-a.bytes)))
 }
 
 // join waits for the read that is under way, if there is one. What is no longer wanted of it is left.

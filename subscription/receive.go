@@ -261,14 +261,15 @@ func (s *step) deliver(ctx context.Context, now int64) error {
 	return s.deliverNew(ctx, now, deadline)
 }
 
-// firstAgain is how many events are read first of those that are due again, whose sizes are not known.
-const firstAgain = 64
+// againRead is how many events that are due again are read at once, at most; fewer, where events are large.
+const againRead = 250
 
 func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
 	l := s.p.ledger
 	space, fresh := s.space()
 	due := l.dueAgain(now, s.wanted(), space, fresh)
-	for chunk := firstAgain; len(due) > 0; chunk *= 2 {
+	for average := s.p.ahead.typical(); len(due) > 0; {
+		chunk := max(1, min(againRead, maxReceiveBytes/average))
 		part := due[:min(chunk, len(due))]
 		due = due[len(part):]
 		positions := make([]int64, len(part))
@@ -285,6 +286,7 @@ func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
 			there[events[i].Position] = &events[i]
 			bytes += eventBytes(&events[i])
 		}
+		average = max(1, bytes/max(1, len(events)))
 		for _, a := range part {
 			e := there[a.position()]
 			if e == nil {
@@ -299,9 +301,6 @@ func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
 				s.told.expired++
 			}
 			s.give(r, l.deliverAgain(a, e, now, deadline), e)
-		}
-		if bytes > maxReceiveBytes {
-			chunk = firstAgain / 4
 		}
 	}
 	return nil
@@ -368,7 +367,7 @@ func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each
 	if len(places) == 0 {
 		return nil
 	}
-	limit := max(1, min(each, streamsReadBytes/len(places)/max(1, p.ahead.average)))
+	limit := max(1, min(each, streamsReadBytes/len(places)/p.ahead.typical()))
 	l := p.ledger
 	events, err := p.groups.config.Store.NextInStreams(ctx, p.group.tenant, places, l.readTo, limit)
 	if err != nil {

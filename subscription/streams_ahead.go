@@ -1,6 +1,10 @@
 package subscription
 
-import "github.com/manifold-es/manifold/domain"
+import (
+	"cmp"
+
+	"github.com/manifold-es/manifold/domain"
+)
 
 // Bounds of what is kept of streams that are behind, for one partition of a group.
 const (
@@ -15,6 +19,7 @@ type streamsAhead struct {
 	of     map[string]*streamAhead
 	events int
 	bytes  int
+	most   int // bytes that there may be, but for one event of each stream
 }
 
 // streamAhead is what is in memory of one stream: the group's next events of it, without a gap.
@@ -23,7 +28,9 @@ type streamAhead struct {
 	all    bool // nothing more is left behind of it
 }
 
-func (s *streamsAhead) clear() { *s = streamsAhead{of: make(map[string]*streamAhead)} }
+func (s *streamsAhead) clear() {
+	*s = streamsAhead{of: make(map[string]*streamAhead), most: cmp.Or(s.most, streamsAheadBytes)}
+}
 
 // left notes that an event was left behind.
 func (s *streamsAhead) left(e *domain.Event, first bool) {
@@ -44,7 +51,7 @@ func (s *streamsAhead) left(e *domain.Event, first bool) {
 }
 
 func (s *streamsAhead) room(a *streamAhead, e *domain.Event) bool {
-	return len(a.events) < streamAheadEvents && s.events < streamsAheadEvents && s.bytes+eventBytes(e) <= streamsAheadBytes
+	return len(a.events) < streamAheadEvents && s.events < streamsAheadEvents && s.bytes+eventBytes(e) <= s.most
 }
 
 func (s *streamsAhead) keep(a *streamAhead, e *domain.Event) {
