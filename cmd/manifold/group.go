@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -115,7 +116,7 @@ func groupList(to *connection) *cobra.Command {
 				sum := progressOf(group)
 				if !asJSON {
 					fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\n", group.Name, sourceOf(group.Source), group.Ordering, group.Partitions,
-						stateOf(group), group.Head-sum.Checkpoint, sum.InFlight, sum.Retrying, sum.DeadLetters)
+						stateOf(group), behind(group), sum.InFlight, sum.Retrying, sum.DeadLetters)
 				}
 			}
 			return t.Flush()
@@ -127,7 +128,7 @@ func groupList(to *connection) *cobra.Command {
 
 // progressOf is a group's progress over all its partitions: sums, and the lowest of the positions.
 func progressOf(group client.Subscription) client.SubscriptionProgress {
-	sum := client.SubscriptionProgress{Checkpoint: group.Head}
+	sum := client.SubscriptionProgress{Checkpoint: math.MaxInt64}
 	for _, p := range group.Progress {
 		sum.Checkpoint = min(sum.Checkpoint, p.Checkpoint)
 		sum.InFlight += p.InFlight
@@ -135,6 +136,11 @@ func progressOf(group client.Subscription) client.SubscriptionProgress {
 		sum.DeadLetters += p.DeadLetters
 	}
 	return sum
+}
+
+// behind is how many positions lie between a group and the head: none where it was moved beyond that.
+func behind(group client.Subscription) int64 {
+	return max(group.Head-progressOf(group).Checkpoint, 0)
 }
 
 func stateOf(group client.Subscription) string {
@@ -221,7 +227,7 @@ func showGroup(out io.Writer, group client.Subscription, labels map[string]strin
 	fmt.Fprintf(&text, "\n  delivers:     %d at a time, %d in flight, acknowledged within %s", group.BatchSize, group.MaxInFlight, seconds(group.AckTimeout))
 	fmt.Fprintf(&text, "\n  attempts:     %d, %s to %s apart", group.MaxAttempts, seconds(orZero(group.Backoff.Min)), seconds(orZero(group.Backoff.Max)))
 	sum := progressOf(group)
-	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %d events behind", sum.Checkpoint, group.Head, group.Head-sum.Checkpoint)
+	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %d events behind", sum.Checkpoint, group.Head, behind(group))
 	fmt.Fprintf(&text, "\n  under way:    %d in flight, %d wait for a retry", sum.InFlight, sum.Retrying)
 	fmt.Fprintf(&text, "\n  dead letters: %d", sum.DeadLetters)
 	if sum.DeadLetters > 0 {
@@ -292,7 +298,7 @@ func groupChange(to *connection, use, short, what string, do func(context.Contex
 				return err
 			}
 			sum := progressOf(group)
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %d events behind, %d in flight\n", group.Name, what, group.Head-sum.Checkpoint, sum.InFlight)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %d events behind, %d in flight\n", group.Name, what, behind(group), sum.InFlight)
 			return err
 		},
 	}
@@ -332,7 +338,7 @@ given up: answers to it change nothing any more. Dead letters stay.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: goes on at position %d of %d\n", group.Name, progressOf(group).Checkpoint+1, group.Head)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: goes on at position %d; the head is at %d\n", group.Name, progressOf(group).Checkpoint+1, group.Head)
 			return err
 		},
 	}

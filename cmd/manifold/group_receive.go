@@ -44,7 +44,7 @@ Of a group with partitions only members receive: with --join it becomes one, and
 			if err != nil {
 				return err
 			}
-			return f.receive(command.Context(), service, args[0], command.OutOrStdout())
+			return f.receive(command.Context(), service, args[0], command.OutOrStdout(), command.ErrOrStderr())
 		},
 	}
 	command.Flags().IntVar(&f.batch, "batch", 10, "how many events at most")
@@ -60,7 +60,7 @@ Of a group with partitions only members receive: with --join it becomes one, and
 	return command
 }
 
-func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithResponses, name string, out io.Writer) (err error) {
+func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithResponses, name string, out, people io.Writer) (err error) {
 	body := client.Receive{Batch: f.batch, Wait: f.wait.Seconds()}
 	if f.join {
 		r, err := service.JoinSubscriptionWithResponse(ctx, name, client.JoinSubscription{Label: "manifold group receive"})
@@ -94,7 +94,11 @@ func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithRe
 			return err
 		}
 	}
-	if len(attempts) == 0 || f.keep {
+	if len(attempts) == 0 {
+		fmt.Fprintln(people, "nothing is due")
+		return nil
+	}
+	if f.keep {
 		return nil
 	}
 	return f.answer(ctx, service, name, attempts)

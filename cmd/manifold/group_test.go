@@ -46,7 +46,7 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "delete", "mail", "--yes"}, "DELETE " + path + "\n", map[string]string{"DELETE " + path: "204 "}, 0, nil},
 		{[]string{"group", "pause", "mail"}, "POST " + path + "/pause\n", map[string]string{"POST " + path + "/pause": "200 " + groupAnswer}, 0, []string{"mail: is paused; 10 events behind, 4 in flight\n"}},
 		{[]string{"group", "resume", "mail"}, "POST " + path + "/resume\n", map[string]string{"POST " + path + "/resume": "200 " + groupAnswer}, 0, []string{"mail: delivers again"}},
-		{[]string{"group", "seek", "mail", "--position", "41"}, "POST " + path + `/seek {"position":41}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, []string{"mail: goes on at position 41 of 50\n"}},
+		{[]string{"group", "seek", "mail", "--position", "41"}, "POST " + path + `/seek {"position":41}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, []string{"mail: goes on at position 41; the head is at 50\n"}},
 		{[]string{"group", "seek", "mail", "--time", "2026-03-01T09:00:00Z"}, "POST " + path + `/seek {"timestamp":"2026-03-01T09:00:00Z"}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, nil},
 		{[]string{"group", "seek", "mail", "--time", "yesterday"}, "", nil, 1, []string{`"yesterday" is not a time`}},
 		{[]string{"group", "seek", "mail"}, "", nil, 1, []string{"position", "time"}},
@@ -192,7 +192,7 @@ func TestGroupOfAService(t *testing.T) {
 	has("mail: is paused", "group", "pause", "mail")
 	has("paused", "group", "list")
 	has("mail: delivers again", "group", "resume", "mail")
-	has("mail: goes on at position 3 of 3", "group", "seek", "mail", "--position", "3")
+	has("mail: goes on at position 3; the head is at 3", "group", "seek", "mail", "--position", "3")
 	has("group", "lag")
 	must(t, environ, "group", "delete", "mail", "--yes")
 	if o := run(t, environ, nil, "group", "get", "mail"); o.code != 1 || !strings.Contains(o.err, "not-found") {
