@@ -14,7 +14,7 @@ func Owner(tenant domain.TenantID, members []domain.MemberID) (owner domain.Memb
 	var highest uint64
 	for _, member := range members {
 		// Two members of the same weight are told apart by their ids, whatever order they come in.
-		w := weight(tenant, member)
+		w := Weight(tenant, member)
 		if !ok || w > highest || w == highest && member.String() > owner.String() {
 			owner, highest, ok = member, w, true
 		}
@@ -33,12 +33,13 @@ func Count(tenants iter.Seq[domain.TenantID], members []domain.MemberID) []int64
 	return counts
 }
 
-// weight is a number between 0 and 2^64 that only the two ids decide. Every release must give the same.
-func weight(tenant domain.TenantID, member domain.MemberID) uint64 {
+// Weight is how much a member is the one for a thing: a number between 0 and 2^64 that only the two ids decide. Every release
+// must give the same.
+func Weight[T, M ~[16]byte](thing T, member M) uint64 {
 	h := mix(binary.BigEndian.Uint64(member[:8]))
 	h = mix(h ^ binary.BigEndian.Uint64(member[8:]))
-	h = mix(h ^ binary.BigEndian.Uint64(tenant[:8]))
-	return mix(h ^ binary.BigEndian.Uint64(tenant[8:]))
+	h = mix(h ^ binary.BigEndian.Uint64(thing[:8]))
+	return mix(h ^ binary.BigEndian.Uint64(thing[8:]))
 }
 
 // mix spreads each bit of its argument over all bits of the result, one to one: the finalizer of SplitMix64 (Steele, Lea

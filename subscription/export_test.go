@@ -2,6 +2,12 @@ package subscription
 
 import "time"
 
+// ShareOut is shareOut.
+var ShareOut = shareOut
+
+// RosterFor changes how long a process goes by what it has read of a group's members.
+func (g *Groups) RosterFor(d time.Duration) { g.rosterFor = d }
+
 // TellAfter changes how long a follower is not told that events were passed over.
 func (t *Tails) TellAfter(d time.Duration) { t.tell = d }
 

@@ -171,9 +171,10 @@ type step struct {
 	stale    bool
 	fresh    bool // the ledger was read in this step
 
-	wasFull bool // there was no room before the answers
-	serving int  // the first of receives that may have room
-	more    bool // there may be more to deliver: another step is to follow
+	wasFull bool       // there was no room before the answers
+	served  []*receive // those of receives that may be given events
+	serving int        // the first of them that may have room
+	more    bool       // there may be more to deliver: another step is to follow
 	told    told
 }
 
@@ -361,6 +362,12 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	if !settled && !s.fresh {
 		return false, nil // an answer to what another process has delivered, perhaps
 	}
+	s.served = s.receives
+	if len(s.receives) > 0 && p.row.Group.Partitions > 0 && !p.row.Group.Paused {
+		if err := s.admit(ctx, now); err != nil {
+			return false, &readError{err}
+		}
+	}
 	if len(s.receives) > 0 || s.sweep {
 		parked := l.parkExpired(now, p.row.Group.MaxAttempts)
 		s.told.parked += parked
@@ -369,7 +376,7 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	for _, r := range s.receives {
 		r.begin(p.row.Group.BatchSize)
 	}
-	if len(s.receives) > 0 && !p.row.Group.Paused {
+	if len(s.served) > 0 && !p.row.Group.Paused {
 		if err := s.deliver(ctx, now); err != nil {
 			return false, &readError{err}
 		}
@@ -386,7 +393,7 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 	p := s.p
 	change := p.ledger.change()
 	change.GroupRevision, change.Revision = p.row.Group.Revision, p.row.Revision
-	if len(s.receives) > 0 {
+	if len(s.served) > 0 {
 		p.ahead.begin(&p.groups.running, p.group.head.Load())
 	}
 	now, saved, err := p.groups.config.Store.SaveLedger(ctx, p.group.tenant, p.group.name, change)
@@ -444,7 +451,7 @@ func (s *step) finish(err error, took time.Duration) {
 // deliverable reports whether there is something to deliver that another process may not know of: events that were not new.
 func (p *partition) deliverable() bool {
 	l := p.ledger
-	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0
+	return p.passesOn() || len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0
 }
 
 func (s *step) tell(o *GroupObserver, took time.Duration) {

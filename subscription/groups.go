@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,8 @@ type Store interface {
 	// they were; retries are removed.
 	SeekGroup(ctx context.Context, tenant domain.TenantID, name string, remake func(partition int, ledger []byte) (again []byte, status domain.PartitionStatus, err error)) (domain.Group, error)
 
+	// StreamsOf returns the streams of events by their ids; those that are not there are left out.
+	StreamsOf(ctx context.Context, tenant domain.TenantID, ids []domain.EventID) (map[domain.EventID]string, error)
 	// ReadPositions reads the events at these positions, in the order in which they are given; those that are not there are left out.
 	ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error)
 	// NextInStreams reads, of each stream, the next limit events behind the place, of whatever type, as far as they are not
@@ -89,6 +92,8 @@ type Groups struct {
 
 	running sync.WaitGroup // the partitions' goroutines
 	held    atomic.Int64   // bytes of events that the partitions have in memory
+
+	rosterFor time.Duration // the constant, but in tests
 }
 
 // group is a group that somebody uses in this process.
@@ -99,6 +104,10 @@ type group struct {
 	known   atomic.Pointer[domain.Group] // as it was read last
 	head    atomic.Int64                 // of the tenant's log, as far as it is known
 	waiting atomic.Int64                 // receives
+
+	members membership    // of a group with partitions
+	turn    atomic.Uint64 // with which of its partitions the next receive of a member begins
+	placed  places        // of what was delivered here
 
 	parts map[int]*partition // Groups.mu is its lock
 }
@@ -129,7 +138,7 @@ func NewGroups(config GroupsConfig) *Groups {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	config.Bytes = cmp.Or(config.Bytes, DefaultGroupBytes)
-	return &Groups{config: config, byTenant: make(map[domain.TenantID]map[string]*group)}
+	return &Groups{config: config, byTenant: make(map[domain.TenantID]map[string]*group), rosterFor: rosterFor}
 }
 
 // Run looks after what times out, until ctx ends, and then waits for what is being saved. Nothing is received or answered any
@@ -446,15 +455,29 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 		if err != nil {
 			return nil, err
 		}
+		wait, shared := time.Until(until), !wanted.Member.IsZero()
+		if wait <= 0 {
+			if len(r.at) == 0 {
+				return nil, nil
+			}
+			r.tries = len(r.at)
+		}
+		if shared {
+			wait = min(wait, max(g.rosterFor, leastWait)) // then its partitions may be others
+		}
 		if gr.waiting.Add(1) > maxWaiting {
 			gr.waiting.Add(-1)
 			return nil, domain.Errorf(domain.CodeTooManyRequests, "", "%d receives wait in this group already; try again later", maxWaiting)
 		}
-		deliveries, err := r.await(ctx, time.Until(until))
+		deliveries, err := r.await(ctx, wait)
 		gr.waiting.Add(-1)
-		if !errors.Is(err, errForgotten) {
-			return deliveries, err
+		switch {
+		case errors.Is(err, errForgotten), shared && err == nil && len(deliveries) == 0 && time.Now().Before(until):
+			continue
+		case shared:
+			gr.placed.note(deliveries)
 		}
+		return deliveries, err
 	}
 }
 
@@ -466,19 +489,22 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 	case known.Partitions > 0 && wanted.Member.IsZero():
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has partitions, which its members share: join it, and receive as a member", gr.name)
 	case known.Partitions > 0:
-		var err error
-		if numbers, err = g.partitionsOf(ctx, gr.tenant, known, wanted.Member); err != nil {
+		roster, err := g.attend(ctx, gr, wanted.Member)
+		if err != nil {
 			return nil, err
+		}
+		// The first is asked first: each in its turn.
+		numbers = roster.partitions(wanted.Member)
+		if n := uint64(len(numbers)); n > 0 {
+			begin := gr.turn.Add(1) % n
+			numbers = slices.Concat(numbers[begin:], numbers[:begin])
 		}
 	case !wanted.Member.IsZero():
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", gr.name)
 	}
-	r := &receive{batch: wanted.Batch, done: make(chan struct{}), tries: -1}
+	r := &receive{batch: wanted.Batch, member: wanted.Member, done: make(chan struct{}), tries: -1}
 	for _, number := range numbers {
 		r.at = append(r.at, g.partition(gr, number))
-	}
-	if wanted.Wait <= 0 {
-		r.tries = len(r.at)
 	}
 	return r, nil
 }

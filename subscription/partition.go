@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"sync"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -23,53 +24,121 @@ func partitionOf(stream string, n int) int {
 	return int(h % uint64(n))
 }
 
-// partitionsOf are the partitions of a group that a member receives from.
-func (g *Groups) partitionsOf(_ context.Context, _ domain.TenantID, group domain.Group, _ domain.GroupMemberID) ([]int, error) {
-	all := make([]int, max(1, group.Partitions))
-	for i := range all {
-		all[i] = i
-	}
-	return all, nil
+// placesKept is how many of the events that were lately delivered here are remembered with their partitions, in each of two
+// generations.
+const placesKept = 16_384
+
+// places remembers in which partitions events are that were delivered here, so that an answer to them finds it without asking
+// the database. It forgets the oldest. Its zero value is ready; methods may be called concurrently.
+type places struct {
+	mu            sync.Mutex
+	newer, before map[domain.EventID]int
 }
 
-// answerPartitions has each partition of a group apply its part of what a consumer says. Which that is is found by the event's
-// stream.
+func (k *places) note(deliveries []domain.Delivery) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range deliveries {
+		if k.newer == nil || len(k.newer) >= placesKept {
+			k.newer, k.before = make(map[domain.EventID]int), k.newer
+		}
+		k.newer[deliveries[i].Event.ID] = deliveries[i].Partition
+	}
+}
+
+func (k *places) find(id domain.EventID) (partition int, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if partition, ok = k.newer[id]; !ok {
+		partition, ok = k.before[id]
+	}
+	return partition, ok
+}
+
+// place sorts attempts by the partition that their events are in: their indexes. Those of events that are not there are left
+// out.
+func (g *Groups) place(ctx context.Context, gr *group, attempts []domain.Attempt) (map[int][]int, error) {
+	of := make(map[int][]int)
+	var unknown []domain.EventID
+	var looked []int // the indexes of those
+	for i, attempt := range attempts {
+		if partition, ok := gr.placed.find(attempt.EventID); ok {
+			of[partition] = append(of[partition], i)
+		} else {
+			unknown, looked = append(unknown, attempt.EventID), append(looked, i)
+		}
+	}
+	if len(unknown) == 0 {
+		return of, nil
+	}
+	streams, err := g.config.Store.StreamsOf(ctx, gr.tenant, unknown)
+	if err != nil {
+		return nil, err
+	}
+	partitions := gr.known.Load().Partitions
+	for n, i := range looked {
+		if stream, there := streams[unknown[n]]; there {
+			partition := partitionOf(stream, partitions)
+			of[partition] = append(of[partition], i)
+		}
+	}
+	return of, nil
+}
+
+// answerPartitions has each partition of a group apply its part of what a consumer says.
 func (g *Groups) answerPartitions(
 	ctx context.Context, gr *group, attempts []domain.Attempt, newAnswer func([]domain.Attempt) *answer,
 ) ([]domain.Outcome, error) {
-	known := gr.known.Load()
-	of := make(map[int][]int) // indexes of attempts, by partition
-	outcomes := make([]domain.Outcome, len(attempts))
-	for i, attempt := range attempts {
-		outcomes[i] = domain.OutcomeNotInFlight
-		position, err := g.config.Store.EventPosition(ctx, gr.tenant, attempt.EventID)
-		if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		events, err := g.config.Store.ReadPositions(ctx, gr.tenant, []int64{position})
-		if err != nil {
-			return nil, err
-		}
-		for j := range events {
-			number := partitionOf(events[j].Stream, known.Partitions)
-			of[number] = append(of[number], i)
-		}
+	of, err := g.place(ctx, gr, attempts)
+	if err != nil {
+		return nil, err
 	}
+	outcomes := make([]domain.Outcome, len(attempts))
+	for i := range outcomes {
+		outcomes[i] = domain.OutcomeNotInFlight
+	}
+	// Side by side: each is a round trip of its own. All are waited for, whatever becomes of one.
+	failed := make([]error, 0, len(of))
+	var mu sync.Mutex
+	var asking sync.WaitGroup
 	for number, indexes := range of {
-		part := make([]domain.Attempt, len(indexes))
-		for i, index := range indexes {
-			part[i] = attempts[index]
-		}
-		found, err := g.partition(gr, number).ask(ctx, newAnswer(part))
-		if err != nil {
-			return nil, err
-		}
-		for i, index := range indexes {
-			outcomes[index] = found[i]
-		}
+		asking.Go(func() {
+			part := make([]domain.Attempt, len(indexes))
+			for i, index := range indexes {
+				part[i] = attempts[index]
+			}
+			found, err := g.askPartition(ctx, gr, number, func() *answer { return newAnswer(part) })
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = append(failed, err)
+				return
+			}
+			for i := range found {
+				outcomes[indexes[i]] = found[i]
+			}
+		})
+	}
+	asking.Wait()
+	if len(failed) > 0 {
+		return nil, failed[0]
 	}
 	return outcomes, nil
+}
+
+// askPartition has one partition apply an answer. Where the partition was forgotten meanwhile, the answer was not applied, and
+// the group is looked up again; without the others', which may have been.
+func (g *Groups) askPartition(ctx context.Context, gr *group, number int, newAnswer func() *answer) ([]domain.Outcome, error) {
+	for {
+		found, err := g.partition(gr, number).ask(ctx, newAnswer())
+		if !errors.Is(err, errForgotten) {
+			return found, err
+		}
+		if gr, err = g.use(ctx, gr.tenant, gr.name); err != nil {
+			return nil, err
+		}
+		if number >= gr.known.Load().Partitions {
+			return nil, nil // another group of the name, which has delivered nothing of this
+		}
+	}
 }

@@ -18,10 +18,11 @@ var errForgotten = errors.New("the partition was forgotten")
 
 // receive is a consumer's request for events. It may wait at several partitions, and is served by the first that has some.
 type receive struct {
-	batch int           // 0: the group's
-	done  chan struct{} // closed when it is answered
-	ready []domain.Delivery
-	err   error
+	batch  int                  // 0: the group's
+	member domain.GroupMemberID // zero: the group has no partitions
+	done   chan struct{}        // closed when it is answered
+	ready  []domain.Delivery
+	err    error
 
 	mu     sync.Mutex
 	at     []*partition // where it waits
@@ -215,8 +216,8 @@ func (p *partition) takeBack(back []domain.Attempt) {
 
 // room finds the first receive of a step that an event of a size fits into; nil: there is none.
 func (s *step) room(bytes int) *receive {
-	for ; s.serving < len(s.receives); s.serving++ {
-		r := s.receives[s.serving]
+	for ; s.serving < len(s.served); s.serving++ {
+		r := s.served[s.serving]
 		if len(r.deliveries) < r.limit && (len(r.deliveries) == 0 || r.bytes+bytes <= maxReceiveBytes) {
 			return r
 		}
@@ -227,7 +228,7 @@ func (s *step) room(bytes int) *receive {
 // wanted is how many events the receives of a step still want.
 func (s *step) wanted() int {
 	wanted := 0
-	for _, r := range s.receives[s.serving:] {
+	for _, r := range s.served[s.serving:] {
 		wanted += r.limit - len(r.deliveries)
 	}
 	return wanted
@@ -436,7 +437,7 @@ func (s *step) readAhead(ctx context.Context) (bool, error) {
 		return read, err
 	}
 	looked := true
-	for _, r := range s.receives {
+	for _, r := range s.served {
 		looked, r.looked = looked && r.looked, true
 	}
 	if looked {
