@@ -198,4 +198,15 @@ func TestGroupOfAService(t *testing.T) {
 	if o := run(t, environ, nil, "group", "get", "mail"); o.code != 1 || !strings.Contains(o.err, "not-found") {
 		t.Errorf("behind its end there is %+v", o)
 	}
+	// Of a group with partitions, members receive.
+	has("created", "group", "put", "state", "--partitions", "2")
+	if o := run(t, environ, nil, "group", "receive", "state"); o.code != 1 {
+		t.Errorf("who is no member receives %+v", o)
+	}
+	if out := must(t, environ, "group", "receive", "state", "--join", "--wait", "10s", "--ack"); !strings.Contains(out, "Placed") {
+		t.Errorf("a member receives %q", out)
+	}
+	if out := must(t, environ, "group", "members", "state"); strings.Count(out, "\n") != 1 {
+		t.Errorf("there are still members:\n%s", out)
+	}
 }
