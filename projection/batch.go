@@ -262,6 +262,7 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 		if touched == 0 {
 			r.at.passed = s.events[n-1].Position
 		}
+		r.count(n)
 	}
 	g.upTo = max(g.upTo, s.upTo)
 }

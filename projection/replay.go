@@ -26,6 +26,9 @@ type Replay struct {
 	Limits Limits
 	Folded func(events, documents int)       // called when that many events took effect, and changed so many documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, those removed left out; may be nil
+	// Counted is called as events are folded, with their number, before they are saved; and with a negative number when
+	// that many were folded in vain, and will be folded again. When Run returns the sum is that of Folded. May be nil.
+	Counted func(events int)
 
 	Aside   AsideStore // where skipped events and parked documents are; nil: nothing is skipped, and any fault stops
 	Version int64      // of the definition that the fold was made of, whose skipped events are passed over; 0: it is no version yet
@@ -170,5 +173,11 @@ func (r *Replay) Position() int64 { return r.at.seen }
 func (r *Replay) folded(events, documents int) {
 	if r.Folded != nil {
 		r.Folded(events, documents)
+	}
+}
+
+func (r *Replay) count(events int) {
+	if r.Counted != nil && events != 0 {
+		r.Counted(events)
 	}
 }

@@ -71,12 +71,13 @@ func TestReplayIsAFoldFromScratch(t *testing.T) {
 		}
 		build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: definition.Name}, Number: 1, Database: "default"}
 		driver := &faulty{Driver: b.driver}
+		all := new(counts)
 		fresh := func() *projection.Replay {
-			return &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{
+			return all.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.Limits{
 				Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20,
 				// From one document a save, over a few, which then drop out of memory as well, to all of them.
 				DocumentBytes: rapid.SampledFrom([]int{1, 1000, 2500, 1 << 20}).Draw(rt, "document bytes"),
-			}}
+			}})
 		}
 		replay, reached := fresh(), int64(0)
 		check := func() {
@@ -88,6 +89,9 @@ func TestReplayIsAFoldFromScratch(t *testing.T) {
 				rt.Fatalf("the checkpoint went back from %d to %d", reached, checkpoint)
 			}
 			reached = checkpoint
+			if counted, folded := all.counted.Load(), all.folded.Load(); counted != folded {
+				rt.Fatalf("%d events count, and %d have taken effect", counted, folded)
+			}
 			log := b.log(t, tenant)
 			mustEqual(rt, stored(rt, t, b, build, tenant), fromScratch(rt, definition, log[:checkpoint]))
 		}

@@ -141,6 +141,7 @@ func (r *Replay) await() error {
 		r.wasSaved(s)
 		return nil
 	}
+	r.count(-s.events)
 	r.forget()
 	if errors.Is(err, drivers.ErrStale) {
 		r.at.known = false
@@ -161,6 +162,7 @@ func (r *Replay) await() error {
 
 // forget drops whatever is held of documents, and of what is set aside.
 func (r *Replay) forget() {
+	r.count(-r.gathered.events)
 	r.known, r.gathered, r.aside = known{}, gathered{earlier: r.gathered.number()}, nil
 }
 

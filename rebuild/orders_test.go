@@ -163,7 +163,7 @@ func TestPauseAndThrottle(t *testing.T) {
 	stop := v.work(t)
 	began := time.Now()
 	r := v.start(t, id, rebuild.Request{RebuildOptions: domain.RebuildOptions{MaxEventsPerSecond: 500}})
-	v.until(t, r, "under way", func(r domain.Rebuild) bool { return r.Worker != "" })
+	v.until(t, r, "under way", func(r domain.Rebuild) bool { return r.EventsDone > 0 && r.Worker != "" })
 	if paused, err := v.rebuilds.Pause(t.Context(), id, r.ID); err != nil || !paused.Paused {
 		t.Fatalf("paused: %+v, %v", paused, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// progress counts events, for people.
+// progress counts events, for people: those that are folded, saved or not. What is lost unsaved is taken off again.
 type progress struct {
 	done, total atomic.Int64
 	folded      atomic.Int64 // by this process alone, for the rate
@@ -37,7 +37,7 @@ func (p *progress) rate(now time.Time) float64 {
 	}
 	first, last := p.samples[0], p.samples[len(p.samples)-1]
 	if took := last.at.Sub(first.at); took > 0 {
-		return float64(last.folded-first.folded) / took.Seconds()
+		return max(0, float64(last.folded-first.folded)/took.Seconds()) // what was lost is taken off
 	}
 	return 0
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -138,8 +139,6 @@ func (a *attempt) buildUp(ctx context.Context) error {
 	if err := a.driver.CreateTemporaryTable(ctx, a.build); err != nil {
 		return fmt.Errorf("make the temporary table: %w", err)
 	}
-	a.progress.done.Store(0)
-	a.progress.total.Store(0)
 	for checkpoint, err := range a.driver.Checkpoints(ctx, a.build) {
 		if err != nil {
 			return fmt.Errorf("read the temporary table's checkpoints: %w", err)
@@ -152,14 +151,16 @@ func (a *attempt) buildUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	saved := int64(0)
 	for tenant, position := range a.positions {
 		n, err := a.count(ctx, tenant, 0, position)
 		if err != nil {
 			return err
 		}
-		a.progress.done.Add(n)
-		a.progress.total.Add(n)
+		saved += n
 	}
+	a.progress.done.Store(saved)
+	a.progress.total.Store(saved)
 	if err := a.pass(ctx, a.log, heads); err != nil {
 		return err
 	}
@@ -267,6 +268,8 @@ func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.H
 	if len(ahead) == 0 {
 		return nil
 	}
+	var counted int64
+	var folded atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for _, t := range ahead {
@@ -274,6 +277,7 @@ func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.H
 			if err != nil {
 				return err
 			}
+			counted += n
 			a.progress.total.Add(n)
 		}
 		return nil
@@ -294,14 +298,19 @@ func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.H
 	for range min(a.r.config.Tenants, len(ahead)) {
 		group.Go(func() error {
 			for t := range next {
-				if err := a.replay(ctx, log, t.tenant, t.to, limits); err != nil {
+				if err := a.replay(ctx, log, t.tenant, t.to, limits, &folded); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	// All of it is folded, though maybe not by this process alone: a worker that was taken for dead may have saved some.
+	a.progress.done.Add(counted - folded.Load())
+	return nil
 }
 
 // share divides limits among so many replays that run at the same time, but not below what a batch should have.
@@ -314,12 +323,13 @@ func share(limits projection.Limits, among int) projection.Limits {
 	}
 }
 
-// replay folds one tenant's log up to a position.
-func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits) error {
+// replay folds one tenant's log up to a position, and adds the events to folded.
+func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.TenantID, to int64, limits projection.Limits, folded *atomic.Int64) error {
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits,
 		Aside: a.r.config.Store, Version: a.version,
-		Folded: func(events, _ int) {
+		Counted: func(events int) {
+			folded.Add(int64(events))
 			a.progress.done.Add(int64(events))
 			a.progress.folded.Add(int64(events))
 		},

@@ -120,7 +120,11 @@ type work struct {
 }
 
 func newWork(r *Rebuilds, claimed domain.Rebuild, first bool) *work {
-	return &work{r: r, kick: make(chan struct{}, 1), orders: make(chan struct{}, 1), first: first, placed: true, row: claimed}
+	w := &work{r: r, kick: make(chan struct{}, 1), orders: make(chan struct{}, 1), first: first, placed: true, row: claimed}
+	// What the worker before has told stands until this one knows what of it was saved.
+	w.progress.done.Store(claimed.EventsDone)
+	w.progress.total.Store(claimed.EventsTotal)
+	return w
 }
 
 // leave gives the work's place to another rebuild.

@@ -1,0 +1,65 @@
+package projection_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// counts is what a Replay has told of the events that it folds.
+type counts struct{ counted, folded, most atomic.Int64 }
+
+func (c *counts) of(r *projection.Replay) *projection.Replay {
+	r.Counted = func(events int) { c.most.Store(max(c.most.Load(), c.counted.Add(int64(events)))) }
+	r.Folded = func(events, _ int) { c.folded.Add(int64(events)) }
+	return r
+}
+
+// Events count before they are saved. Those whose save has failed, or was too much at once, do not count twice: when all is
+// saved each has counted once.
+func TestEventsCountAsTheyAreFolded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	for i := range 40 {
+		b.append(t, tenant, fmt.Sprintf("x-%d", i%3), "A", `{}`)
+	}
+	definition := projection.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}, OnError: domain.OnErrorPark})
+	fold, err := projection.Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Database: "default"}
+	for _, events := range []int{1, 7, 50_000} {
+		for _, tooLarge := range []string{"", `{"n":9}`, `{"n":14}`} {
+			build.Number++
+			var c counts
+			saves := 0
+			driver := &faulty{Driver: refusing{b.driver, tooLarge}, check: func(batch drivers.Batch) {
+				if counted := c.counted.Load(); counted < batch.To || c.folded.Load() >= batch.To {
+					t.Errorf("before the save up to %d the events counted are %d", batch.To, counted)
+				}
+			}}
+			driver.verdict = func(call string) verdict {
+				if call != "save" {
+					return works
+				}
+				saves++
+				return []verdict{failsBefore, works}[min(1, saves/2)]
+			}
+			replay := c.of(&projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Aside: b.store, Limits: projection.CatchUpLimits})
+			replay.Limits.Events = events
+			if err := replay.Run(t.Context(), b.store, 40); !errors.Is(err, errInjected) || c.counted.Load() != 0 || c.folded.Load() != 0 || c.most.Load() == 0 {
+				t.Fatalf("%d events at a time: %v; counted are %d, up to %d", events, err, c.counted.Load(), c.most.Load())
+			}
+			if err := replay.Run(t.Context(), b.store, 40); err != nil || c.counted.Load() != 40 || c.folded.Load() != 40 || c.most.Load() != 40 {
+				t.Fatalf("%d events at a time, without %q: %v; counted are %d, up to %d", events, tooLarge, err, c.counted.Load(), c.most.Load())
+			}
+		}
+	}
+}
