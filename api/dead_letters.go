@@ -23,7 +23,7 @@ func (s generated) ListDeadLetters(ctx context.Context, request openapi.ListDead
 		return nil, err
 	}
 	size := pageSizeOf(request.Params.PageSize)
-	letters, more, err := s.deadLetters(ctx, callerOf(ctx).tenant, group.Name, after, size)
+	letters, more, err := s.deadLetters(ctx, callerOf(ctx), group.Name, after, size)
 	if err != nil {
 		return nil, err
 	}
@@ -38,20 +38,23 @@ func (s generated) ListDeadLetters(ctx context.Context, request openapi.ListDead
 	return answer, nil
 }
 
-// deadLetters reads a page, and says whether there is more behind it.
-func (s generated) deadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, size int) (page []subscription.DeadLetter, more bool, err error) {
+// deadLetters reads a page, and says whether there is more behind it. A group that has become one of other events keeps its dead
+// letters: those that the caller may not see are left out.
+func (s generated) deadLetters(ctx context.Context, caller caller, name string, after int64, size int) (page []subscription.DeadLetter, more bool, err error) {
 	bytes := 0
 	for len(page) <= size && bytes <= maxPageBytes {
 		wanted := min(deadLettersAtOnce, size+1-len(page))
-		letters, err := s.config.Groups.DeadLetters(ctx, tenant, name, after, wanted)
+		letters, err := s.config.Groups.DeadLetters(ctx, caller.tenant, name, after, wanted)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, letter := range letters {
-			bytes += len(letter.Event.Data) + len(letter.Event.Metadata)
 			after = letter.Position
+			if caller.allow(domain.Category(letter.Event.Stream), groupReaders...) == nil {
+				bytes += len(letter.Event.Data) + len(letter.Event.Metadata)
+				page = append(page, letter)
+			}
 		}
-		page = append(page, letters...)
 		if len(letters) < wanted {
 			return page, false, nil
 		}

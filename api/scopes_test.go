@@ -247,3 +247,24 @@ func TestPreviewsNeedEveryCategory(t *testing.T) {
 		some.post("/v1/upcasters/preview", object{"source": object{"stream": "order-1"}}).want(status)
 	}
 }
+
+// A group that becomes one of other events keeps the dead letters that it has: a key for these events sees none of those.
+func TestDeadLettersOfOtherCategories(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.append("order-1", 1)
+	a.append("bill-1", 2)
+	a.append("order-1", 1)
+	g := a.consumer("g", object{"source": object{"categories": list{"order", "bill"}}})
+	g.answer("nack", object{"action": "park"}, g.receive(4)...)
+	a.send("PUT", g.path(""), object{"source": object{"categories": list{"order"}}}).want(200)
+	limited := &actor{w, w.keyOf(a.tenantID, "events:read:order"), a.tenantID}
+	equal(t, "those of all", of(objects(a.get(g.path("/dead-letters")).want(200).at("deadLetters"))), []int{1, 2, 3, 4})
+	equal(t, "those of orders", of(objects(limited.get(g.path("/dead-letters")).want(200).at("deadLetters"))), []int{1, 4})
+	first := limited.get(g.path("/dead-letters?pageSize=1")).want(200)
+	equal(t, "the first page", of(objects(first.at("deadLetters"))), []int{1})
+	next := limited.get(first.next()).want(200)
+	equal(t, "the second page", of(objects(next.at("deadLetters"))), []int{4})
+	equal(t, "a third one", next.next(), "")
+}
