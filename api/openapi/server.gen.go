@@ -1174,7 +1174,7 @@ type SubscriptionMember struct {
 	JoinedAt time.Time `json:"joinedAt"`
 	AliveAt  time.Time `json:"aliveAt"`
 
-	// Partitions That it receives from now.
+	// Partitions That it is to have; it receives from each once nobody else has events of it in flight.
 	Partitions []int `json:"partitions"`
 }
 
