@@ -305,7 +305,7 @@ func (p *partition) load(ctx context.Context, wait bool) error {
 		return err
 	}
 	p.clock.set(row.Now)
-	if p.number >= max(1, row.Group.Partitions) {
+	if !row.Group.CreatedAt.Equal(p.group.known.Load().CreatedAt) {
 		return errForgotten // another group of the name has taken its place
 	}
 	l, err := openLedger(p.number, row)
@@ -381,11 +381,25 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 			return false, &readError{err}
 		}
 	}
+	if !s.verified() {
+		return false, nil // there may be something that another process has left
+	}
 	passed := l.readTo - l.kept
 	if !l.dirty && passed < maxPassed && (passed == 0 || time.Since(p.savedAt) < keepPassed) {
 		return true, nil
 	}
 	return s.save(ctx)
+}
+
+// verified reports whether each receive that has nothing was told so by the newest ledger once. From then on it is woken when
+// that changes.
+func (s *step) verified() bool {
+	for _, r := range s.receives {
+		if r.verified = r.verified || s.fresh; !r.verified && len(r.deliveries) == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // save saves the ledger, and has the next events read meanwhile.

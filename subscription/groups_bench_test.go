@@ -62,25 +62,34 @@ func BenchmarkGroup(b *testing.B) {
 		ordering      domain.Ordering
 		streams, slow int
 		consumers     int
+		processes     int
 	}{
-		{"unordered", domain.OrderingNone, 5000, 0, 8},
-		{"unordered by one", domain.OrderingNone, 5000, 0, 1},
-		{"ordered", domain.OrderingStream, 5000, 0, 8},
-		{"ordered, 100 streams", domain.OrderingStream, 100, 0, 8},
-		{"ordered, a slow stream", domain.OrderingStream, 5000, 1_000_000, 8},
+		{"two processes", domain.OrderingNone, 5000, 0, 8, 2},
+		{"three processes, ordered", domain.OrderingStream, 5000, 0, 9, 3},
+		{"unordered", domain.OrderingNone, 5000, 0, 8, 1},
+		{"unordered by one", domain.OrderingNone, 5000, 0, 1, 1},
+		{"ordered", domain.OrderingStream, 5000, 0, 8, 1},
+		{"ordered, 100 streams", domain.OrderingStream, 100, 0, 8, 1},
+		{"ordered, a slow stream", domain.OrderingStream, 5000, 1_000_000, 8, 1},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			bench := newGroupBench(b)
 			bench.fill(b, b.N+1000, test.streams, test.slow)
 			bench.put(b, "g", domain.GroupDefinition{Ordering: test.ordering, AckTimeout: time.Hour})
+			all := []*subscription.Groups{bench.groups}
+			for len(all) < test.processes {
+				another, _ := startGroups(b, bench.open(b), subscription.GroupObserver{})
+				all = append(all, another)
+			}
 			var acked atomic.Int64
 			var consuming sync.WaitGroup
 			b.ResetTimer()
 			began := time.Now()
-			for range test.consumers {
+			for consumer := range test.consumers {
+				groups := all[consumer%len(all)]
 				consuming.Go(func() {
 					for acked.Load() < int64(b.N) {
-						deliveries, err := bench.groups.Receive(context.Background(), bench.tenant, "g", subscription.Receive{Batch: 100, Wait: time.Second})
+						deliveries, err := groups.Receive(context.Background(), bench.tenant, "g", subscription.Receive{Batch: 100, Wait: time.Second})
 						if err != nil {
 							b.Error(err)
 							return
@@ -94,7 +103,7 @@ func BenchmarkGroup(b *testing.B) {
 						if len(done) == 0 {
 							continue
 						}
-						if _, err := bench.groups.Ack(context.Background(), bench.tenant, "g", done); err != nil {
+						if _, err := groups.Ack(context.Background(), bench.tenant, "g", done); err != nil {
 							b.Error(err)
 							return
 						}

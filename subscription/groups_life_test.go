@@ -107,10 +107,33 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	mustCode(t, <-waiting, domain.CodeNotFound, "name")
 	look()
 
-	// One of the same name knows nothing of the first.
-	b.append(t, "order-1")
-	b.put(t, "g", domain.GroupDefinition{Ordering: domain.OrderingStream})
-	mustPositions(t, b.receive(t, "g", 1), 1)
+	// One of the same name knows nothing of the first, in whichever process.
+	b.append(t, "order-1", "other-1")
+	for _, definition := range []domain.GroupDefinition{
+		{}, {Selection: domain.Selection{Categories: []string{"other"}}}, {Ordering: domain.OrderingStream}, {Partitions: 4},
+	} {
+		b.put(t, "g", definition)
+		for _, groups := range []*subscription.Groups{b.groups, other} {
+			deliveries, err := groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: 1})
+			switch {
+			case definition.Partitions > 0:
+				mustCode(t, err, domain.CodeInvalidRequest, "memberId")
+			case err != nil:
+				t.Fatal(err)
+			case len(definition.Categories) > 0:
+				if len(deliveries) > 0 {
+					mustPositions(t, deliveries, 2)
+				}
+			case groups == b.groups:
+				mustPositions(t, deliveries, 1)
+			default:
+				mustPositions(t, deliveries, 2)
+			}
+		}
+		if err := b.groups.Delete(t.Context(), b.tenant, "g"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestAReceiveIsRefused(t *testing.T) {

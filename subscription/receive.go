@@ -38,6 +38,7 @@ type receive struct {
 	bytes      int
 	full       bool
 	looked     bool // the head was looked up for it
+	verified   bool // it was held against the newest ledger
 	deliveries []domain.Delivery
 }
 
