@@ -282,6 +282,8 @@ func (g *gatewayConnection) refuse(id string, err error) {
 func (g *gatewayConnection) problem(err error) *domain.Error {
 	e, fault := clientError(err)
 	switch {
+	case fault && errors.Is(err, context.Canceled) && g.alive.Err() != nil:
+		e = domain.Errorf(domain.CodeUnavailable, "", "the connection is ending")
 	case fault:
 		g.server.log.Error("a message failed", "requestId", g.requestID, "error", err)
 		e = domain.Errorf(codeInternal, "", "the service's log has the cause under the request id %s", g.requestID)

@@ -1,0 +1,118 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// Consumers of one group over connections that break at any moment: every event is acknowledged by somebody, and none comes again when
+// its acknowledgement was answered.
+func TestGatewayPartyOfConsumers(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	const events, consumers = 400, 4
+	for i := range 20 {
+		a.append(fmt.Sprintf("order-%d", i), events/20)
+	}
+	a.consumer("mail", object{"ordering": "stream", "maxAttempts": 1000, "ackTimeout": 60})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	var mu sync.Mutex
+	acked := map[string]int{} // the attempt
+	// consume is one connection, until it breaks.
+	consume := func(chance *rand.Rand) error {
+		ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+"/v1/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + a.key}}})
+		if err != nil {
+			return err
+		}
+		defer ws.CloseNow()
+		say := func(format string, args ...any) error {
+			return ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil, format, args...))
+		}
+		if err := say(`{"op":"SUBSCRIBE","id":"s","subscription":"m","group":"mail","maxInFlight":%d}`, 1+chance.IntN(30)); err != nil {
+			return err
+		}
+		for left := 1 + chance.IntN(100); left > 0; left-- {
+			patient, done := context.WithTimeout(ctx, time.Second)
+			_, text, err := ws.Read(patient)
+			late := patient.Err() != nil
+			done()
+			if late {
+				return nil // perhaps there is nothing any more
+			}
+			if err != nil {
+				return err
+			}
+			var m struct {
+				Op, ID, Code, Message string
+				Event                 struct{ ID string }
+				Attempt               int
+				Results               []struct {
+					ID      string
+					Attempt int
+					Outcome string
+				}
+			}
+			if err := json.Unmarshal(text, &m); err != nil || m.Op == "ERR" || m.Op == "ENDED" {
+				return fmt.Errorf("%s: %w", text, err)
+			}
+			switch {
+			case m.Op == "EVENT":
+				mu.Lock()
+				before, done := acked[m.Event.ID]
+				mu.Unlock()
+				if done && m.Attempt > before {
+					return fmt.Errorf("event %s comes with attempt %d; its attempt %d was acknowledged", m.Event.ID, m.Attempt, before)
+				}
+				op := `"op":"ACK","id":"ack"`
+				if chance.IntN(10) == 0 {
+					op = `"op":"NACK","id":"nack","delay":0`
+				}
+				if err := say(`{%s,"subscription":"m","ids":[{"id":%q,"attempt":%d}]}`, op, m.Event.ID, m.Attempt); err != nil {
+					return err
+				}
+			case m.ID == "ack":
+				mu.Lock()
+				for _, result := range m.Results {
+					if result.Outcome == "done" {
+						acked[result.ID] = result.Attempt
+					}
+				}
+				mu.Unlock()
+			}
+		}
+		return nil
+	}
+	var party sync.WaitGroup
+	for n := range consumers {
+		party.Go(func() {
+			chance := rand.New(rand.NewPCG(uint64(n), 7))
+			for ctx.Err() == nil {
+				if err := consume(chance); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					cancel()
+				}
+				if progress := objects(a.get("/v1/subscriptions/mail").want(200).at("progress"))[0]; progress["readTo"] == float64(events) && progress["oldest"] == nil {
+					cancel() // everything is settled
+				}
+			}
+		})
+	}
+	party.Wait()
+	if log := a.log.String(); strings.Contains(log, "ERROR") {
+		t.Error(log)
+	}
+	// The answer to an acknowledgement may be lost with its connection.
+	if len(acked) < events/2 || len(acked) > events {
+		t.Errorf("%d of %d events were acknowledged", len(acked), events)
+	}
+}
