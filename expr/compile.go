@@ -19,6 +19,7 @@ type Program struct {
 	source    string
 	root      node
 	variables int // how many slots it needs
+	cost      int // what one evaluation may cost
 	use       eventUse
 }
 
@@ -67,7 +68,7 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 		failure.source = source
 		return nil, nil, failure
 	}
-	return &Program{scope: scope, source: source, root: root, variables: c.slots, use: useOf(c.ast.Expr())}, c, nil
+	return &Program{scope: scope, source: source, root: root, variables: c.slots, cost: MaxCost, use: useOf(c.ast.Expr())}, c, nil
 }
 
 func emptyHint(scope Scope) string {

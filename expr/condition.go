@@ -35,6 +35,7 @@ func CompileCondition(source string) (*Condition, error) {
 		at.source = source
 		return nil, at
 	}
+	program.cost = MaxConditionCost
 	return &Condition{program}, nil
 }
 

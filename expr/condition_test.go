@@ -2,6 +2,7 @@ package expr
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -73,6 +74,25 @@ func TestConditionRefuses(t *testing.T) {
 		_, err := CompileCondition(source)
 		if failure, ok := errors.AsType[*CompileError](err); !ok || !strings.Contains(failure.Error(), want) {
 			t.Errorf("%q is refused with %v; want %q", source, err, want)
+		}
+	}
+}
+
+// A condition is asked of every event by everybody who follows: what takes long in it is a fault.
+func TestConditionsAreBounded(t *testing.T) {
+	t.Parallel()
+	list := "[0" + strings.Repeat(",0", 99) + "]"
+	for source, want := range map[string]string{
+		list + `.all(x, ` + list + `.all(y, x + y == 0))`:                          "",
+		list + `.all(x, ` + list + `.all(y, ` + list + `.all(z, x + y + z == 0)))`: fmt.Sprintf("more than %d steps", MaxConditionCost),
+	} {
+		condition, err := CompileCondition(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds, err := condition.Eval(NewEvent(domain.Event{Data: []byte("1")}))
+		if want == "" && (err != nil || !holds) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s gives %t, %v", source, holds, err)
 		}
 	}
 }

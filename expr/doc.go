@@ -38,6 +38,9 @@ const (
 	// MaxCost is what one evaluation may cost. One unit is about one operator, field or call, one element of a list
 	// or object handled, or 64 bytes of text.
 	MaxCost = 1_000_000
+	// MaxConditionCost is what one evaluation of a Condition may cost: it is asked of each event that somebody follows, and
+	// again by each who comes to follow.
+	MaxConditionCost = 100_000
 	// MaxMemory is how many bytes one evaluation may take for the values that it makes.
 	MaxMemory = 64 << 20
 	// MaxDocumentBytes is the length that a document may have as JSON.

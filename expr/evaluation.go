@@ -5,7 +5,8 @@ type evaluation struct {
 	variables []variable
 	few       [6]variable // where the variables of most expressions are
 	stack     []Value     // the arguments of the calls under way
-	cost      int         // what is left of MaxCost
+	cost      int         // what is left of most
+	most      int         // steps
 	memory    int         // what is left of MaxMemory
 	exhausted *EvalError
 }
@@ -22,7 +23,7 @@ func (ev *evaluation) spend(steps int, at position) *EvalError {
 	ev.cost -= steps
 	if ev.cost < 0 {
 		return ev.exhaust(at.fault(KindCost, "fold fewer elements at a time, or keep a running result in the document instead of walking all of it for each event",
-			"the evaluation takes more than %d steps", MaxCost))
+			"the evaluation takes more than %d steps", ev.most))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func CompileFilter(source string) (predicate domain.Predicate, err error) {
 			predicate, err = nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the filter cannot be compiled: %v", r), source: source}
 		}
 	}()
-	f := &filter{compiler: c, constants: evaluation{cost: MaxCost, memory: MaxMemory}, source: source}
+	f := &filter{compiler: c, constants: evaluation{cost: MaxCost, most: MaxCost, memory: MaxMemory}, source: source}
 	root, failure := f.condition(c.ast.Expr())
 	if failure != nil {
 		failure.source = source

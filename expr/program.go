@@ -20,7 +20,7 @@ func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalErr
 			result, fault = nil, &EvalError{Kind: KindInternal, Message: fmt.Sprintf("the expression could not be evaluated: %v", r)}
 		}
 	}()
-	ev := &evaluation{cost: MaxCost, memory: MaxMemory}
+	ev := &evaluation{cost: p.cost, most: p.cost, memory: MaxMemory}
 	if p.variables <= len(ev.few) {
 		ev.variables = ev.few[:]
 	} else {

@@ -24,11 +24,13 @@ type Entry struct {
 	encoded [Forms]atomic.Pointer[[]byte]
 	ring    *ring // whose memory it is in, or was; nil: it is one feed's own
 
-	mu       sync.Mutex
-	bytes    int  // counted by the ring
-	gone     bool // from the ring
-	parsed   *expr.Event
-	verdicts []verdict
+	mu    sync.Mutex
+	bytes int  // counted by the ring
+	gone  bool // from the ring
+
+	filtering sync.Mutex // held while a filter is asked, which may take long; before mu
+	parsed    *expr.Event
+	verdicts  []verdict
 }
 
 // verdict is what a filter said of an entry's event.
@@ -87,18 +89,23 @@ func (e *Entry) matches(s *selection) bool {
 	if e.ring == nil {
 		return holds(s.filter, expr.NewEvent(e.Event))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.filtering.Lock()
+	defer e.filtering.Unlock()
 	for i := range e.verdicts {
 		if e.verdicts[i].filter == s.Filter {
 			return e.verdicts[i].holds
 		}
 	}
-	if e.parsed == nil {
-		e.parsed = expr.NewEvent(e.Event)
-		e.count(entryBytes + parsedGrowth*(len(e.Event.Data)+len(e.Event.Metadata)))
+	parsed := e.parsed
+	if parsed == nil {
+		parsed = expr.NewEvent(e.Event)
+		e.mu.Lock()
+		if e.count(entryBytes + parsedGrowth*(len(e.Event.Data)+len(e.Event.Metadata))) {
+			e.parsed = parsed
+		}
+		e.mu.Unlock()
 	}
-	holds := holds(s.filter, e.parsed)
+	holds := holds(s.filter, parsed)
 	if len(e.verdicts) < maxVerdicts {
 		e.verdicts = append(e.verdicts, verdict{s.Filter, holds})
 	}
@@ -108,19 +115,24 @@ func (e *Entry) matches(s *selection) bool {
 // parsedGrowth is by how many times JSON grows when it is parsed, about.
 const parsedGrowth = 4
 
-// count adds to what the ring counts; whoever calls it holds the lock.
-func (e *Entry) count(bytes int) {
+// count adds to what the ring counts, unless the entry has left it; whoever calls it holds the lock.
+func (e *Entry) count(bytes int) (counted bool) {
 	if e.ring == nil || e.gone {
-		return
+		return false
 	}
 	e.bytes += bytes
 	e.ring.held.Add(int64(bytes))
+	return true
 }
 
-// leave takes the entry out of what the ring counts. Feeds may have it still.
+// leave takes the entry out of what the ring counts. Feeds may have it still. It waits for no filter.
 func (e *Entry) leave() {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.gone = true
 	e.ring.held.Add(-int64(e.bytes))
-	e.gone, e.parsed = true, nil
+	e.mu.Unlock()
+	if e.filtering.TryLock() {
+		e.parsed = nil
+		e.filtering.Unlock()
+	}
 }

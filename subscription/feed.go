@@ -117,15 +117,19 @@ func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
 	}
 	f.buffer = t.entries
 	entries := f.buffer[:0]
-	for i, e := range f.buffer {
-		if i%filteredBetween == filteredBetween-1 && ctx.Err() != nil {
-			t.upTo, t.atHead, t.news = f.buffer[i-1].Event.Position, false, nil
+	asking := turn{of: f.tail.asking}
+	defer asking.end()
+	looked := f.position
+	for _, e := range f.buffer {
+		if f.selection.filter != nil && asking.take(ctx) != nil {
+			t.upTo, t.atHead, t.news = looked, false, nil
 			break
 		}
 		f.history.saw(e)
 		if e.matches(f.selection) {
 			entries = append(entries, e)
 		}
+		looked = e.Event.Position
 	}
 	clear(f.buffer[len(entries):])
 	return f.moved(entries, t.upTo, t.atHead), t.news

@@ -101,9 +101,13 @@ func (h *history) fetch(ctx context.Context, after int64) *fetched {
 // choose makes entries of the events that are selected.
 func (h *history) choose(ctx context.Context, s *fetched, events []domain.Event) error {
 	selected := make([]int, 0, len(events))
+	asking := turn{of: h.tail.asking}
+	defer asking.end()
 	for i := range events {
-		if i%filteredBetween == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
+		if h.selection.filter != nil {
+			if err := asking.take(ctx); err != nil {
+				return err
+			}
 		}
 		if h.selection.matches(&events[i]) {
 			selected = append(selected, i)
@@ -119,9 +123,6 @@ func (h *history) choose(ctx context.Context, s *fetched, events []domain.Event)
 	h.tail.tails.behind.Add(int64(s.bytes))
 	return nil
 }
-
-// filteredBetween is how many events a filter, which may take long, is asked about between two looks at whether anybody waits.
-const filteredBetween = 16
 
 // passes reports whether it is worth trying again. Where that is for want of time, less is looked through then.
 func (h *history) passes(err error) bool {

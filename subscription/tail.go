@@ -38,6 +38,7 @@ type tail struct {
 	target atomic.Int64  // the highest head that it was told of
 	woken  chan struct{} // has one where target has moved
 	reads  chan struct{} // has one for each slice that is being read for a feed
+	asking chan struct{} // has one while a follower's filter is asked
 
 	followers atomic.Int64 // changed under the lock of tails only
 
@@ -51,7 +52,7 @@ type tail struct {
 func newTail(tails *Tails, tenant domain.TenantID) *tail {
 	t := &tail{
 		tails: tails, tenant: tenant, ring: newRing(&tails.share), woken: make(chan struct{}, 1), reads: make(chan struct{}, feedReads),
-		ended: make(chan struct{}),
+		asking: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	return t
