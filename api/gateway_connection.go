@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -66,6 +67,7 @@ type gatewayConnection struct {
 
 	watch     func()         // ends looking at the key
 	working   sync.WaitGroup // lanes
+	waiting   atomic.Int64   // bytes, in all lanes
 	published *gatewayLane
 
 	mu            sync.Mutex
@@ -295,7 +297,7 @@ func (g *gatewayConnection) problem(err error) *domain.Error {
 
 // newLane returns a lane that is waited for when the connection ends.
 func (g *gatewayConnection) newLane() *gatewayLane {
-	return &gatewayLane{run: func(work func()) {
+	return &gatewayLane{all: &g.waiting, run: func(work func()) {
 		g.working.Go(func() {
 			if err := g.guarded(func() error { work(); return nil }); err != nil {
 				g.end(err)

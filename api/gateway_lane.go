@@ -1,6 +1,9 @@
 package api
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // A gatewayLane carries out messages of a connection one after the other, in the order in which they came. A connection has a lane
 // for what is published and one for each name of a subscription, so that what is slow in one of them holds up no other.
@@ -10,6 +13,7 @@ type gatewayLane struct {
 	bytes   int
 	running bool
 	run     func(work func()) // starts a goroutine, which somebody waits for
+	all     *atomic.Int64     // bytes that wait in all lanes of the connection
 }
 
 type gatewayJob struct {
@@ -17,10 +21,11 @@ type gatewayJob struct {
 	bytes int // that it holds in memory
 }
 
-// How much may wait in a lane.
+// How much may wait in a lane, and in all of a connection.
 const (
-	laneJobs  = 100
-	laneBytes = 8 << 20
+	laneJobs   = 100
+	laneBytes  = 8 << 20
+	lanesBytes = 2 * laneBytes
 )
 
 // add has a job carried out behind those that wait. It reports false, and drops the job, where too much waits already; one job
@@ -29,6 +34,11 @@ func (l *gatewayLane) add(job gatewayJob) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) >= laneJobs || len(l.waiting) > 0 && l.bytes+job.bytes > laneBytes {
+		return false
+	}
+	size := int64(job.bytes)
+	if all := l.all.Add(size); all > lanesBytes && all > size {
+		l.all.Add(-size)
 		return false
 	}
 	l.waiting = append(l.waiting, job)
@@ -50,6 +60,7 @@ func (l *gatewayLane) work() {
 		l.waiting[0] = gatewayJob{}
 		l.waiting = l.waiting[1:]
 		l.bytes -= job.bytes
+		l.all.Add(-int64(job.bytes))
 		l.mu.Unlock()
 		job.do()
 	}
@@ -61,6 +72,7 @@ func (l *gatewayLane) addFirst(job gatewayJob) {
 	defer l.mu.Unlock()
 	l.waiting = append([]gatewayJob{job}, l.waiting...)
 	l.bytes += job.bytes
+	l.all.Add(int64(job.bytes))
 	l.begin()
 }
 

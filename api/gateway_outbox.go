@@ -71,8 +71,8 @@ func (o *gatewayOutbox) run(flush <-chan struct{}, write func(frames []byte) err
 		if err != nil {
 			return err
 		}
-		if cap(frames) > outboxBytes {
-			frames = nil // one large message must not be remembered for ever
+		if cap(frames) > 4*writeBytes {
+			frames = nil // a large message must not be remembered for as long as the connection lasts
 		}
 	}
 }
