@@ -11,8 +11,8 @@ import (
 // reached nobody.
 type answer struct {
 	attempts []domain.Attempt
-	with     func(l *ledger, group *domain.Group, le *lease, now int64) // what it does to a lease
-	action   domain.NackAction                                          // of a nack
+	with     func(l *ledger, group *domain.Group, le *lease, now, latest int64) // what it does to a lease, by both bounds of the clock
+	action   domain.NackAction                                                  // of a nack
 	ack      bool
 	giveBack bool
 
@@ -29,7 +29,7 @@ type answer struct {
 
 // apply applies an answer to a ledger. settled is false where some of it found no lease: the ledger must be the newest for that
 // to be true.
-func (a *answer) apply(l *ledger, group *domain.Group, now int64) (settled bool) {
+func (a *answer) apply(l *ledger, group *domain.Group, now, latest int64) (settled bool) {
 	a.outcomes = make([]domain.Outcome, len(a.attempts))
 	a.effect, a.oldest, a.parked, a.changed = 0, 0, len(l.park), false
 	settled = true
@@ -44,7 +44,7 @@ func (a *answer) apply(l *ledger, group *domain.Group, now int64) (settled bool)
 		if a.oldest == 0 || le.delivered < a.oldest {
 			a.oldest = le.delivered
 		}
-		a.with(l, group, le, now)
+		a.with(l, group, le, now, latest)
 	}
 	a.parked, a.changed = len(l.park)-a.parked, a.effect > 0
 	return settled
@@ -73,18 +73,18 @@ func (a *answer) tell(o *GroupObserver, now int64) {
 }
 
 func newAck(attempts []domain.Attempt) *answer {
-	return &answer{attempts: attempts, ack: true, with: func(l *ledger, _ *domain.Group, le *lease, _ int64) { l.settle(le) }}
+	return &answer{attempts: attempts, ack: true, with: func(l *ledger, _ *domain.Group, le *lease, _, _ int64) { l.settle(le) }}
 }
 
 func newNack(attempts []domain.Attempt, nack domain.Nack) *answer {
 	a := &answer{attempts: attempts, action: nack.Action}
 	switch nack.Action {
 	case domain.NackSkip:
-		a.with = func(l *ledger, _ *domain.Group, le *lease, _ int64) { l.settle(le) }
+		a.with = func(l *ledger, _ *domain.Group, le *lease, _, _ int64) { l.settle(le) }
 	case domain.NackPark:
-		a.with = func(l *ledger, _ *domain.Group, le *lease, now int64) { l.parkLease(le, now, nack.Reason) }
+		a.with = func(l *ledger, _ *domain.Group, le *lease, now, _ int64) { l.parkLease(le, now, nack.Reason) }
 	default:
-		a.with = func(l *ledger, group *domain.Group, le *lease, now int64) {
+		a.with = func(l *ledger, group *domain.Group, le *lease, now, _ int64) {
 			if le.lastAttempt(group.MaxAttempts) {
 				l.parkLease(le, now, nack.Reason)
 				return
@@ -100,17 +100,17 @@ func newNack(attempts []domain.Attempt, nack domain.Nack) *answer {
 }
 
 func newExtend(attempts []domain.Attempt, by time.Duration) *answer {
-	return &answer{attempts: attempts, with: func(l *ledger, group *domain.Group, le *lease, now int64) {
+	return &answer{attempts: attempts, with: func(l *ledger, group *domain.Group, le *lease, _, latest int64) {
 		wanted := by
 		if wanted == 0 {
 			wanted = group.AckTimeout
 		}
-		l.extend(le, now+wanted.Microseconds())
+		l.extend(le, latest+wanted.Microseconds())
 	}}
 }
 
 func newGiveBack(attempts []domain.Attempt) *answer {
-	return &answer{attempts: attempts, giveBack: true, with: func(l *ledger, _ *domain.Group, le *lease, _ int64) { l.giveBack(le) }}
+	return &answer{attempts: attempts, giveBack: true, with: func(l *ledger, _ *domain.Group, le *lease, _, _ int64) { l.giveBack(le) }}
 }
 
 // ask has an answer applied by a partition, and waits for its outcomes. An answer that was put into a step takes effect even

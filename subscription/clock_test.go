@@ -16,11 +16,16 @@ func TestClockGoesOn(t *testing.T) {
 			t.Fatalf("before it is set, it is %s", c.now())
 		}
 		there := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-		c.set(there)
-		c.set(time.Time{}) // an answer that does not say
+		asked := time.Now()
+		<-time.After(time.Second)
+		c.set(there, asked)
+		c.set(time.Time{}, time.Now()) // an answer that does not say
 		<-time.After(time.Minute)
 		if got := c.now(); !got.Equal(there.Add(time.Minute)) {
 			t.Fatalf("a minute behind %s it is %s", there, got)
+		}
+		if got := c.latest(); !got.Equal(there.Add(time.Minute + time.Second)) {
+			t.Fatalf("a minute behind an answer that took a second, %s, it is %s at the latest", there, got)
 		}
 	})
 }

@@ -300,11 +300,12 @@ func pause(ctx context.Context, wait time.Duration) error {
 
 // load reads the ledger.
 func (p *partition) load(ctx context.Context, wait bool) error {
+	asked := time.Now()
 	row, err := p.groups.config.Store.Ledger(ctx, p.group.tenant, p.group.name, p.number, wait)
 	if err != nil {
 		return err
 	}
-	p.clock.set(row.Now)
+	p.clock.set(row.Now, asked)
 	if !row.Group.CreatedAt.Equal(p.group.known.Load().CreatedAt) {
 		return errForgotten // another group of the name has taken its place
 	}
@@ -352,10 +353,10 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	l := p.ledger
 	s.told, s.more = told{}, false
 	s.wasFull = l.inFlight() >= p.row.Group.MaxInFlight
-	now := p.clock.now().UnixMicro()
+	now, latest := p.clock.now().UnixMicro(), p.clock.latest().UnixMicro()
 	settled := true
 	for _, a := range s.answers {
-		if !a.apply(l, &p.row.Group, now) {
+		if !a.apply(l, &p.row.Group, now, latest) {
 			settled = false
 		}
 	}
@@ -377,7 +378,7 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 		r.begin(p.row.Group.BatchSize)
 	}
 	if len(s.served) > 0 && !p.row.Group.Paused {
-		if err := s.deliver(ctx, now); err != nil {
+		if err := s.deliver(ctx, now, latest); err != nil {
 			return false, &readError{err}
 		}
 	}
@@ -410,11 +411,12 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 	if len(s.served) > 0 {
 		p.ahead.begin(&p.groups.running, p.group.head.Load())
 	}
+	asked := time.Now()
 	now, saved, err := p.groups.config.Store.SaveLedger(ctx, p.group.tenant, p.group.name, change)
 	if err != nil || !saved {
 		return false, err
 	}
-	p.clock.set(now)
+	p.clock.set(now, asked)
 	p.savedAt = time.Now()
 	p.row.Revision++
 	p.ledger.saved()

@@ -251,9 +251,9 @@ func (s *step) space() (space int, fresh bool) {
 
 // deliver leases events to the receives, in the order of their coming: what is due again first, then what is left behind
 // in streams that are free, then what is new.
-func (s *step) deliver(ctx context.Context, now int64) error {
+func (s *step) deliver(ctx context.Context, now, latest int64) error {
 	s.serving = 0
-	deadline := now + s.p.row.Group.AckTimeout.Microseconds()
+	deadline := latest + s.p.row.Group.AckTimeout.Microseconds()
 	if err := s.deliverAgain(ctx, now, deadline); err != nil {
 		return err
 	}
