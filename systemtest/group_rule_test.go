@@ -21,6 +21,7 @@ type groupRule struct {
 
 	mu         sync.Mutex
 	events     map[client.UUID]*observed
+	gone       map[string]bool        // members that have left, or were swept: what they have goes to others at once
 	streams    map[string][]*observed // by version
 	replayed   time.Time              // when a replay of all dead letters was asked for; zero: never
 	violations []string
@@ -38,6 +39,8 @@ type observed struct {
 // observedAttempt is one delivery and what was answered to it.
 type observedAttempt struct {
 	asked, got time.Time // when the receive was sent, and answered
+	member     string    // who has it, in a group with partitions
+	partition  int
 	deadline   time.Time
 	answers    []*observedAnswer
 }
@@ -52,7 +55,7 @@ type observedAnswer struct {
 func newGroupRule(name string, ordered bool, maxAttempts int, wants func(client.Event) bool) *groupRule {
 	return &groupRule{
 		name: name, ordered: ordered, maxAttempts: maxAttempts, wants: wants,
-		events: make(map[client.UUID]*observed), streams: make(map[string][]*observed),
+		events: make(map[client.UUID]*observed), gone: make(map[string]bool), streams: make(map[string][]*observed),
 	}
 }
 
@@ -74,8 +77,15 @@ func (g *groupRule) broken(format string, args ...any) {
 	}
 }
 
-// delivered tells of an answer to a receive.
-func (g *groupRule) delivered(asked time.Time, deliveries []client.Delivery) {
+// leaving tells that a member is about to leave, or to be swept.
+func (g *groupRule) leaving(member string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gone[member] = true
+}
+
+// delivered tells of an answer to a receive, of a member where the group has partitions.
+func (g *groupRule) delivered(asked time.Time, member string, deliveries []client.Delivery) {
 	got := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +110,14 @@ func (g *groupRule) delivered(asked time.Time, deliveries []client.Delivery) {
 		if g.ordered {
 			g.inOrder(o, got)
 		}
-		o.attempts[d.Attempt] = &observedAttempt{asked: asked, got: got, deadline: d.AckDeadline}
+		now := &observedAttempt{asked: asked, got: got, deadline: d.AckDeadline, member: member}
+		if d.Partition != nil {
+			now.partition = *d.Partition
+		}
+		if member != "" {
+			g.alone(now)
+		}
+		o.attempts[d.Attempt] = now
 	}
 }
 
@@ -109,7 +126,7 @@ func (g *groupRule) again(o *observed, n int, earlier *observedAttempt, d *clien
 	if earlier.got.Before(asked) && n > d.Attempt {
 		g.broken("event %s: attempt %d comes behind attempt %d", d.Event.Id, d.Attempt, n)
 	}
-	given := false // it was given back, or may have been
+	given := g.gone[earlier.member] // it was given back, or may have been
 	for _, a := range earlier.answers {
 		switch a.kind {
 		case "ack", "skip", "park":
@@ -127,6 +144,21 @@ func (g *groupRule) again(o *observed, n int, earlier *observedAttempt, d *clien
 	}
 }
 
+// alone checks that nobody else works on the partition of a delivery.
+func (g *groupRule) alone(now *observedAttempt) {
+	for _, o := range g.events {
+		for n, other := range o.attempts {
+			answered := false
+			for _, answer := range other.answers {
+				answered = answered || answer.kind != "extend"
+			}
+			if other.partition == now.partition && other.member != now.member && !g.gone[other.member] && !answered && now.got.Before(other.deadline) {
+				g.broken("partition %d goes to another member while attempt %d of event %s is in flight for %s", now.partition, n, o.event.Id, other.deadline.Sub(now.got))
+			}
+		}
+	}
+}
+
 // inOrder checks a delivery of an ordered group against the other events of its stream.
 func (g *groupRule) inOrder(o *observed, got time.Time) {
 	for _, other := range g.streams[o.event.Stream] {
@@ -141,7 +173,7 @@ func (g *groupRule) inOrder(o *observed, got time.Time) {
 				answered = answered || answer.kind != "extend"
 			}
 			settled = settled || n >= g.maxAttempts
-			if !answered && got.Before(a.deadline) {
+			if !answered && !g.gone[a.member] && got.Before(a.deadline) {
 				g.broken("stream %s: version %d is delivered while attempt %d of version %d is in flight for another %s",
 					o.event.Stream, o.event.Version, n, other.event.Version, a.deadline.Sub(got))
 			}

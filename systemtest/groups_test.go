@@ -3,6 +3,7 @@ package systemtest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/manifold-es/manifold/client"
@@ -22,6 +24,8 @@ const (
 	groupConsumers   = 4 // of each group
 	groupMaxAttempts = 4
 	groupTimeout     = time.Second // the shortest that there is
+
+	sharedOut = "shared-out" // the group with partitions, whose consumers are members
 )
 
 // groupWorkload appends events, and has random consumers of several groups.
@@ -30,7 +34,11 @@ type groupWorkload struct {
 	user   user
 	groups []*groupRule
 	paths  []string // of the groups
-	seed   atomic.Uint64
+	// silence makes a member of the group with partitions one that was silent for long; without one, all of them: those that
+	// are not will join again. It does nothing where the database is down.
+	silence func(member string)
+	joined  sync.Map // members' rules
+	seed    atomic.Uint64
 
 	appended atomic.Int64
 	head     atomic.Int64
@@ -38,9 +46,15 @@ type groupWorkload struct {
 	late     sync.WaitGroup
 }
 
-func newGroupWorkload(t *testing.T, at site, r *rand.Rand) *groupWorkload {
+func newGroupWorkload(t *testing.T, db pgtest.DB, at site, r *rand.Rand) *groupWorkload {
 	_, u := newTenant(t, newUser(t, at, operatorKey), "acme")
-	w := &groupWorkload{t: t, user: u}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	w := &groupWorkload{t: t, user: u, silence: func(member string) {
+		_, err := super.Exec(context.Background(), "update manifold.subscription_members m set alive_at = m.alive_at - interval '1 hour' where m.member_id::text = $1 or $1 = ''", member)
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code[:2] != "57" {
+			t.Error(err)
+		}
+	}}
 	w.seed.Store(r.Uint64())
 	everything := func(client.Event) bool { return true }
 	even := func(event client.Event) bool {
@@ -55,6 +69,7 @@ func newGroupWorkload(t *testing.T, at site, r *rand.Rand) *groupWorkload {
 		{"any-order", `"ordering": "none"`, false, everything},
 		{"in-order", `"ordering": "stream"`, true, everything},
 		{"some", `"ordering": "stream", "source": {"categories": ["a", "b"]}, "types": ["Counted"], "filter": "event.data.n % 2 == 0"`, true, even},
+		{sharedOut, `"ordering": "stream", "partitions": 6`, true, everything},
 	} {
 		w.groups = append(w.groups, newGroupRule(group.name, group.ordered, groupMaxAttempts, group.wants))
 		w.paths = append(w.paths, "/v1/subscriptions/"+group.name)
@@ -121,22 +136,70 @@ func (w *groupWorkload) pause(ctx context.Context, d time.Duration) error {
 // consume is one consumer of a group: it receives, and answers well, badly, late or never.
 func (w *groupWorkload) consume(ctx context.Context, g int, n int) error {
 	r, rule, path := w.chance(), w.groups[g], w.paths[g]
+	member := ""
 	for ctx.Err() == nil {
+		body := map[string]any{"batch": 1 + r.IntN(15), "wait": r.Float64()}
+		if rule.name == sharedOut {
+			var err error
+			if member, err = w.membership(ctx, r, rule, path, member); err != nil || member == "" {
+				return err
+			}
+			body["memberId"] = member
+		}
 		asked := time.Now()
-		a, err := w.user.once(ctx, n+r.IntN(2), "POST", path+"/receive", []byte(fmt.Sprintf(`{"batch": %d, "wait": %v}`, 1+r.IntN(15), r.Float64())))
+		a, err := w.user.once(ctx, n+r.IntN(2), "POST", path+"/receive", body)
 		if err != nil || a.status == http.StatusServiceUnavailable {
 			continue // what it delivered is lost, and comes again
+		}
+		if member != "" && a.status == http.StatusNotFound {
+			rule.leaving(member) // it was silent for too long
+			member = ""
+			continue
 		}
 		var received client.Deliveries
 		if err := a.decode(http.StatusOK, &received); err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
-		rule.delivered(asked, received.Deliveries)
+		rule.delivered(asked, member, received.Deliveries)
 		if err := w.handle(ctx, r, rule, path, n, received.Deliveries); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// membership joins a group with partitions, where a consumer is no member; some leave it, or are swept, and join anew.
+func (w *groupWorkload) membership(ctx context.Context, r *rand.Rand, rule *groupRule, path, member string) (string, error) {
+	if chance := r.IntN(40); member != "" && chance < 2 && !w.good.Load() {
+		rule.leaving(member)
+		if chance == 0 {
+			w.silence(member)
+		} else if _, err := w.user.call(ctx, 0, "DELETE", path+"/members/"+member, nil); err != nil {
+			return "", ended(ctx, err)
+		}
+		member = ""
+	}
+	if member != "" {
+		return member, nil
+	}
+	a, err := w.user.call(ctx, 0, "POST", path+"/members", nil)
+	if err != nil {
+		return "", ended(ctx, err)
+	}
+	var joined client.SubscriptionMember
+	if err := a.decode(http.StatusCreated, &joined); err != nil {
+		return "", fmt.Errorf("join: %w", err)
+	}
+	w.joined.Store(joined.MemberId, rule)
+	return joined.MemberId, nil
+}
+
+// ended is an error, unless it is that the test goes to its end.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // handle answers deliveries.
@@ -242,6 +305,12 @@ func (w *groupWorkload) run(disturb func(await func(events int64))) {
 		w.t.Fatal(appenders.Wait(), consumers.Wait())
 	}
 	w.good.Store(true)
+	// Some may have joined whose answer was lost: all of them are swept, and who is there joins anew.
+	w.joined.Range(func(member, rule any) bool {
+		rule.(*groupRule).leaving(member.(string))
+		return true
+	})
+	w.silence("")
 	w.drained(ctx)
 	dead := make([]map[client.UUID]client.DeadLetter, len(w.groups))
 	for g, rule := range w.groups {
@@ -304,8 +373,12 @@ func (w *groupWorkload) drained(ctx context.Context) {
 		w.until(ctx, func() bool {
 			status = client.Subscription{}
 			w.user.must(w.t, http.StatusOK, &status, "GET", path, nil)
-			p := status.Progress[0]
-			return p.ReadTo >= w.head.Load() && p.InFlight == 0 && p.Retrying == 0 && p.Oldest == nil
+			for _, p := range status.Progress {
+				if p.ReadTo < w.head.Load() || p.InFlight > 0 || p.Retrying > 0 || p.Oldest != nil {
+					return false
+				}
+			}
+			return true
 		})
 	}
 }
@@ -336,8 +409,9 @@ func (w *groupWorkload) deadLetters(g int) map[client.UUID]client.DeadLetter {
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
-	w := newGroupWorkload(t, inside(t, configuration(pgtest.Database(t))), r)
-	w.run(func(await func(int64)) { await(800) })
+	db := pgtest.Database(t)
+	w := newGroupWorkload(t, db, inside(t, configuration(db)), r)
+	w.run(func(await func(int64)) { await(500) })
 }
 
 // Two processes serve the same groups, and are killed again and again.
@@ -346,7 +420,7 @@ func TestGroupsOfProcessesThatAreKilled(t *testing.T) {
 	r := chance(t)
 	db := pgtest.Database(t)
 	both := services{serve(t, db), serve(t, db)}
-	w := newGroupWorkload(t, both, r)
+	w := newGroupWorkload(t, db, both, r)
 	w.run(func(await func(int64)) {
 		for range 6 {
 			await(int64(20 + r.IntN(150)))
@@ -364,7 +438,7 @@ func TestGroupsWherePostgreSQLIsKilled(t *testing.T) {
 	server := pgtest.Private(t, pgtest.Options{})
 	db := pgtest.Migrated(t, server)
 	both := services{serve(t, db), serve(t, db)}
-	w := newGroupWorkload(t, both, r)
+	w := newGroupWorkload(t, db, both, r)
 	w.run(func(await func(int64)) {
 		for range 3 {
 			await(int64(50 + r.IntN(150)))
