@@ -156,6 +156,8 @@ func ofQuery(err error) error {
 		return err
 	}
 	switch {
+	case e.Where == "from":
+		return domain.Errorf(e.Code, "query from", "%s", e.Message)
 	case e.Where == "filter":
 		return domain.Errorf(domain.CodeInvalidRequest, "query filter", "%s", e.Message)
 	case strings.HasPrefix(e.Where, "types"):
@@ -196,14 +198,19 @@ func (d *delivery) byStream(c echo.Context) error {
 	beginStream(c, d.kind)
 	control := http.NewResponseController(response)
 	d.send = func(frames []byte) error {
-		_ = control.SetWriteDeadline(time.Now().Add(d.server.stallTimeout)) // a test's writer may know no deadlines
-		if _, err := response.Write(frames); err != nil {
-			return fmt.Errorf("%w: %w", context.Canceled, err)
+		for {
+			next := frames[:min(len(frames), writtenAtOnce)]
+			_ = control.SetWriteDeadline(time.Now().Add(d.server.stallTimeout)) // a test's writer may know no deadlines
+			if _, err := response.Write(next); err != nil {
+				return fmt.Errorf("%w: %w", context.Canceled, err)
+			}
+			if err := control.Flush(); err != nil {
+				return fmt.Errorf("%w: %w", context.Canceled, err)
+			}
+			if frames = frames[len(next):]; len(frames) == 0 {
+				return nil
+			}
 		}
-		if err := control.Flush(); err != nil {
-			return fmt.Errorf("%w: %w", context.Canceled, err)
-		}
-		return nil
 	}
 	var first []byte
 	if d.kind == byEventStream {

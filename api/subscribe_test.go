@@ -303,7 +303,7 @@ func TestFollowRefuses(t *testing.T) {
 		} {
 			a.get("/v1/subscribe/"+path, headers...).wantProblem(400, domain.CodeInvalidRequest, where)
 		}
-		a.get("/v1/subscribe/$all?from="+domain.NewEventID().String(), headers...).wantProblem(404, domain.CodeNotFound, "")
+		a.get("/v1/subscribe/$all?from="+domain.NewEventID().String(), headers...).wantProblem(404, domain.CodeNotFound, "query from")
 		refused := reader.get("/v1/subscribe/$all", headers...)
 		refused.wantProblem(403, domain.CodeForbidden, "")
 		equal(t, "the origin", refused.header.Get("Access-Control-Allow-Origin"), "*")

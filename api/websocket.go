@@ -24,6 +24,8 @@ const (
 	// waited is how long a write must have taken at least to show that the connection's buffers had been full, and the client
 	// has read.
 	waited = 50 * time.Millisecond
+	// writtenAtOnce is how many bytes a client has the stall time for: one that reads slowly is still one that reads.
+	writtenAtOnce = 64 << 10
 	// maxIgnored is how many bytes a client may send where nothing is wanted.
 	maxIgnored = 4096
 	// maxCloseReason is how many bytes the reason of a close frame may have.
@@ -198,21 +200,27 @@ func (c *socketConn) write(p []byte) (int, error) {
 	if c.ended {
 		return 0, net.ErrClosed
 	}
-	began := time.Now()
-	c.deadline.Lock()
-	if !c.hurried {
-		_ = c.Conn.SetWriteDeadline(began.Add(c.stall))
+	written := 0
+	for {
+		began := time.Now()
+		c.deadline.Lock()
+		if !c.hurried {
+			_ = c.Conn.SetWriteDeadline(began.Add(c.stall))
+		}
+		c.deadline.Unlock()
+		n, err := c.Conn.Write(p[written:min(len(p), written+writtenAtOnce)])
+		written += n
+		if err != nil {
+			c.ended = true // a frame may have been cut
+			return written, err
+		}
+		if now := time.Now(); now.Sub(began) > waited {
+			c.heard.Store(now.UnixNano())
+		}
+		if written == len(p) {
+			return written, nil
+		}
 	}
-	c.deadline.Unlock()
-	n, err := c.Conn.Write(p)
-	if err != nil {
-		c.ended = true // a frame may have been cut
-		return n, err
-	}
-	if now := time.Now(); now.Sub(began) > waited {
-		c.heard.Store(now.UnixNano())
-	}
-	return n, nil
 }
 
 // hurry gives the write that is under way, and all later ones, no more than closeGrace.
