@@ -392,13 +392,17 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	return s.save(ctx)
 }
 
-// verified reports whether each receive that has nothing was told so by the newest ledger once. From then on it is woken when
-// that changes.
+// verified reports whether each receive that has nothing was told so by the newest ledger of this partition once. From then on
+// it is woken when that changes.
 func (s *step) verified() bool {
 	for _, r := range s.receives {
-		if r.verified = r.verified || s.fresh; !r.verified && len(r.deliveries) == 0 {
+		if len(r.deliveries) > 0 || slices.Contains(r.verified, s.p) {
+			continue
+		}
+		if !s.fresh {
 			return false
 		}
+		r.verified = append(r.verified, s.p)
 	}
 	return true
 }

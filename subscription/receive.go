@@ -37,8 +37,8 @@ type receive struct {
 	limit      int
 	bytes      int
 	full       bool
-	looked     bool // the head was looked up for it
-	verified   bool // it was held against the newest ledger
+	looked     bool         // the head was looked up for it
+	verified   []*partition // whose newest ledgers had nothing for it
 	deliveries []domain.Delivery
 }
 
