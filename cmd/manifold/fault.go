@@ -131,26 +131,22 @@ func projectionParked(to *connection) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 	}
 	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
-		params := &client.ListParkedDocumentsParams{Tenant: tenant}
-		for {
-			r, err := service.ListParkedDocumentsWithResponse(command.Context(), args[0], params)
+		all := pages(func(token *string) ([]client.ParkedDocument, *http.Response, error) {
+			r, err := service.ListParkedDocumentsWithResponse(command.Context(), args[0], &client.ListParkedDocumentsParams{Tenant: tenant, PageToken: token})
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
 			list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			return list.Parked, r.HTTPResponse, err
+		})
+		for d, err := range all {
 			if err != nil {
 				return err
 			}
-			for _, d := range list.Parked {
-				fmt.Fprintf(command.OutOrStdout(), "%s: %d events wait\n", d.Id, d.Events)
-				showFault(command.OutOrStdout(), d.Fault)
-			}
-			token := nextPage(r.HTTPResponse)
-			if token == "" {
-				return nil
-			}
-			params.PageToken = &token
+			fmt.Fprintf(command.OutOrStdout(), "%s: %d events wait\n", d.Id, d.Events)
+			showFault(command.OutOrStdout(), d.Fault)
 		}
+		return nil
 	})
 }
 

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"net/http"
 	"strconv"
@@ -61,34 +61,17 @@ func writeJSON(out io.Writer, value any) error {
 	return lines.Encode(value)
 }
 
-// groups yields all groups, page by page. An error ends it.
-func groups(ctx context.Context, service *client.ClientWithResponses) func(yield func(client.Subscription, error) bool) {
-	return func(yield func(client.Subscription, error) bool) {
-		size := 1000
-		params := &client.ListSubscriptionsParams{PageSize: &size}
-		for {
-			r, err := service.ListSubscriptionsWithResponse(ctx, params)
-			if err != nil {
-				yield(client.Subscription{}, err)
-				return
-			}
-			page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				yield(client.Subscription{}, err)
-				return
-			}
-			for _, group := range page.Subscriptions {
-				if !yield(group, nil) {
-					return
-				}
-			}
-			next := nextPage(r.HTTPResponse)
-			if next == "" {
-				return
-			}
-			params.PageToken = &next
+// groups yields all groups. An error ends it.
+func groups(ctx context.Context, service *client.ClientWithResponses) iter.Seq2[client.Subscription, error] {
+	size := pageSize
+	return pages(func(token *string) ([]client.Subscription, *http.Response, error) {
+		r, err := service.ListSubscriptionsWithResponse(ctx, &client.ListSubscriptionsParams{PageSize: &size, PageToken: token})
+		if err != nil {
+			return nil, nil, err
 		}
-	}
+		page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+		return page.Subscriptions, r.HTTPResponse, err
+	})
 }
 
 func groupList(to *connection) *cobra.Command {
@@ -255,31 +238,14 @@ func seconds(number float64) time.Duration {
 }
 
 func groupDelete(to *connection) *cobra.Command {
-	yes := false
-	command := &cobra.Command{
-		Use:   "delete NAME",
-		Short: "Delete a group, with its checkpoint and its dead letters",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			if !yes {
-				return errors.New("this removes the group's checkpoint, retries and dead letters (the events stay); say --yes if that is meant")
-			}
-			service, err := to.open()
+	return removal(to, "delete NAME", "Delete a group, with its checkpoint and its dead letters", "the group's checkpoint, retries and dead letters",
+		func(ctx context.Context, service *client.ClientWithResponses, name string) (*http.Response, []byte, error) {
+			r, err := service.DeleteSubscriptionWithResponse(ctx, name)
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
-			r, err := service.DeleteSubscriptionWithResponse(command.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if r.StatusCode() != http.StatusNoContent {
-				return refusal(r.Status(), r.Body)
-			}
-			return nil
-		},
-	}
-	command.Flags().BoolVar(&yes, "yes", false, "confirm")
-	return command
+			return r.HTTPResponse, r.Body, nil
+		})
 }
 
 // groupChange is a command that does something with a group, and says how it is then.

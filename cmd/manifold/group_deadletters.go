@@ -27,36 +27,32 @@ func groupDeadLetters(to *connection) *cobra.Command {
 			if !asJSON {
 				fmt.Fprintln(t, "POSITION\tEVENT\tTYPE\tSTREAM\tATTEMPTS\tREPLAYS\tPARKED\tREASON")
 			}
-			size := 1000
-			params := &client.ListDeadLettersParams{PageSize: &size}
-			for {
-				r, err := service.ListDeadLettersWithResponse(command.Context(), args[0], params)
+			size := pageSize
+			all := pages(func(token *string) ([]client.DeadLetter, *http.Response, error) {
+				r, err := service.ListDeadLettersWithResponse(command.Context(), args[0], &client.ListDeadLettersParams{PageSize: &size, PageToken: token})
 				if err != nil {
-					return err
+					return nil, nil, err
 				}
 				page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+				return page.DeadLetters, r.HTTPResponse, err
+			})
+			for d, err := range all {
 				if err != nil {
 					return err
 				}
-				for _, d := range page.DeadLetters {
-					if asJSON {
-						if err := writeJSON(command.OutOrStdout(), d); err != nil {
-							return err
-						}
-						continue
+				if asJSON {
+					if err := writeJSON(command.OutOrStdout(), d); err != nil {
+						return err
 					}
-					parked := d.ParkedAt.Local().Format(time.RFC3339)
-					if d.ReplayAt != nil {
-						parked += " (being replayed)"
-					}
-					fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Event.Position, d.Event.Id, d.Event.Type, d.Event.Stream, d.Attempts, d.Replays, parked, oneLine(d.Reason))
+					continue
 				}
-				next := nextPage(r.HTTPResponse)
-				if next == "" {
-					return t.Flush()
+				parked := d.ParkedAt.Local().Format(time.RFC3339)
+				if d.ReplayAt != nil {
+					parked += " (being replayed)"
 				}
-				params.PageToken = &next
+				fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Event.Position, d.Event.Id, d.Event.Type, d.Event.Stream, d.Attempts, d.Replays, parked, oneLine(d.Reason))
 			}
+			return t.Flush()
 		},
 	}
 	jsonFlag(command, &asJSON, "the dead letters with their events")

@@ -1,10 +1,38 @@
 package main
 
 import (
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
 )
+
+// pageSize is how many things a command asks for at a time that wants all of them.
+const pageSize = 1000
+
+// pages yields the things of all pages of a list, of which ask asks for one: nil is the first page's token. An error ends it.
+func pages[T any](ask func(token *string) (things []T, response *http.Response, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for token := (*string)(nil); ; {
+			things, response, err := ask(token)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, thing := range things {
+				if !yield(thing, nil) {
+					return
+				}
+			}
+			next := nextPage(response)
+			if next == "" {
+				return
+			}
+			token = &next
+		}
+	}
+}
 
 // nextPage returns the page token of an answer's Link header; empty where there is no further page.
 func nextPage(response *http.Response) string {

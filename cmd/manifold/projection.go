@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
 )
 
 func projectionCommand() *cobra.Command {
@@ -169,29 +171,12 @@ func at(words string, moment *time.Time) string {
 }
 
 func projectionRemove(to *connection) *cobra.Command {
-	yes := false
-	command := &cobra.Command{
-		Use:   "remove NAME",
-		Short: "Remove a projection with its documents",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			if !yes {
-				return errors.New("this removes the projection's documents (the events stay); say --yes if that is meant")
-			}
-			service, err := to.open()
+	return removal(to, "remove NAME", "Remove a projection with its documents", "the projection's documents",
+		func(ctx context.Context, service *client.ClientWithResponses, name string) (*http.Response, []byte, error) {
+			r, err := service.DeleteProjectionWithResponse(ctx, name)
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
-			r, err := service.DeleteProjectionWithResponse(command.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if r.StatusCode() != http.StatusNoContent {
-				return refusal(r.Status(), r.Body)
-			}
-			return nil
-		},
-	}
-	command.Flags().BoolVar(&yes, "yes", false, "confirm")
-	return command
+			return r.HTTPResponse, r.Body, nil
+		})
 }

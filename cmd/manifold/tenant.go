@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"text/tabwriter"
 	"time"
@@ -75,34 +76,17 @@ func tenantList(to *connection) *cobra.Command {
 	}
 }
 
-// tenants yields all tenants, page by page. An error ends it.
-func tenants(ctx context.Context, service *client.ClientWithResponses) func(yield func(client.Tenant, error) bool) {
-	return func(yield func(client.Tenant, error) bool) {
-		size := 1000
-		params := &client.ListTenantsParams{PageSize: &size}
-		for {
-			r, err := service.ListTenantsWithResponse(ctx, params)
-			if err != nil {
-				yield(client.Tenant{}, err)
-				return
-			}
-			page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-			if err != nil {
-				yield(client.Tenant{}, err)
-				return
-			}
-			for _, tenant := range page.Tenants {
-				if !yield(tenant, nil) {
-					return
-				}
-			}
-			next := nextPage(r.HTTPResponse)
-			if next == "" {
-				return
-			}
-			params.PageToken = &next
+// tenants yields all tenants. An error ends it.
+func tenants(ctx context.Context, service *client.ClientWithResponses) iter.Seq2[client.Tenant, error] {
+	size := pageSize
+	return pages(func(token *string) ([]client.Tenant, *http.Response, error) {
+		r, err := service.ListTenantsWithResponse(ctx, &client.ListTenantsParams{PageSize: &size, PageToken: token})
+		if err != nil {
+			return nil, nil, err
 		}
-	}
+		page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+		return page.Tenants, r.HTTPResponse, err
+	})
 }
 
 // findTenant takes an id or a name; a deleted tenant has no name any more.
