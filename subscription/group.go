@@ -453,6 +453,9 @@ func (s *step) finish(err error, took time.Duration) {
 	if len(back) > 0 {
 		p.answers = append(p.answers, newGiveBack(back))
 	}
+	if p.open && p.ledger.cut && len(p.ledger.replays) == 0 {
+		p.stale, p.news = true, true
+	}
 	if s.sweep && err != nil {
 		p.nextPark = p.clock.now().Add(sweepFailed).UnixMicro()
 	}

@@ -34,6 +34,7 @@ type ledger struct {
 
 	retries map[int64]*domain.Retry // by position
 	replays []domain.DeadLetter     // whose replay was asked for, oldest first
+	cut     bool                    // there may be more of these than were read
 
 	leaseOf map[domain.EventID]*lease
 	retryOf map[domain.EventID]*domain.Retry
@@ -102,7 +103,7 @@ func (l *ledger) adopt(retries []domain.Retry, replays []domain.DeadLetter) {
 		r := &retries[i]
 		l.retries[r.Position], l.retryOf[r.EventID] = r, r
 	}
-	l.replays = replays
+	l.replays, l.cut = replays, len(replays) >= domain.MaxReplays
 	if !l.ordered {
 		return
 	}
