@@ -328,7 +328,7 @@ func (p *Process) wire(o settings) error {
 		},
 	})
 	p.tails = subscription.NewTails(subscription.TailsConfig{
-		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
+		Store: p.store, Bytes: int(p.config.Limits.TailBytes), Followers: p.config.Limits.TenantFollowers, Reads: max(1, p.config.Database.MaxConns/4), Log: p.log,
 		Observer: subscription.TailsObserver{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
 	})
 	p.groups = subscription.NewGroups(subscription.GroupsConfig{

@@ -92,6 +92,7 @@ type Limits struct {
 	ProjectionCeiling int  `yaml:"projectionCeiling" env:"PROJECTION_CEILING"` // of these, for one tenant; 0: all but one, where there are two or more
 	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`       // tenants that a rebuild replays at the same time; 0: by the processors
 	TailBytes         Size `yaml:"tailBytes" env:"TAIL_BYTES"`                 // of a tenant's newest events, for those who follow its log
+	TenantFollowers   int  `yaml:"tenantFollowers" env:"TENANT_FOLLOWERS"`     // of one tenant's log at the same time
 	GroupBytes        Size `yaml:"groupBytes" env:"GROUP_BYTES"`               // of events that all groups together read ahead of their delivery
 	Connections       int  `yaml:"connections" env:"CONNECTIONS"`              // HTTP connections at the same time
 }
@@ -119,7 +120,7 @@ func Default() Config {
 			MaxConns:  16,
 		},
 		Usage:            true,
-		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, TailBytes: 8 << 20, GroupBytes: 128 << 20, Connections: 10_000},
+		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, TailBytes: 8 << 20, TenantFollowers: 5000, GroupBytes: 128 << 20, Connections: 10_000},
 		Log:              Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownDeadline: 30 * time.Second,
 		RebuildKeep:      time.Hour,
@@ -201,6 +202,9 @@ func (c *Config) Check() error {
 	}
 	if c.Limits.TailBytes < minTailBytes {
 		refuse("limits.tailBytes", "%s is not enough; at least %s is needed", c.Limits.TailBytes, Size(minTailBytes))
+	}
+	if c.Limits.TenantFollowers < 1 {
+		refuse("limits.tenantFollowers", "%d lets nobody follow; write 5000", c.Limits.TenantFollowers)
 	}
 	if c.Limits.GroupBytes <= 0 {
 		refuse("limits.groupBytes", "%s is no room at all; write 128MiB", c.Limits.GroupBytes)

@@ -61,7 +61,7 @@ databases:
 projections: [a, b]
 usage: false
 operatorKeyFile: `+keys+`
-limits: {queueBytes: 64MiB, tenantQueueBytes: 9000000, projectionWorkers: 3, projectionCeiling: 2, tailBytes: 2MiB, groupBytes: 32MiB}
+limits: {queueBytes: 64MiB, tenantQueueBytes: 9000000, projectionWorkers: 3, projectionCeiling: 2, tailBytes: 2MiB, tenantFollowers: 7, groupBytes: 32MiB}
 log: {level: debug, format: json}
 shutdownDeadline: 1m30s
 rebuildKeep: 0s
@@ -81,7 +81,7 @@ rebuildKeep: 0s
 	want.Databases = map[string]config.DocumentsDatabase{"reporting": {Driver: "postgres", URL: "postgres://reports@r:5432/d", Password: "p:w/d@", PasswordFile: secret}}
 	want.OperatorKeyFile, want.OperatorKeys = keys, []string{"new-operator-key", "old-operator-key"}
 	want.Limits.QueueBytes, want.Limits.TenantQueueBytes, want.Limits.ProjectionWorkers, want.Limits.RebuildWorkers = 64<<20, 9_000_000, 3, 5
-	want.Limits.ProjectionCeiling, want.Limits.TailBytes, want.Limits.GroupBytes = 2, 2<<20, 32<<20
+	want.Limits.ProjectionCeiling, want.Limits.TailBytes, want.Limits.TenantFollowers, want.Limits.GroupBytes = 2, 2<<20, 7, 32<<20
 	want.Log = config.Log{Level: slog.LevelWarn, Format: "json"}
 	want.ShutdownDeadline, want.RebuildKeep = 90*time.Second, 0
 	if !reflect.DeepEqual(c, want) {
@@ -161,6 +161,7 @@ func TestRefusals(t *testing.T) {
 		"bare percent":     {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret%@a,b/x'}}", nil, "write %25 for a % itself"},
 		"groups":           {"limits: {groupBytes: 0}", nil, "limits.groupBytes: 0 is no room at all; write 128MiB"},
 		"tail":             {"limits: {tailBytes: 1000KiB}", nil, "limits.tailBytes: 1000KiB is not enough; at least 1MiB is needed"},
+		"followers":        {"limits: {tenantFollowers: 0}", nil, "limits.tenantFollowers: 0 lets nobody follow; write 5000"},
 		"connections":      {"limits: {connections: 0}", nil, "limits.connections: 0 is not enough"},
 	} {
 		environ := c.env

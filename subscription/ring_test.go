@@ -84,7 +84,10 @@ func TestTailsShareTheMemory(t *testing.T) {
 		return sum
 	}
 	for range tenants {
-		tail := tails.join(domain.NewTenantID())
+		tail, err := tails.join(domain.NewTenantID())
+		if err != nil {
+			t.Fatal(err)
+		}
 		fill(tail)
 		all = append(all, tail)
 		// Each keeps its newest event, whatever its share is, and gives back only when that is half of what it was.

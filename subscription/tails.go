@@ -15,11 +15,12 @@ import (
 
 // TailsConfig is what Tails are made of. Store and Log must be set.
 type TailsConfig struct {
-	Store    Log
-	Bytes    int // of events that one tail keeps in memory, with what was made of them, and a sixteenth of what all keep; 0: DefaultTailBytes
-	Reads    int // slices that are read at the same time for those who are behind their tails; 0: 4
-	Observer TailsObserver
-	Log      *slog.Logger
+	Store     Log
+	Followers int // of one tenant's log at the same time; 0: any number
+	Bytes     int // of events that one tail keeps in memory, with what was made of them, and a sixteenth of what all keep; 0: DefaultTailBytes
+	Reads     int // slices that are read at the same time for those who are behind their tails; 0: 4
+	Observer  TailsObserver
+	Log       *slog.Logger
 }
 
 // Defaults of a TailsConfig.
@@ -92,13 +93,17 @@ func (t *Tails) Wake(head domain.Head) {
 }
 
 // Follow begins a Feed, which must be closed; ctx is for the beginning alone. What is wrong with what is wanted is a
-// *domain.Error: see domain.Selection for the places. domain.CodeNotFound: there is no such event to begin with.
+// *domain.Error: see domain.Selection for the places. domain.CodeNotFound: there is no such event to begin with;
+// domain.CodeTooManyRequests: the tenant has as many followers as it may have.
 func (t *Tails) Follow(ctx context.Context, tenant domain.TenantID, wanted domain.Follow) (*Feed, error) {
 	selection, err := newSelection(wanted.Selection)
 	if err != nil {
 		return nil, err
 	}
-	tail := t.join(tenant)
+	tail, err := t.join(tenant)
+	if err != nil {
+		return nil, err
+	}
 	position, head, err := t.begin(ctx, tenant, wanted.From)
 	if err != nil {
 		t.leave(tail)
@@ -121,11 +126,14 @@ func (t *Tails) begin(ctx context.Context, tenant domain.TenantID, from domain.F
 	return position, now.Position, err
 }
 
-// join returns a tenant's tail for one more follower.
-func (t *Tails) join(tenant domain.TenantID) *tail {
+// join returns a tenant's tail for one more follower, where it may have that.
+func (t *Tails) join(tenant domain.TenantID) (*tail, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tail := t.tails[tenant]
+	if most := t.config.Followers; tail != nil && most > 0 && tail.followers.Load() >= int64(most) {
+		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "%d follow this tenant's log at this moment; end some, or try again later", most)
+	}
 	if tail == nil {
 		tail = newTail(t, tenant)
 		t.tails[tenant] = tail
@@ -134,7 +142,7 @@ func (t *Tails) join(tenant domain.TenantID) *tail {
 	tail.followers.Add(1)
 	t.followers++
 	t.observe()
-	return tail
+	return tail, nil
 }
 
 // leave is for a follower that goes. With the last one the tail ends.

@@ -427,6 +427,23 @@ func TestEventsThatAreGoneAreNotLookedForAgain(t *testing.T) {
 	}
 }
 
+// One tenant's followers take nothing from those of others: neither connections nor memory.
+func TestFollowersOfATenantAreBounded(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet, Followers: 2})
+	tenant := domain.NewTenantID()
+	first := follow(t, tails, tenant, domain.Follow{})
+	follow(t, tails, tenant, domain.Follow{})
+	_, err := tails.Follow(t.Context(), tenant, domain.Follow{})
+	if e, ok := errors.AsType[*domain.Error](err); !ok || e.Code != domain.CodeTooManyRequests {
+		t.Fatalf("a third one is answered %v", err)
+	}
+	follow(t, tails, domain.NewTenantID(), domain.Follow{})
+	first.Close()
+	follow(t, tails, tenant, domain.Follow{})
+}
+
 func TestTheTailIsBounded(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
