@@ -37,8 +37,8 @@ Of a group with partitions only members receive: with --join it becomes one, and
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			f.delayed, f.nackSaid = command.Flags().Changed("delay"), command.Flags().Changed("nack")
-			if !f.nackSaid && (f.delayed || f.reason != "") {
-				return errors.New("--delay and --reason go with --nack")
+			if err := f.check(); err != nil {
+				return err
 			}
 			service, err := to.open()
 			if err != nil {
@@ -59,6 +59,28 @@ Of a group with partitions only members receive: with --join it becomes one, and
 	command.MarkFlagsMutuallyExclusive("ack", "nack", "keep")
 	return command
 }
+
+// check refuses what the service would: behind a receive it is too late, since that was a delivery.
+func (f *receiveFlags) check() error {
+	switch {
+	case f.batch < 1:
+		return errors.New("--batch must be at least 1")
+	case !f.nackSaid && (f.delayed || f.reason != ""):
+		return errors.New("--delay and --reason go with --nack")
+	case f.nackSaid && f.nack != "retry" && f.nack != "park" && f.nack != "skip":
+		return fmt.Errorf("--nack %s: say retry, park or skip", f.nack)
+	case f.delayed && f.nack != "retry":
+		return fmt.Errorf("--delay goes with --nack retry: nothing comes again behind --nack %s", f.nack)
+	case f.delay < 0 || f.delay > 24*time.Hour:
+		return fmt.Errorf("--delay %s: say up to 24h", f.delay)
+	case len(f.reason) > longestReason:
+		return fmt.Errorf("--reason has %d bytes; it may have %d", len(f.reason), longestReason)
+	}
+	return nil
+}
+
+// longestReason is how many bytes of a reason the service takes.
+const longestReason = 1000
 
 func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithResponses, name string, out, people io.Writer) (err error) {
 	body := client.Receive{Batch: f.batch, Wait: f.wait.Seconds()}
@@ -88,14 +110,14 @@ func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithRe
 		if f.asJSON {
 			err = writeJSON(out, d)
 		} else {
-			_, err = fmt.Fprintln(out, deliveryLine(d))
+			_, err = fmt.Fprintln(out, deliveryLine(d, f.keep))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if len(attempts) == 0 {
-		fmt.Fprintln(people, "nothing is due")
+		fmt.Fprintln(people, "nothing is due"+whyNothing(ctx, service, name))
 		return nil
 	}
 	if f.keep {
@@ -118,9 +140,30 @@ func leave(ctx context.Context, service *client.ClientWithResponses, name, id st
 	return nil
 }
 
-// deliveryLine is a delivery on one line, for people.
-func deliveryLine(d client.Delivery) string {
-	what := fmt.Sprintf("attempt %d, until %s", d.Attempt, d.AckDeadline.Local().Format(toTheMillisecond))
+// whyNothing says what a group that has given nothing waits for, if that can be told.
+func whyNothing(ctx context.Context, service *client.ClientWithResponses, name string) string {
+	r, err := service.GetSubscriptionWithResponse(ctx, name)
+	if err != nil || r.JSON200 == nil {
+		return ""
+	}
+	group := *r.JSON200
+	sum := progressOf(group)
+	switch {
+	case group.Paused:
+		return fmt.Sprintf(": the group is paused; manifold group resume %s lets it deliver again", name)
+	case sum.InFlight > 0 || sum.Retrying > 0:
+		return fmt.Sprintf(": %d in flight, %d waiting for a retry, %d behind", sum.InFlight, sum.Retrying, behind(group))
+	default:
+		return ""
+	}
+}
+
+// deliveryLine is a delivery on one line, for people: with its deadline where it is kept until then.
+func deliveryLine(d client.Delivery, kept bool) string {
+	what := fmt.Sprintf("attempt %d", d.Attempt)
+	if kept {
+		what += ", until " + d.AckDeadline.Local().Format(toTheMillisecond)
+	}
 	if d.Replays > 0 {
 		what += fmt.Sprintf(", replayed %d times", d.Replays)
 	}
