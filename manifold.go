@@ -19,7 +19,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -85,12 +87,40 @@ func tellUse(command *cobra.Command) {
 			if err := check(command, args); err != nil {
 				return fmt.Errorf("%w; %s", err, use)
 			}
-			return nil
+			return flagGroups(command)
 		}
 	}
 	for _, inner := range command.Commands() {
 		tellUse(inner)
 	}
+}
+
+// How cobra refuses flags by the groups in which they were declared, which nobody knows who calls the program.
+var (
+	exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
+	oneFlagNeeded  = regexp.MustCompile(`^at least one of the flags in the group \[(.*)\] is required$`)
+	togetherFlags  = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set they must all be set; missing \[(.*)\]$`)
+)
+
+// flagGroups refuses flags that do not go together, and says so by their names alone.
+func flagGroups(command *cobra.Command) error {
+	err := command.ValidateFlagGroups()
+	if err == nil {
+		return nil
+	}
+	flags := func(names, word string) string {
+		return "--" + strings.Join(strings.Fields(names), " "+word+" --")
+	}
+	if m := exclusiveFlags.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s do not go together: say one of them", flags(m[1], "and"))
+	}
+	if m := oneFlagNeeded.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("say %s; see %s --help", flags(m[1], "or"), command.CommandPath())
+	}
+	if m := togetherFlags.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s go together: %s is missing", flags(m[1], "and"), flags(m[2], "and"))
+	}
+	return err
 }
 
 // interrupted is the cause of what a signal ends.

@@ -49,20 +49,27 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "seek", "mail", "--position", "41"}, "POST " + path + `/seek {"position":41}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, []string{"mail: goes on at position 41; the head is at 50\n"}},
 		{[]string{"group", "seek", "mail", "--time", "2026-03-01T09:00:00Z"}, "POST " + path + `/seek {"timestamp":"2026-03-01T09:00:00Z"}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, nil},
 		{[]string{"group", "seek", "mail", "--time", "yesterday"}, "", nil, 1, []string{`"yesterday" is not a time`}},
-		{[]string{"group", "seek", "mail"}, "", nil, 1, []string{"position", "time"}},
+		{[]string{"group", "seek", "mail"}, "", nil, 1, []string{"say --position or --time; see manifold group seek --help"}},
 		{[]string{"group", "receive", "mail"}, received + "POST " + path + "/nack " + ids + `,"action":"retry","delay":0,"reason":"given back by manifold group receive"}` + "\n",
 			map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`, "POST " + path + "/nack": "200 " + answers}, 0,
-			[]string{"9  2026-", "  order-1  Placed  (attempt 3, until 2026-", ", replayed 2 times)  {\"n\":7}\n"}},
+			[]string{"9  2026-", "  order-1  Placed  (attempt 3, replayed 2 times)  {\"n\":7}\n"}},
 		{[]string{"group", "receive", "mail", "--ack", "--json"}, received + "POST " + path + "/ack " + ids + "}\n",
 			map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`, "POST " + path + "/ack": "200 " + strings.Replace(answers, "done", "stale", 1)}, 1,
 			[]string{deliveryAnswer + "\n", "1 of 1 events were not answered"}},
 		{[]string{"group", "receive", "mail", "--nack", "park", "--reason", "why"}, received + "POST " + path + "/nack " + ids + `,"action":"park","reason":"why"}` + "\n",
 			map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`, "POST " + path + "/nack": "200 " + answers}, 0, nil},
-		{[]string{"group", "receive", "mail", "--keep"}, received, map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`}, 0, nil},
+		{[]string{"group", "receive", "mail", "--keep"}, received, map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`}, 0, []string{"(attempt 3, until 2026-"}},
+		// What is wrong is said before anything is delivered.
 		{[]string{"group", "receive", "mail", "--delay", "1s"}, "", nil, 1, []string{"go with --nack"}},
+		{[]string{"group", "receive", "mail", "--nack", "drop"}, "", nil, 1, []string{"retry, park or skip"}},
+		{[]string{"group", "receive", "mail", "--nack", "park", "--delay", "1s"}, "", nil, 1, []string{"goes with --nack retry"}},
+		{[]string{"group", "receive", "mail", "--nack", "retry", "--delay", "-1s"}, "", nil, 1, []string{"up to 24h"}},
+		{[]string{"group", "receive", "mail", "--nack", "park", "--reason", strings.Repeat("a", 1001)}, "", nil, 1, []string{"1001 bytes"}},
+		{[]string{"group", "receive", "mail", "--batch", "0"}, "", nil, 1, []string{"at least 1"}},
+		{[]string{"group", "receive", "mail"}, received + "GET " + path + "\n", map[string]string{"POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + groupAnswer}, 0, []string{"nothing is due: the group is paused"}},
 		{[]string{"group", "receive", "mail", "--join", "--wait", "2s", "--batch", "1"},
-			"POST " + path + `/members {"label":"manifold group receive"}` + "\nPOST " + path + `/receive {"batch":1,"wait":2,"memberId":"0190d3a4-2222-7def-8123-456789abcdef"}` + "\nDELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef\n",
-			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, nil},
+			"POST " + path + `/members {"label":"manifold group receive"}` + "\nPOST " + path + `/receive {"batch":1,"wait":2,"memberId":"0190d3a4-2222-7def-8123-456789abcdef"}` + "\nGET " + path + "\nDELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef\n",
+			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due: 4 in flight, 1 waiting for a retry, 10 behind\n"}},
 		{[]string{"group", "dead-letters", "mail"}, "GET " + path + "/dead-letters?pageSize=1000\n", map[string]string{"GET " + path + "/dead-letters": `200 {"deadLetters":[` + letter + `]}`}, 0,
 			[]string{"9         " + event + "  Placed  order-1  5         1        2026-", "no such address\n"}},
 		{[]string{"group", "replay", "mail"}, "", nil, 1, []string{"or --all"}},
@@ -126,7 +133,7 @@ func TestGroupPut(t *testing.T) {
 		{[]string{"--stream", "order-7", "--types", "Placed,Sent", "--partitions", "0"}, false, `{"partitions":0,"source":{"stream":"order-7"},"types":["Placed","Sent"]}`, groupAnswer, 0, "mail: created\n"},
 		{[]string{"-f", file, "--backoff-max", "1m", "--filter", ""}, true, `{"backoff":{"max":60,"min":2},"filter":"","source":{"categories":["order"]}}`, groupAnswer, 0, "mail: nothing to change\n"},
 		{[]string{"-f", "-"}, true, "", "", 1, `it is of the group "post", not of mail`},
-		{[]string{"--all", "--category", "order"}, true, "", "", 1, "none of the others can be"},
+		{[]string{"--all", "--category", "order"}, true, "", "", 1, "--all and --category do not go together: say one of them"},
 	} {
 		sent := ""
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -177,7 +184,7 @@ func TestGroupOfAService(t *testing.T) {
 	has("mail: nothing to change", "group", "put", "mail", "--category", "order")
 	has("mail: changed\n    maxAttempts\n      - 5\n      + 2\n", "group", "put", "mail", "--max-attempts", "2")
 	has("0 of 3, 3 events behind", "group", "get", "mail")
-	has("order-1  Placed  (attempt 1, until ", "group", "receive", "mail", "--batch", "1")
+	has("order-1  Placed  (attempt 1)", "group", "receive", "mail", "--batch", "1")
 	id := ""
 	if fields := strings.Fields(has("order-1", "group", "receive", "mail", "--batch", "1", "--nack", "park", "--reason", "no such address", "--json")); len(fields) > 0 {
 		_, rest, _ := strings.Cut(fields[0], `"id":"`)

@@ -61,6 +61,10 @@ and none comes twice. What the service refuses ends it.`,
 			if len(args) == 1 {
 				source = args[0]
 			}
+			if source == "" {
+				// A variable of the shell that is not set, often $all itself.
+				return errors.New("the name of what to follow is empty: give a category, a stream or '$all', in single quotes")
+			}
 			t := &tail{service: service, source: source, flags: f, out: bufio.NewWriterSize(command.OutOrStdout(), 64<<10), people: command.ErrOrStderr()}
 			return t.run(command.Context())
 		},

@@ -114,6 +114,8 @@ func TestTailRefused(t *testing.T) {
 		{service.URL, []string{"--format", "xml"}, "say lines, json or pretty"},
 		{service.URL, []string{"--count", "0"}, "at least 1"},
 		{service.URL, []string{"order", "invoice"}, "its use is"},
+		{service.URL, []string{""}, "'$all', in single quotes"},
+		{service.URL, []string{"--json", "--format", "pretty"}, "--format and --json do not go together: say one of them"},
 	} {
 		if o := run(t, []string{"MANIFOLD_URL=" + c.url, "MANIFOLD_KEY=k"}, nil, append([]string{"tail"}, c.args...)...); o.code != 1 || !strings.Contains(o.err, c.want) {
 			t.Errorf("%v: %+v; it should say %q", c.args, o, c.want)
