@@ -119,6 +119,7 @@ func TestScopes(t *testing.T) {
 		{ScopeAggregate, "state", ""}, {ScopeAggregate, "doc", "write state"},
 		{ScopeDocument, "doc", ""}, {ScopeDocument, "event.stream", "there is doc alone"},
 		{ScopeEvent, "event.stream", ""}, {ScopeEvent, "doc", "the document is not at hand"}, {ScopeEvent, "state", "the state is not at hand"},
+		{ScopeEvent, "event.data.a = 3", "to compare, write ==; nothing is assigned here: an expression gives a value"},
 	} {
 		_, err := Compile(c.scope, c.source)
 		switch {

@@ -255,8 +255,12 @@ func splitTypes(text string) []string {
 // badToken explains what cannot begin any word of the language.
 func (l *language) badToken(token string, at cursor) (message, hint string) {
 	assign := "nothing is assigned here: an expression gives the whole new document, as in merge(doc, {\"field\": value})"
-	if l.scope == ScopeDocument {
+	switch l.scope {
+	case ScopeDocument:
 		assign = "nothing is assigned here: this is a condition"
+	case ScopeEvent:
+		// A filter, a key or a whole document: which one is not known here.
+		assign = "nothing is assigned here: an expression gives a value"
 	}
 	switch {
 	case strings.HasPrefix(token, "=>"):
