@@ -283,7 +283,11 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		}
 	case "properties":
 		if m := quotedName.FindStringSubmatch(e.Reason); m != nil {
-			return fmt.Sprintf("there is no field %q", clip(m[1], 60))
+			message := fmt.Sprintf("there is no field %q", clip(m[1], 60))
+			if known := slices.Sorted(maps.Keys(schema.Properties)); len(known) > 0 {
+				message += "; there are " + strings.Join(known, ", ")
+			}
+			return message
 		}
 	case "enum":
 		var allowed []string

@@ -656,7 +656,7 @@ type NewSubscription struct {
 	// Filter An expression of the event (CEL), true for those that are wanted.
 	Filter string `json:"filter,omitempty"`
 
-	// From Where a new group begins: start, end, a position, a time, or an event's id.
+	// From Where a new group begins: start, end, a position such as "17", a time, or an event's id.
 	From string `json:"from,omitempty"`
 
 	// BatchSize Events of a receive that names no number.
