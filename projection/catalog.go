@@ -66,6 +66,7 @@ type Catalog struct {
 	filters filterCache
 	queries queryShare
 	lives   chan struct{} // has an element for each request that folds a live projection
+	holds   chan struct{} // has an element for each parked document that is held, see unparking.doHeld
 }
 
 // NewCatalog returns a Catalog.
@@ -77,6 +78,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 		config: config,
 		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
 		lives:  make(chan struct{}, livesAtOnce),
+		holds:  make(chan struct{}, holdsAtOnce),
 	}
 }
 

@@ -19,5 +19,8 @@ type FaultStore interface {
 	RemoveParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, position int64) error
 	ParkedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, after int64, limit int) ([]domain.Event, error)
 	Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error)
+	UnparkHeld(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string,
+		fold func(ctx context.Context, removedAt int64, waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)) (done []int64, failure *domain.ParkedDocument, err error),
+	) (left bool, err error)
 	DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error
 }

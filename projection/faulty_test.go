@@ -25,6 +25,7 @@ const (
 	works       verdict = iota
 	failsBefore         // nothing is done
 	failsAfter          // it is done, but the answer is lost
+	overtaken           // of a save: nothing is done, since somebody else has moved the checkpoint
 )
 
 var errInjected = errors.New("injected: the connection was lost")
@@ -65,6 +66,8 @@ func (f *faulty) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	switch f.ask("save") {
 	case failsBefore:
 		return errInjected
+	case overtaken:
+		return drivers.ErrStale
 	case failsAfter:
 		if err := f.Driver.Save(ctx, build, tenant, batch); err != nil {
 			return err

@@ -100,6 +100,7 @@ type unparking struct {
 	fold    *Fold
 	through *upcasting.Set
 	skipped []int64
+	holds   chan struct{} // the catalog's
 }
 
 func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name string) (*unparking, error) {
@@ -107,7 +108,7 @@ func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name st
 	if err != nil {
 		return nil, err
 	}
-	u := &unparking{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant}
+	u := &unparking{store: c.config.Store, id: p.ProjectionID, build: p.LiveBuild(), tenant: tenant, holds: c.holds}
 	if u.driver, err = c.driver(u.build); err != nil {
 		return nil, err
 	}
@@ -130,20 +131,45 @@ const (
 	unparkingPoll     = 25 * time.Millisecond
 )
 
+// Where a first go did not bring a document back, it is held during the next ones: nothing can come to wait for it then.
+const (
+	holdsAtOnce = 2    // in a process: each takes a connection to Manifold's own database for as long
+	heldEvents  = 1000 // that are folded during one go
+	// holdLongest is how long a document is held at most: less than the 4 s for which the store lets a worker wait for it.
+	holdLongest = 3500 * time.Millisecond
+	// holdPatience is for how long of that it waits for the worker to save what it let wait before: a worker that is at that
+	// is not held up.
+	holdPatience = 2 * time.Second
+	holdPoll     = 5 * time.Millisecond
+)
+
+// Why a go comes to nothing: nothing was saved then, and another one is made.
+var (
+	errBeyond  = errors.New("what waits is beyond what the worker has saved")
+	errRemoves = errors.New("the document is to be removed, which has to be written down first: it must not be held then")
+)
+
 // parkedPage is how many events that wait are read at a time.
 const parkedPage = 100
 
 // replay folds what waits for one document, adding what comes of it to sum.
 func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) error {
 	began := time.Now()
-	for most := 0; ; {
+	for most, hold := 0, false; ; {
 		a := replayAttempt{unparking: u, document: document, most: most}
-		left, stuck, err := a.do(ctx)
+		do := a.do
+		if hold {
+			do = a.doHeld
+		}
+		left, stuck, err := do(ctx)
 		switch {
 		case errors.Is(err, errAgain):
-			most = a.next
+			most, hold = a.next, true // that only a part is saved concerns nobody else then
 			continue
-		case err != nil && !errors.Is(err, drivers.ErrStale):
+		case errors.Is(err, errRemoves):
+			hold = false
+			continue
+		case err != nil && !errors.Is(err, drivers.ErrStale) && !errors.Is(err, errBeyond):
 			return fmt.Errorf("replay the parked document %q of projection %q: %w", document, u.id.Name, err)
 		case err == nil:
 			sum.Events += int64(a.applied)
@@ -157,6 +183,7 @@ func (u *unparking) replay(ctx context.Context, document string, sum *Replayed) 
 			sum.StillParked++
 			return nil
 		}
+		hold = true
 		if a.applied == 0 || err != nil {
 			select {
 			case <-time.After(unparkingPoll):
@@ -174,6 +201,11 @@ type replayAttempt struct {
 	most     int // at most so many events; 0: all
 	next     int // with errAgain: at most so many next time
 
+	locked  bool // nothing can come to wait
+	patient bool // errBeyond also where only some of what waits is beyond what the worker has saved
+	load    func(ctx context.Context) (held, error)
+	waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)
+
 	done    []int64       // positions that need not wait any more
 	applied int           // events among them that took effect
 	last    *domain.Event // of these
@@ -181,32 +213,104 @@ type replayAttempt struct {
 }
 
 // do reports whether the document is parked no more, and otherwise whether it cannot be folded further. errAgain: it is to
-// be tried with fewer events; drivers.ErrStale: the checkpoint has moved. Nothing was saved then.
+// be tried with fewer events; drivers.ErrStale: the checkpoint has moved; errBeyond: what waits is beyond it. Nothing was saved
+// then.
 func (a *replayAttempt) do(ctx context.Context) (left, stuck bool, err error) {
+	a.load = func(ctx context.Context) (held, error) { return a.unparking.load(ctx, a.document) }
+	a.waiting = func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {
+		return a.store.ParkedEvents(ctx, a.tenant, a.id, a.build.Number, a.document, after, limit)
+	}
+	failure, err := a.foldAndSave(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	left, err = a.store.Unpark(ctx, a.tenant, a.id, a.build.Number, a.document, a.done, failure)
+	return left, failure != nil, err
+}
+
+// doHeld is do while nothing can come to wait for the document: its row is locked, and whoever wants to let an event wait is
+// held up. Where everything that waits can be folded, and is not too much at once, the document is parked no more, however
+// many events keep coming. errRemoves: it is to be done by do.
+//
+// That the row is locked makes it come to its end; that nothing goes wrong does not depend on it. Where the lock is lost, what is
+// saved is what do would have saved, and nothing is taken away.
+func (a *replayAttempt) doHeld(ctx context.Context) (left, stuck bool, err error) {
+	select {
+	case a.holds <- struct{}{}:
+		defer func() { <-a.holds }()
+	case <-ctx.Done():
+		return false, false, context.Cause(ctx)
+	}
+	if a.most == 0 || a.most > heldEvents {
+		a.most = heldEvents
+	}
+	holding, cancel := context.WithTimeout(ctx, holdLongest)
+	defer cancel()
+	left, err = a.store.UnparkHeld(holding, a.tenant, a.id, a.build.Number, a.document, func(ctx context.Context, removedAt int64,
+		waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)) ([]int64, *domain.ParkedDocument, error) {
+		a.locked, a.waiting = true, waiting
+		a.load = func(ctx context.Context) (held, error) {
+			was, err := a.stored(ctx, a.document)
+			if !was.there {
+				was.version = removedAt
+			}
+			return was, err
+		}
+		for began := time.Now(); ; {
+			a.patient = time.Since(began) < holdPatience
+			failure, err := a.foldAndSave(ctx)
+			switch {
+			case errors.Is(err, errBeyond) && a.patient:
+				select {
+				case <-time.After(holdPoll):
+				case <-ctx.Done():
+					return nil, nil, context.Cause(ctx)
+				}
+			case errors.Is(err, drivers.ErrStale) && a.patient: // by other documents' events: at the next checkpoint, then
+			default:
+				stuck = failure != nil
+				return a.done, failure, err
+			}
+		}
+	})
+	if err != nil && holding.Err() != nil && ctx.Err() == nil {
+		a.applied = 0
+		return false, false, nil // it took too long; what was saved is seen by the document's version
+	}
+	return left, stuck && !left, err
+}
+
+// foldAndSave folds what waits onto the document and saves it; done is what need not wait any more then. The failure is that
+// of the first event that still waits, where it cannot be folded. Errors are those of do; nothing was saved with one.
+func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.ParkedDocument, err error) {
+	a.done, a.applied, a.last, a.beyond = nil, 0, nil, false
 	checkpoint, err := a.driver.Checkpoint(ctx, a.build, a.tenant)
 	if err != nil {
-		return false, false, err
+		return nil, err
 	}
-	was, err := a.load(ctx, a.document)
+	was, err := a.load(ctx)
 	if err != nil {
-		return false, false, err
+		return nil, err
 	}
 	now, fault, err := a.foldWaiting(ctx, was, checkpoint)
-	if err != nil {
-		return false, false, err
+	switch {
+	case err != nil:
+		return nil, err
+	case a.beyond && (a.patient || len(a.done) == 0):
+		return nil, errBeyond
 	}
 	if a.applied > 0 {
 		switch err := a.save(ctx, was, now, checkpoint); {
-		case errors.Is(err, drivers.ErrStale):
-			return false, false, err
+		case errors.Is(err, drivers.ErrStale), errors.Is(err, errRemoves):
+			return nil, err
 		case err != nil:
 			_, unfit := errors.AsType[*unfitError](err)
 			switch {
 			case !unfit && !isCode(err, domain.CodeTooLarge):
-				return false, false, err
+				return nil, err
 			case a.applied > 1:
 				a.next = a.applied / 2
-				return false, false, errAgain
+				return nil, errAgain
 			}
 			// The one event makes a document that cannot be kept.
 			fault = a.fold.blame(&Event{Event: a.last}, a.fold.where(a.last.Type), err)
@@ -214,28 +318,27 @@ func (a *replayAttempt) do(ctx context.Context) (left, stuck bool, err error) {
 		}
 	}
 	if fault == nil {
-		if len(a.done) == 0 && a.beyond {
-			return false, false, nil
-		}
-		left, err := a.store.Unpark(ctx, a.tenant, a.id, a.build.Number, a.document, a.done, nil)
-		return left, false, err
+		return nil, nil
 	}
 	fault.DocumentID = a.document
 	fault.tellBefore(a.fold, &was)
-	failure := domain.ParkedDocument{Position: fault.Event.Position, EventID: fault.Event.ID, Failure: fault.Failure()}
-	_, err = a.store.Unpark(ctx, a.tenant, a.id, a.build.Number, a.document, a.done, &failure)
-	return false, true, err
+	return &domain.ParkedDocument{Position: fault.Event.Position, EventID: fault.Event.ID, Failure: fault.Failure()}, nil
+}
+
+// stored returns the document as it is stored.
+func (u *unparking) stored(ctx context.Context, document string) (held, error) {
+	stored, err := u.driver.Load(ctx, u.build, u.tenant, []string{document})
+	for _, d := range stored {
+		return held{version: d.Version, data: d.Data, there: true}, err
+	}
+	return held{}, err
 }
 
 // load returns the document as it is stored. Where it is not there, its version is the position of the event by which a
 // replay removed it, if one did.
 func (u *unparking) load(ctx context.Context, document string) (was held, err error) {
-	stored, err := u.driver.Load(ctx, u.build, u.tenant, []string{document})
-	if err != nil {
-		return held{}, err
-	}
-	for _, d := range stored {
-		return held{version: d.Version, data: d.Data, there: true}, nil
+	if was, err = u.stored(ctx, document); err != nil || was.there {
+		return was, err
 	}
 	parked, _, err := u.store.ParkedDocument(ctx, u.tenant, u.id, u.build.Number, document)
 	return held{version: parked.RemovedAt}, err
@@ -247,7 +350,7 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 	now = was
 	var doc Value
 	for after := int64(0); ; {
-		events, err := a.store.ParkedEvents(ctx, a.tenant, a.id, a.build.Number, a.document, after, parkedPage)
+		events, err := a.waiting(ctx, after, parkedPage)
 		if err != nil || len(events) == 0 {
 			return now, nil, err
 		}
@@ -338,6 +441,12 @@ func (a *replayAttempt) save(ctx context.Context, was, now held, checkpoint int6
 	batch := drivers.Batch{From: checkpoint, To: checkpoint}
 	if data == nil {
 		// A document says by its version what it has seen; one that is not there says nothing.
+		switch {
+		case a.locked && was.there:
+			return errRemoves // the row is locked
+		case a.locked:
+			return nil // there was none, and there is to be none: that what waits is taken away is all of it
+		}
 		if err := a.store.RemoveParked(ctx, a.tenant, a.id, a.build.Number, a.document, now.version); err != nil {
 			return err
 		}

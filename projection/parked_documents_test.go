@@ -1,10 +1,12 @@
 package projection_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/store"
 )
@@ -99,6 +102,9 @@ func addedUp(t rapid.TB, events []domain.Event, skipped map[int64]bool) map[stri
 type faultyUnpark struct {
 	*store.Store
 	ask func(call string) verdict
+	// lost is asked when a document is held: what it returns, if anything, happens when what waits has been read, behind the
+	// loss of the lock, which nobody notices before all is saved.
+	lost func() (meanwhile func())
 }
 
 func (f faultyUnpark) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (bool, error) {
@@ -107,6 +113,48 @@ func (f faultyUnpark) Unpark(ctx context.Context, tenant domain.TenantID, id dom
 		return false, errInjected
 	}
 	left, err := f.Store.Unpark(ctx, tenant, id, build, document, done, failure)
+	if v == failsAfter {
+		err = errInjected
+	}
+	return left, err
+}
+
+type (
+	readWaiting = func(ctx context.Context, after int64, limit int) ([]domain.Event, error)
+	foldHeld    = func(ctx context.Context, removedAt int64, waiting readWaiting) ([]int64, *domain.ParkedDocument, error)
+)
+
+func (f faultyUnpark) UnparkHeld(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, fold foldHeld) (bool, error) {
+	if f.lost != nil {
+		if meanwhile := f.lost(); meanwhile != nil {
+			parked, there, err := f.Store.ParkedDocument(ctx, tenant, id, build, document)
+			if err != nil || !there {
+				return !there, err
+			}
+			gone := false
+			_, _, err = fold(ctx, parked.RemovedAt, func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {
+				if gone {
+					return nil, errInjected
+				}
+				events, err := f.Store.ParkedEvents(ctx, tenant, id, build, document, after, limit)
+				if gone = len(events) == 0; gone {
+					meanwhile()
+				}
+				return events, err
+			})
+			return false, cmp.Or(err, errInjected)
+		}
+	}
+	v := works
+	left, err := f.Store.UnparkHeld(ctx, tenant, id, build, document, func(ctx context.Context, removedAt int64, waiting readWaiting) ([]int64, *domain.ParkedDocument, error) {
+		done, failure, err := fold(ctx, removedAt, waiting)
+		if err == nil {
+			if v = f.ask("unpark"); v == failsBefore {
+				err = errInjected
+			}
+		}
+		return done, failure, err
+	})
 	if v == failsAfter {
 		err = errInjected
 	}
@@ -122,10 +170,12 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 	var broken atomic.Bool
 	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
+	var lost func() (meanwhile func())
 	catalog := projection.NewCatalog(projection.CatalogConfig{
-		Store: faultyUnpark{b.store, driver.ask}, Drivers: map[string]drivers.Driver{"default": driver},
+		Store: faultyUnpark{b.store, driver.ask, func() func() { return lost() }}, Drivers: map[string]drivers.Driver{"default": driver},
 		Handlers: handlers, Progress: projection.NewProgress(), Log: quiet,
 	})
+	other := b.process(options{handlers: handlers}).catalog
 	p, err := catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +191,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 				Limits: projection.Limits{Events: rapid.IntRange(1, 9).Draw(rt, "limit"), Bytes: 1 << 20, DocumentBytes: 1 << 20}}
 		}
 		worker := fresh()
+		lost = func() func() { return nil }
 		cutOff := func() {
 			calls, last := 0, rapid.IntRange(1, 30).Draw(rt, "calls that work")
 			how := rapid.SampledFrom([]verdict{failsBefore, failsAfter}).Draw(rt, "then")
@@ -156,7 +207,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 			broken.Store(rapid.Bool().Draw(rt, "broken"))
 			driver.verdict = nil
 			var err error
-			switch rapid.SampledFrom([]string{"append", "append", "follow", "follow", "replay", "replay one", "discard"}).Draw(rt, "step") {
+			switch rapid.SampledFrom([]string{"append", "append", "follow", "follow", "replay", "replay held", "replay held", "replay one", "discard"}).Draw(rt, "step") {
 			case "append":
 				for i := range rapid.IntRange(1, 20).Draw(rt, "events") {
 					eventType := rapid.SampledFrom([]string{"Add", "Add", "Add", "Remove"}).Draw(rt, fmt.Sprint("type ", i))
@@ -170,6 +221,45 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 				}
 				cutOff()
 				err = worker.Run(t.Context(), b.store, rapid.Int64Range(0, head()).Draw(rt, "to"))
+			case "replay held":
+				// The first save comes too late, so that documents are held from then on; and maybe the lock is lost, while
+				// others get ahead.
+				cutOff()
+				saves, then := 0, driver.verdict
+				driver.verdict = func(call string) verdict {
+					if call == "save" {
+						if saves++; saves == 1 {
+							return overtaken
+						}
+					}
+					return then(call)
+				}
+				if rapid.Bool().Draw(rt, "the lock is lost") {
+					once := false
+					lost = func() func() {
+						if once {
+							return nil
+						}
+						once = true
+						return func() {
+							b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 5}`)
+							rival := fresh()
+							rival.Driver = b.driver
+							for range 2 {
+								if err := rival.Run(t.Context(), b.store, head()); err != nil {
+									t.Error(err)
+								}
+								if rapid.Bool().Draw(rt, "it is replayed meanwhile") {
+									if _, err := other.ReplayAllParked(t.Context(), tenant, "tally"); err != nil {
+										t.Error(err)
+									}
+								}
+							}
+						}
+					}
+				}
+				_, err = catalog.ReplayAllParked(t.Context(), tenant, "tally")
+				lost = func() func() { return nil }
 			case "replay":
 				cutOff()
 				_, err = catalog.ReplayAllParked(t.Context(), tenant, "tally")
@@ -215,13 +305,11 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 func TestReplayThatRemovesAndDies(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	tenant := b.tenant(t)
 	var broken atomic.Bool
-	broken.Store(true)
 	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
 	driver := &faulty{Driver: b.driver}
 	catalog := projection.NewCatalog(projection.CatalogConfig{
-		Store: faultyUnpark{b.store, driver.ask}, Drivers: map[string]drivers.Driver{"default": driver},
+		Store: faultyUnpark{b.store, driver.ask, nil}, Drivers: map[string]drivers.Driver{"default": driver},
 		Handlers: handlers, Progress: projection.NewProgress(), Log: quiet,
 	})
 	p, err := catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
@@ -232,33 +320,60 @@ func TestReplayThatRemovesAndDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker := &projection.Replay{Driver: driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store, Limits: projection.CatchUpLimits}
-	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
-	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
-	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "many"}`)
-	last := b.append(t, tenant, "x-1", "Remove", `{"k": "a", "n": 1}`)
-	if err := worker.Run(t.Context(), b.store, last); err != nil {
-		t.Fatal(err)
-	}
-	broken.Store(false)
-	driver.verdict = func(call string) verdict {
-		if call == "unpark" {
-			return failsBefore
+	// fails has unpark fail, or not, and with late the first save of a replay come too late, so that the next go would hold the
+	// document: a removal is not for that.
+	fails := func(unpark verdict, late bool) {
+		driver.verdict = func(call string) verdict {
+			switch {
+			case call == "unpark":
+				return unpark
+			case call == "save" && late:
+				late = false
+				return overtaken
+			}
+			return works
 		}
-		return works
 	}
-	if _, err := catalog.ReplayAllParked(t.Context(), tenant, "tally"); !errors.Is(err, errInjected) {
-		t.Fatalf("the replay does not die: %v", err)
+	for _, late := range []bool{false, true} {
+		for _, then := range []string{"Add", "Remove"} {
+			tenant := b.tenant(t)
+			worker := &projection.Replay{Driver: b.driver, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store, Limits: projection.CatchUpLimits}
+			add := func(eventType, n string) {
+				last := b.append(t, tenant, "x-1", eventType, fmt.Sprintf(`{"k": "a", "n": %s}`, n))
+				if err := worker.Run(t.Context(), b.store, last); err != nil {
+					t.Fatal(err)
+				}
+			}
+			broken.Store(true)
+			add("Add", "1")
+			add("Add", "1")
+			add("Add", `"many"`)
+			add("Remove", "1")
+			broken.Store(false)
+			fails(failsBefore, late)
+			if _, err := catalog.ReplayAllParked(t.Context(), tenant, "tally"); !errors.Is(err, errInjected) {
+				t.Fatalf("the replay does not die: %v", err)
+			}
+			if there := documents(t, catalog, tenant, "tally", 0); len(there) != 0 {
+				t.Fatalf("it does not remove: %v", there)
+			}
+			for range enough - 1 {
+				add("Add", "7")
+			}
+			add(then, "7")
+			// Where nothing comes of these, it dies once more.
+			for _, unpark := range []verdict{failsBefore, works} {
+				fails(unpark, late)
+				if sum, err := catalog.ReplayAllParked(t.Context(), tenant, "tally"); (err != nil || sum.StillParked != 0) && unpark == works {
+					t.Fatalf("replayed %+v, %v", sum, err)
+				}
+			}
+			mustEqual(t, documents(t, catalog, tenant, "tally", 0), addedUp(t, b.log(t, tenant), nil))
+			if left, err := catalog.Parked(t.Context(), tenant, "tally", "", 10); err != nil || len(left) != 0 {
+				t.Fatalf("still parked: %+v, %v", left, err)
+			}
+		}
 	}
-	driver.verdict = nil
-	last = b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 7}`)
-	if err := worker.Run(t.Context(), b.store, last); err != nil {
-		t.Fatal(err)
-	}
-	if sum, err := catalog.ReplayAllParked(t.Context(), tenant, "tally"); err != nil || sum.StillParked != 0 {
-		t.Fatalf("replayed %+v, %v", sum, err)
-	}
-	mustEqual(t, documents(t, catalog, tenant, "tally", 0), addedUp(t, b.log(t, tenant), nil))
 }
 
 // A runner parks while events keep coming, a replay brings the document back meanwhile, and everything before and after is in
@@ -299,19 +414,19 @@ func TestReplayBesideARunner(t *testing.T) {
 		t.Errorf("replayed what is not parked: %v", err)
 	}
 	stop := make(chan struct{})
-	appended := make(chan struct{})
-	go func() {
-		defer close(appended)
-		// Not for ever: a document that thousands of events a second are for may find no moment to come back.
-		for range 1000 {
-			select {
-			case <-stop:
-				return
-			default:
-				b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 4}`)
+	var appending sync.WaitGroup
+	for _, k := range []string{"a", "a", "a", "c"} {
+		appending.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					b.append(t, tenant, "x-"+k, "Add", fmt.Sprintf(`{"k": %q, "n": 4}`, k))
+				}
 			}
-		}
-	}()
+		})
+	}
 	broken.Store(false)
 	for deadline := time.Now().Add(time.Minute); ; {
 		sum, err := p.catalog.ReplayAllParked(t.Context(), tenant, "tally")
@@ -326,7 +441,7 @@ func TestReplayBesideARunner(t *testing.T) {
 		}
 	}
 	close(stop)
-	<-appended
+	appending.Wait()
 	log := b.log(t, tenant)
 	if _, err := p.catalog.ReplayAllParked(t.Context(), tenant, "tally"); err != nil {
 		t.Fatal(err)
@@ -335,4 +450,156 @@ func TestReplayBesideARunner(t *testing.T) {
 	if parked, err := b.store.ParkedIDs(t.Context(), made.ProjectionID, made.Build); err != nil || len(parked) != 0 {
 		t.Errorf("still parked: %v, %v", parked, err)
 	}
+}
+
+// A replay that holds a document waits for the worker that has let events wait, and is about to save behind them.
+func TestReplayThatHoldsWaitsForTheWorker(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
+	driver := &faulty{Driver: b.driver}
+	held, looked, goOn := false, 0, make(chan struct{})
+	save := sync.OnceFunc(func() { close(goOn) })
+	defer save()
+	driver.verdict = func(call string) verdict {
+		if call == "checkpoint" && held {
+			if looked++; looked == 2 {
+				save()
+			}
+		}
+		return works
+	}
+	catalog := projection.NewCatalog(projection.CatalogConfig{
+		Store:   faultyUnpark{b.store, driver.ask, func() func() { held = true; return nil }},
+		Drivers: map[string]drivers.Driver{"default": driver}, Handlers: handlers, Progress: projection.NewProgress(), Log: quiet,
+	})
+	p, err := catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fold, err := projection.CompileWith(p.Definition, handlers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := &faulty{Driver: b.driver}
+	worker := &projection.Replay{Driver: slow, Build: p.LiveBuild(), Tenant: tenant, Fold: fold, Version: p.Version, Aside: b.store, Limits: projection.CatchUpLimits}
+	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "many"}`)
+	if err := worker.Run(t.Context(), b.store, last); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(false)
+	last = b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 2}`)
+	saves := make(chan struct{})
+	slow.check = func(drivers.Batch) {
+		close(saves)
+		<-goOn
+	}
+	followed := make(chan error, 1)
+	go func() { followed <- worker.Run(t.Context(), b.store, last) }()
+	<-saves // so the event waits, beyond the checkpoint
+	if sum, err := catalog.ReplayAllParked(t.Context(), tenant, "tally"); err != nil || sum != (projection.Replayed{Documents: 1, Events: 2}) || looked < 2 {
+		t.Fatalf("replayed %+v, %v; it has looked %d times", sum, err, looked)
+	}
+	if err := <-followed; err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, documents(t, catalog, tenant, "tally", last), addedUp(t, b.log(t, tenant), nil))
+}
+
+// Locks are lost all the time, since their connections are, while a runner parks, events keep coming, and two processes replay:
+// every event takes effect once and in its order all the same.
+func TestReplayWhoseLockIsLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	super := b.db.Pool(t, pgtest.RoleSuperuser, 1)
+	var broken atomic.Bool
+	handlers := map[string]projection.Handler{"tally": addingUp(&broken)}
+	p := b.process(options{handlers: handlers})
+	p.start(t, b)
+	catalogs := []*projection.Catalog{p.catalog, b.process(options{handlers: handlers}).catalog}
+	made, err := p.catalog.Create(t.Context(), domain.Everyone, domain.Definition{Name: "tally", Handler: "tally", OnError: domain.OnErrorPark}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	keepOn := func(do func(i int)) {
+		others.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+					do(i)
+				}
+			}
+		})
+	}
+	keepOn(func(i int) {
+		eventType := "Add"
+		if i%7 == 6 {
+			eventType = "Remove"
+		}
+		b.append(t, tenant, "x-1", eventType, `{"k": "a", "n": 4}`)
+		b.append(t, tenant, "x-1", "Add", `{"k": "b", "n": 4}`)
+	})
+	var lost atomic.Int64
+	keepOn(func(int) {
+		var n int64
+		err := super.QueryRow(t.Context(), `
+			select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity
+			where datname = current_database() and state = 'idle in transaction' and query like '%from parked_events p%' and random() < 0.3`).Scan(&n)
+		if err != nil {
+			t.Error(err)
+		}
+		lost.Add(n)
+	})
+	for range 5 {
+		broken.Store(true)
+		parked := false
+		for bad := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "many"}`); !parked; {
+			documents(t, p.catalog, tenant, "tally", bad)
+			found, err := p.catalog.Parked(t.Context(), tenant, "tally", "", 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parked = len(found) > 0
+		}
+		broken.Store(false)
+		var replays sync.WaitGroup
+		for _, catalog := range catalogs {
+			replays.Go(func() {
+				for deadline := time.Now().Add(time.Minute); ; {
+					sum, err := catalog.ReplayAllParked(t.Context(), tenant, "tally")
+					if err == nil && sum.StillParked == 0 {
+						return
+					}
+					if err != nil && !isCode(err, domain.CodeUnavailable) {
+						t.Error(err)
+						return
+					}
+					if time.Now().After(deadline) {
+						t.Error("it does not come back")
+						return
+					}
+				}
+			})
+		}
+		replays.Wait()
+	}
+	close(stop)
+	others.Wait()
+	if _, err := p.catalog.ReplayAllParked(t.Context(), tenant, "tally"); err != nil {
+		t.Fatal(err)
+	}
+	log := b.log(t, tenant)
+	mustEqual(t, documents(t, p.catalog, tenant, "tally", int64(len(log))), addedUp(t, log, nil))
+	if parked, err := b.store.ParkedIDs(t.Context(), made.ProjectionID, made.Build); err != nil || len(parked) != 0 {
+		t.Errorf("still parked: %v, %v", parked, err)
+	}
+	t.Logf("%d locks were lost, of %d events", lost.Load(), len(log))
 }

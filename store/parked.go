@@ -206,20 +206,24 @@ func (s *Store) RemoveParked(ctx context.Context, tenant domain.TenantID, id dom
 // ParkedEvents returns the first limit events behind position after that wait for a parked document of a build, in order.
 func (s *Store) ParkedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, after int64, limit int) ([]domain.Event, error) {
 	var events []domain.Event
-	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+columns+` from parked_events p
-			join events e on e.tenant_id = p.tenant_id and e.position = p.position
-			where p.tenant_id = $1 and p.owner = $2 and p.name = $3 and p.build = $4 and p.document_id = $5
-			  and p.position > $6
-			order by p.position limit $7`, tenant, id.Owner, id.Name, build, document, after, limit)
-		var err error
-		events, err = pgx.CollectRows(rows, scanEvent)
-		if err != nil {
-			return fmt.Errorf("read what waits for a parked document: %w", err)
-		}
-		return nil
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
+		events, err = parkedEvents(ctx, tx, tenant, id, build, document, after, limit)
+		return err
 	})
 	return events, err
+}
+
+func parkedEvents(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, after int64, limit int) ([]domain.Event, error) {
+	rows, _ := tx.Query(ctx, "select "+columns+` from parked_events p
+		join events e on e.tenant_id = p.tenant_id and e.position = p.position
+		where p.tenant_id = $1 and p.owner = $2 and p.name = $3 and p.build = $4 and p.document_id = $5
+		  and p.position > $6
+		order by p.position limit $7`, tenant, id.Owner, id.Name, build, document, after, limit)
+	events, err := pgx.CollectRows(rows, scanEvent)
+	if err != nil {
+		return nil, fmt.Errorf("read what waits for a parked document: %w", err)
+	}
+	return events, nil
 }
 
 func scanEvent(row pgx.CollectableRow) (domain.Event, error) {
@@ -234,58 +238,97 @@ func scanEvent(row pgx.CollectableRow) (domain.Event, error) {
 // parked has been left already.
 func (s *Store) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error) {
 	err = s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
-		if left, err = lockParked(ctx, tx, tenant, id, build, document); left || err != nil {
+		if left, _, err = lockParked(ctx, tx, tenant, id, build, document); left || err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `
-			delete from parked_events e
-			where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.build = $4 and e.document_id = $5
-			  and (e.position = any($6)
-			    or not exists (select from events l where l.tenant_id = e.tenant_id and l.position = e.position))`, // removed from the log
-			tenant, id.Owner, id.Name, build, document, done)
-		if err != nil {
-			return fmt.Errorf("take parked events away: %w", err)
-		}
-		if failure != nil {
-			_, err := tx.Exec(ctx, `
-				update parked_documents d set position = $6, event_id = $7, stream = $8, event_type = $9, place = $10, expression = $11,
-				  message = $12, before = $13
-				where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`,
-				tenant, id.Owner, id.Name, build, document, failure.Position, failure.EventID, failure.Stream, failure.EventType,
-				failure.Where, failure.Expression, failure.Message, jsonOrNull(failure.Before))
-			if err != nil {
-				return fmt.Errorf("change a parked document: %w", err)
-			}
-			return nil
-		}
-		gone, err := tx.Exec(ctx, `
-			delete from parked_documents d
-			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5
-			  and not exists (select from parked_events e where e.tenant_id = d.tenant_id and e.owner = d.owner and e.name = d.name
-			    and e.build = d.build and e.document_id = d.document_id)`, tenant, id.Owner, id.Name, build, document)
-		if err != nil {
-			return fmt.Errorf("leave a parked document: %w", err)
-		}
-		left = gone.RowsAffected() > 0
-		return nil
+		left, err = unpark(ctx, tx, tenant, id, build, document, done, failure)
+		return err
 	})
 	return left && err == nil, err
 }
 
-// lockParked locks a parked document's row; left is true where there is none.
-func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (left bool, err error) {
-	var position int64
+// UnparkHeld is Unpark of what fold returns, which is called while nothing can come to wait for the document: whoever wants
+// to let an event wait is held up until this returns, or for 4 s, after which their try has failed. fold is given the
+// position of the event that has removed the document (0: none, see RemoveParked), and waiting, which is ParkedEvents of the
+// document; that it answers says that the document is held still. With an error of fold, which is returned, nothing is taken
+// away. fold is not called where the document is not parked.
+//
+// A connection of the app login is taken for all that time. fold must ask nothing else of the store: there may be no other
+// connection left. So only a few of a process may do this at a time, which is up to the caller.
+func (s *Store) UnparkHeld(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string,
+	fold func(ctx context.Context, removedAt int64, waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)) (done []int64, failure *domain.ParkedDocument, err error),
+) (left bool, err error) {
+	var foldErr error
+	err = s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
+		var removedAt int64
+		if left, removedAt, err = lockParked(ctx, tx, tenant, id, build, document); left || err != nil {
+			return err
+		}
+		waiting := func(ctx context.Context, after int64, limit int) ([]domain.Event, error) {
+			return parkedEvents(ctx, tx, tenant, id, build, document, after, limit)
+		}
+		var done []int64
+		var failure *domain.ParkedDocument
+		if done, failure, foldErr = fold(ctx, removedAt, waiting); foldErr != nil {
+			return foldErr
+		}
+		left, err = unpark(ctx, tx, tenant, id, build, document, done, failure)
+		return err
+	})
+	if foldErr != nil {
+		err = unavailable(foldErr)
+	}
+	return left && err == nil, err
+}
+
+// unpark does what Unpark says in a transaction that has the document's row locked.
+func unpark(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error) {
+	_, err = tx.Exec(ctx, `
+		delete from parked_events e
+		where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.build = $4 and e.document_id = $5
+		  and (e.position = any($6)
+		    or not exists (select from events l where l.tenant_id = e.tenant_id and l.position = e.position))`, // removed from the log
+		tenant, id.Owner, id.Name, build, document, done)
+	if err != nil {
+		return false, fmt.Errorf("take parked events away: %w", err)
+	}
+	if failure != nil {
+		_, err := tx.Exec(ctx, `
+			update parked_documents d set position = $6, event_id = $7, stream = $8, event_type = $9, place = $10, expression = $11,
+			  message = $12, before = $13
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5`,
+			tenant, id.Owner, id.Name, build, document, failure.Position, failure.EventID, failure.Stream, failure.EventType,
+			failure.Where, failure.Expression, failure.Message, jsonOrNull(failure.Before))
+		if err != nil {
+			return false, fmt.Errorf("change a parked document: %w", err)
+		}
+		return false, nil
+	}
+	gone, err := tx.Exec(ctx, `
+		delete from parked_documents d
+		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5
+		  and not exists (select from parked_events e where e.tenant_id = d.tenant_id and e.owner = d.owner and e.name = d.name
+		    and e.build = d.build and e.document_id = d.document_id)`, tenant, id.Owner, id.Name, build, document)
+	if err != nil {
+		return false, fmt.Errorf("leave a parked document: %w", err)
+	}
+	return gone.RowsAffected() > 0, nil
+}
+
+// lockParked locks a parked document's row, and returns the position of the event that has removed the document (0: none);
+// left is true where there is no row.
+func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (left bool, removedAt int64, err error) {
 	err = tx.QueryRow(ctx, `
-		select d.position from parked_documents d
+		select coalesce(d.removed_at, 0) from parked_documents d
 		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5 for update`,
-		tenant, id.Owner, id.Name, build, document).Scan(&position)
+		tenant, id.Owner, id.Name, build, document).Scan(&removedAt)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return true, nil
+		return true, 0, nil
 	case err != nil:
-		return false, fmt.Errorf("lock a parked document: %w", err)
+		return false, 0, fmt.Errorf("lock a parked document: %w", err)
 	}
-	return false, nil
+	return false, removedAt, nil
 }
 
 // DiscardParked gives up what waits for a parked document of a build: each event becomes one that the version of the
@@ -293,7 +336,7 @@ func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domai
 // the document already, by a replay that came no further: they are not passed over. domain.CodeNotFound where it is not parked.
 func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error {
 	return s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
-		left, err := lockParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, document)
+		left, _, err := lockParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, document)
 		if err != nil {
 			return err
 		}

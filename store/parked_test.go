@@ -3,12 +3,14 @@ package store_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
 func TestParkedDocuments(t *testing.T) {
@@ -189,5 +191,96 @@ func TestSkippedEvents(t *testing.T) {
 	must(t, s.RetryFault(t.Context(), tenant, id, 3))
 	if _, there, err := s.Fault(t.Context(), tenant, id, 3); err != nil || there {
 		t.Errorf("the fault is there: %v, %v", there, err)
+	}
+}
+
+// While a document is held nothing comes to wait for it: whoever tries does so behind it, and finds out that the document is
+// parked no more. Where the lock is lost in between nothing is taken away.
+func TestParkedDocumentIsHeld(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	tenant := newTenant(t, s)
+	id := domain.ProjectionID{Owner: domain.Everyone, Name: "orders"}
+	mustAppend(t, s, tenant, to("order-1", domain.None, 10))
+	parked := domain.ParkedDocument{
+		ProjectionID: id, Tenant: tenant, Build: 1, ID: "a", Position: 2, EventID: domain.NewEventID(),
+		Failure: domain.Failure{Stream: "order-1", EventType: "Counted", DocumentID: "a", Where: "on.*", Message: "no"},
+	}
+	park := func(documents []domain.ParkedDocument, position int64) (ok bool) {
+		t.Helper()
+		ok, err := s.Park(t.Context(), tenant, id, 1, documents, []domain.ParkedEvent{{DocumentID: "a", Position: position}})
+		must(t, err)
+		return ok
+	}
+	type waiting = func(ctx context.Context, after int64, limit int) ([]domain.Event, error)
+	hold := func(fold func(ctx context.Context, removedAt int64, waiting waiting) ([]int64, *domain.ParkedDocument, error)) (bool, error) {
+		return s.UnparkHeld(t.Context(), tenant, id, 1, "a", fold)
+	}
+	all := func(ctx context.Context, waiting waiting) (positions []int64, err error) {
+		events, err := waiting(ctx, 0, 100)
+		for _, event := range events {
+			positions = append(positions, event.Position)
+		}
+		return positions, err
+	}
+	if !park([]domain.ParkedDocument{parked}, 2) || !park(nil, 3) {
+		t.Fatal("it is not parked")
+	}
+	must(t, s.RemoveParked(t.Context(), tenant, id, 1, "a", 2))
+	// Its own error is returned, and takes nothing away.
+	no := errors.New("no")
+	if left, err := hold(func(context.Context, int64, waiting) ([]int64, *domain.ParkedDocument, error) {
+		return []int64{2, 3}, nil, no
+	}); left || !errors.Is(err, no) {
+		t.Errorf("left is %v, %v", left, err)
+	}
+	// The lock is lost: others go on, and what was done is not taken away.
+	left, err := hold(func(ctx context.Context, _ int64, waiting waiting) ([]int64, *domain.ParkedDocument, error) {
+		done, err := all(ctx, waiting)
+		must(t, err)
+		_, err = super.Exec(ctx, "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'")
+		must(t, err)
+		if !park(nil, 4) {
+			t.Error("it does not wait")
+		}
+		if _, err := waiting(ctx, 0, 100); err == nil {
+			t.Error("it seems to be held still")
+		}
+		return done, nil, nil
+	})
+	if left {
+		t.Error("it is left")
+	}
+	wantCode(t, err, domain.CodeUnavailable)
+	// Who comes while it is held waits, and then finds out.
+	tried := make(chan bool, 1)
+	left, err = hold(func(ctx context.Context, removedAt int64, waiting waiting) ([]int64, *domain.ParkedDocument, error) {
+		go func() {
+			ok, err := s.Park(t.Context(), tenant, id, 1, nil, []domain.ParkedEvent{{DocumentID: "a", Position: 5}})
+			if err != nil {
+				t.Error(err)
+			}
+			tried <- ok
+		}()
+		for waits := false; !waits; {
+			must(t, super.QueryRow(ctx, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits))
+		}
+		done, err := all(ctx, waiting)
+		if removedAt != 2 || !slices.Equal(done, []int64{2, 3, 4}) {
+			t.Errorf("removed at %d; %v wait", removedAt, done)
+		}
+		return done, nil, err
+	})
+	if !left || err != nil || <-tried {
+		t.Errorf("left is %v, %v, and something waits", left, err)
+	}
+	// There is nothing to be held any more.
+	left, err = hold(func(context.Context, int64, waiting) ([]int64, *domain.ParkedDocument, error) {
+		t.Error("it is held")
+		return nil, nil, nil
+	})
+	if !left || err != nil {
+		t.Errorf("left is %v, %v", left, err)
 	}
 }
