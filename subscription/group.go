@@ -3,6 +3,7 @@ package subscription
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -311,7 +312,7 @@ func (p *partition) load(ctx context.Context, wait bool) error {
 	}
 	l, err := openLedger(p.number, row)
 	if err != nil {
-		return err
+		return fmt.Errorf("group %q of tenant %s, partition %d: %w; a seek makes it anew", p.group.name, p.group.tenant, p.number, err)
 	}
 	if !p.open || row.Group.Revision != p.row.Group.Revision || p.ahead.selection == nil {
 		if err := p.prepare(ctx, row.Group); err != nil {

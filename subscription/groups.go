@@ -404,7 +404,7 @@ func (g *Groups) Pause(ctx context.Context, tenant domain.TenantID, name string,
 }
 
 // Seek moves a group: it goes on at the place. What is in flight or waits for a retry is given up, and dead letters stay. A
-// position beyond the head is one that is yet to come.
+// position beyond the head is one that is yet to come. A ledger that cannot be read is made anew.
 func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error) {
 	if to.Position < 0 {
 		return domain.GroupStatus{}, domain.Errorf(domain.CodeInvalidRequest, "position", "it is %d; positions begin with 1", to.Position)
@@ -420,7 +420,8 @@ func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 	_, err = g.config.Store.SeekGroup(ctx, tenant, name, func(partition int, ledger []byte) ([]byte, domain.PartitionStatus, error) {
 		l, err := openLedger(partition, domain.LedgerRow{Group: group, Ledger: ledger})
 		if err != nil {
-			return nil, domain.PartitionStatus{}, err
+			g.config.Log.Warn("a seek makes a group's ledger anew, which cannot be read", "tenant", tenant.String(), "group", name, "partition", partition, "error", err)
+			l = lostLedger(partition, group.Ordering == domain.OrderingStream)
 		}
 		l = l.sought(start - 1)
 		return l.encode(), l.status(), nil

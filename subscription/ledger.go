@@ -567,3 +567,12 @@ func (l *ledger) sought(readTo int64) *ledger {
 	to.floor, to.highest, to.owner = l.highest, l.highest, l.owner
 	return to
 }
+
+// lostLedger stands for a ledger that cannot be read, where a seek gives up what it had in flight. Nobody knows how many attempts
+// an event of it has had: fewer than seconds have gone by since there are groups. So that number is above them, and no answer to
+// a delivery of before is taken for one to a new one.
+func lostLedger(partition int, ordered bool) *ledger {
+	l := newLedger(partition, ordered, 0)
+	l.highest = int(time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds())
+	return l
+}
