@@ -379,9 +379,10 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 	}
 	small := projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 1 << 20}
 	calls := &countdown{left: 24, dead: make(chan struct{})}
+	// It beats seldom: beats are calls, too, and on a slow machine they would be most of them.
 	killed := v.process(rebuild.Config{
 		Store: dying{v.store, calls}, Drivers: map[string]drivers.Driver{"default": dyingDriver{v.drivers["default"], calls}},
-		StaleAfter: 200 * time.Millisecond, Limits: small,
+		StaleAfter: time.Minute, Poll: time.Minute, Limits: small,
 	})
 	stop := killed.work(t)
 	<-calls.dead
