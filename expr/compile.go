@@ -50,12 +50,14 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 			program, c, err = nil, nil, &CompileError{Line: 1, Column: 1, Message: fmt.Sprintf("the expression cannot be compiled: %v", r), source: source}
 		}
 	}()
+	// Not issues.Err(): it makes one text of all errors, each with its line of the source, in time and memory in proportion to the
+	// square of their number, and there may be thousands.
 	parsed, issues := language.env.Parse(source)
-	if issues.Err() != nil {
+	if len(issues.Errors()) > 0 {
 		return nil, nil, language.explain(source, issues)
 	}
 	checked, issues := language.env.Check(parsed)
-	if issues.Err() != nil {
+	if len(issues.Errors()) > 0 {
 		return nil, nil, language.explain(source, issues)
 	}
 	c = &compiler{language: language, ast: checked.NativeRep()}

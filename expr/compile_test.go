@@ -2,6 +2,7 @@ package expr
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -105,6 +106,22 @@ func TestCompilingIsBounded(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "more than 2000 parts") {
 			t.Errorf("many times %s: %v", one, err)
 		}
+	}
+}
+
+// However many mistakes a text has, refusing it takes memory, and so time, in proportion to its length. Nothing runs beside
+// this test: what they take would count.
+func TestRefusingIsBounded(t *testing.T) {
+	source := strings.Repeat(`[1].all(x, x == event.data.q) && `, 480) + "true"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := CompileCondition(source)
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "more than 2000 parts") {
+		t.Errorf("it is answered %v", err)
+	}
+	if taken := (after.TotalAlloc - before.TotalAlloc) >> 20; taken > 100 {
+		t.Errorf("refusing %d bytes takes %d MiB", len(source), taken)
 	}
 }
 
