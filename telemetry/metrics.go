@@ -61,7 +61,7 @@ func NewMetrics(version string) *Metrics {
 			Name: "manifold_http_request_seconds", Help: "How long a request took until its answer was written.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		}, []string{"method", "route", "status"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "manifold_http_requests_in_flight", Help: "Requests that are being answered.",
+			Name: "manifold_http_requests_in_flight", Help: "Requests that are being answered, those of followers and WebSockets among them.",
 		}),
 		projectedEvents: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "manifold_projected_events_total", Help: "Events folded into a projection's documents.",

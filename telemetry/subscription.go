@@ -41,7 +41,7 @@ func newSubscriptions() *subscriptions {
 		expired:      counter("events_expired_total", "Deliveries by groups that nobody answered in time."),
 		deadLettered: counter("events_dead_lettered_total", "Events that groups have put to the dead letters."),
 		pollSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "subscribe_poll_duration_seconds", Help: "How long it took to read events of a log for followers, or for a receive to lease events, its waiting left out.",
+			Name: "subscribe_poll_duration_seconds", Help: "How long it took to read what is new in a log for its followers, or for a receive to lease events, its waiting left out.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 		}, []string{"kind"}),
 		handling: prometheus.NewHistogram(prometheus.HistogramOpts{
