@@ -115,7 +115,8 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		if tx, err = conn.Begin(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Exec(ctx, "set local manifold.tenant = "+id); err != nil {
+		// It is open while others write a large log, however long that takes.
+		if _, err := tx.Exec(ctx, "set local manifold.tenant = "+id+"; set local idle_in_transaction_session_timeout = 0"); err != nil {
 			t.Fatal(err)
 		}
 	}
