@@ -15,6 +15,7 @@ import (
 // Times and bounds of a partition's work.
 const (
 	stepTimeout   = 30 * time.Second     // for one step; the store's own are shorter
+	stepTime      = time.Second / 4      // behind which a step looks for nothing more to deliver: answers wait for it
 	stepTries     = 50                   // of a step that others get in the way of
 	conflictPause = 2 * time.Millisecond // between them, from the second on, longer each time
 	leastWait     = 5 * time.Millisecond // of those who wait
@@ -171,6 +172,7 @@ type step struct {
 	sweep    bool
 	stale    bool
 	fresh    bool // the ledger was read in this step
+	began    time.Time
 
 	wasFull bool       // there was no room before the answers
 	served  []*receive // those of receives that may be given events
@@ -204,7 +206,7 @@ func (s *step) make() {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	p := s.p
-	began := time.Now()
+	s.began = time.Now()
 	err := s.try(ctx)
 	if err != nil {
 		p.forget(err)
@@ -213,7 +215,7 @@ func (s *step) make() {
 		}
 	}
 	p.count()
-	s.finish(err, time.Since(began))
+	s.finish(err, time.Since(s.began))
 }
 
 // forget lets go of what is known of the ledger, after an error.
@@ -338,6 +340,7 @@ func (p *partition) prepare(ctx context.Context, group domain.Group) error {
 	}
 	p.ahead = lookahead{
 		log: p.groups.config.Store, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1, most: aheadBytes,
+		asking: p.group.asking, siftFor: siftTime,
 	}
 	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)
 	if err != nil {

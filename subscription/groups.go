@@ -103,6 +103,7 @@ type group struct {
 
 	known   atomic.Pointer[domain.Group] // as it was read last
 	head    atomic.Int64                 // of the tenant's log, as far as it is known
+	asking  chan struct{}                // has one while a filter of the tenant's groups is asked
 	waiting atomic.Int64                 // receives
 
 	members membership    // of a group with partitions
@@ -260,8 +261,12 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 	if gr = g.byTenant[tenant][name]; gr != nil {
 		return gr, nil
 	}
-	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition)}
+	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition), asking: make(chan struct{}, 1)}
 	gr.know(found)
+	for _, other := range g.byTenant[tenant] {
+		gr.asking = other.asking
+		break
+	}
 	if g.byTenant[tenant] == nil {
 		g.byTenant[tenant] = make(map[string]*group)
 	}

@@ -1,10 +1,12 @@
 package subscription
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -36,6 +38,10 @@ type lookahead struct {
 	most    int   // bytes that may be in memory, but for one event
 	average int   // bytes of an event, of those read last
 	version int64 // of the selection's one stream, that was read last; -1: not known
+	pace    int   // events that one read gives at most, fewer where its filter takes long; 0: aheadEvents
+
+	asking  chan struct{} // has one while a filter of the tenant's groups is asked
+	siftFor time.Duration // siftTime, but in tests
 
 	under chan stretch // gives what a read has found that is under way; nil: there is none
 }
@@ -46,6 +52,7 @@ type stretch struct {
 	version  int64
 	events   []domain.Event
 	bytes    int
+	pace     int // that of the next read
 	err      error
 }
 
@@ -107,7 +114,7 @@ func (a *lookahead) begin(running *sync.WaitGroup, head int64) {
 	under := make(chan stretch, 1)
 	a.under = under
 	reader := *a // a may be made another one meanwhile
-	from, version, limit, bytes := a.scanned, a.version, aheadEvents-a.waiting(), a.most-a.bytes
+	from, version, limit, bytes := a.scanned, a.version, a.limit(), a.most-a.bytes
 	running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 		defer cancel()
@@ -125,7 +132,12 @@ func (a *lookahead) more(ctx context.Context, head int64) (bool, error) {
 	if a.scanned >= head {
 		return false, nil
 	}
-	return true, a.accept(a.read(ctx, a.scanned, head, a.version, max(1, aheadEvents-a.waiting()), max(1, a.most-a.bytes)))
+	return true, a.accept(a.read(ctx, a.scanned, head, a.version, a.limit(), max(1, a.most-a.bytes)))
+}
+
+// limit is how many events are read at once.
+func (a *lookahead) limit() int {
+	return max(1, min(cmp.Or(a.pace, aheadEvents), aheadEvents-a.waiting()))
 }
 
 // join waits for the read that is under way, if there is one. What is no longer wanted of it is left.
@@ -147,7 +159,7 @@ func (a *lookahead) accept(found stretch) error {
 	}
 	a.events = append(a.events, found.events...)
 	a.bytes += found.bytes
-	a.scanned, a.version = found.to, found.version
+	a.scanned, a.version, a.pace = found.to, found.version, found.pace
 	if n := len(found.events); n > 0 {
 		a.average = found.bytes / n
 	}
@@ -167,7 +179,7 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 	if n := len(events); n > 0 && cut(events, limit, bytes) {
 		found.to = events[n-1].Position
 	}
-	return a.choose(found, events)
+	return a.choose(ctx, found, events)
 }
 
 // readStream is read for a group of one stream: by its versions, however much else is in the log.
@@ -186,7 +198,7 @@ func (a *lookahead) readStream(ctx context.Context, from, head, version int64, l
 			found.to = last
 		}
 	}
-	return a.choose(found, events)
+	return a.choose(ctx, found, events)
 }
 
 // typical is how many bytes an event has, as far as that is known.
@@ -210,11 +222,25 @@ func cut(events []domain.Event, limit, bytes int) bool {
 	return false
 }
 
-// choose keeps of what was read what is the partition's.
-func (a *lookahead) choose(found stretch, events []domain.Event) stretch {
-	found.events = events[:0]
+// choose keeps of what was read what is the partition's. Where asking takes too long the stretch ends there.
+func (a *lookahead) choose(ctx context.Context, found stretch, events []domain.Event) stretch {
+	asking := a.sieve()
+	defer asking.end()
+	found.events, found.pace = events[:0], min(2*cmp.Or(a.pace, aheadEvents), aheadEvents)
 	for i := range events {
-		if a.wants(&events[i]) {
+		wanted, enough, err := asking.wants(ctx, &events[i])
+		if err != nil {
+			found.err = err
+			return found
+		}
+		if enough {
+			found.to, found.pace = events[i-1].Position, 2*i
+			if found.version >= 0 {
+				found.version = events[i-1].Version
+			}
+			break
+		}
+		if wanted {
 			found.events = append(found.events, events[i])
 			found.bytes += eventBytes(&events[i])
 		}
@@ -233,9 +259,4 @@ func apart(e *domain.Event) domain.Event {
 	copied := *e
 	copied.Data, copied.Metadata = slices.Clone(e.Data), slices.Clone(e.Metadata)
 	return copied
-}
-
-// wants reports whether an event is the partition's.
-func (a *lookahead) wants(e *domain.Event) bool {
-	return (a.partitions == 0 || partitionOf(e.Stream, a.partitions) == a.partition) && a.selection.matches(e)
 }

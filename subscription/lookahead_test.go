@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -87,12 +88,15 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		}
 		add(rapid.IntRange(0, 60).Draw(t, "events"))
 		sel, err := newSelection(rapid.SampledFrom([]domain.Selection{
-			{}, {Stream: "a-1"}, {Stream: "a-1", Types: []string{"T"}}, {Categories: []string{"a", "c"}}, {Types: []string{"U"}}, {Filter: "event.version % 2 == 0"},
+			{}, {Stream: "a-1"}, {Stream: "a-1", Types: []string{"T"}}, {Categories: []string{"a", "c"}}, {Types: []string{"U"}}, {Filter: "event.version % 2 == 0"}, {Stream: "a-1", Filter: "event.version % 3 == 0"},
 		}).Draw(t, "selection"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &lookahead{log: log, selection: sel, version: -1, most: rapid.IntRange(1, 400).Draw(t, "bytes")}
+		a := &lookahead{
+			log: log, selection: sel, version: -1, most: rapid.IntRange(1, 400).Draw(t, "bytes"),
+			asking: make(chan struct{}, 1), siftFor: time.Duration(rapid.SampledFrom([]int64{0, 1000, 1e9}).Draw(t, "time for the filter")),
+		}
 		if rapid.Bool().Draw(t, "partitioned") {
 			a.partitions, a.partition = 2, rapid.IntRange(0, 1).Draw(t, "partition")
 		}
@@ -100,7 +104,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		var running sync.WaitGroup
 		want := func() *domain.Event {
 			for i := range log.events[min(readTo, int64(len(log.events))):] {
-				if e := &log.events[int(readTo)+i]; a.wants(e) {
+				if e := &log.events[int(readTo)+i]; a.named(e) && sel.matches(e) {
 					return e
 				}
 			}

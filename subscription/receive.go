@@ -320,7 +320,7 @@ func (s *step) deliverBehind(ctx context.Context, now, deadline int64) error {
 	p, l := s.p, s.p.ledger
 	each := streamAheadEvents
 	for rounds := 0; ; rounds++ {
-		if rounds > streamsRounds {
+		if rounds > streamsRounds || rounds > 0 && time.Since(s.began) > stepTime {
 			s.more = true
 			return nil // what was passed over is saved, before there is more
 		}
@@ -379,12 +379,22 @@ func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each
 	for i := range events {
 		read[events[i].Stream] = append(read[events[i].Stream], events[i])
 	}
+	asking := p.ahead.sieve()
+	defer asking.end()
 	for stream, b := range of {
 		found := read[stream]
 		all := len(found) < limit
 		kept := found[:0:0]
 		for i := range found {
-			if p.ahead.wants(&found[i]) {
+			wanted, enough, err := asking.wants(ctx, &found[i])
+			if err != nil {
+				return err
+			}
+			if enough {
+				found, all = found[:i], false
+				break
+			}
+			if wanted {
 				kept = append(kept, found[i])
 			}
 		}
@@ -406,7 +416,7 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 		e := p.ahead.next()
 		if e == nil {
 			l.pass(p.ahead.scanned)
-			if s.told.delivered > 0 || l.readTo-l.kept >= maxPassed {
+			if s.told.delivered > 0 || l.readTo-l.kept >= maxPassed || time.Since(s.began) > stepTime {
 				s.more = p.ahead.under != nil || p.ahead.scanned < p.group.head.Load()
 				return nil
 			}
