@@ -126,6 +126,14 @@ func behind(group client.Subscription) int64 {
 	return max(group.Head-progressOf(group).Checkpoint, 0)
 }
 
+// howMany is a number of things: 1 event, 2 events.
+func howMany(number int64, thing string) string {
+	if number != 1 {
+		thing += "s"
+	}
+	return strconv.FormatInt(number, 10) + " " + thing
+}
+
 func stateOf(group client.Subscription) string {
 	if group.Paused {
 		return "paused"
@@ -210,8 +218,8 @@ func showGroup(out io.Writer, group client.Subscription, labels map[string]strin
 	fmt.Fprintf(&text, "\n  delivers:     %d at a time, %d in flight, acknowledged within %s", group.BatchSize, group.MaxInFlight, seconds(group.AckTimeout))
 	fmt.Fprintf(&text, "\n  attempts:     %d, %s to %s apart", group.MaxAttempts, seconds(orZero(group.Backoff.Min)), seconds(orZero(group.Backoff.Max)))
 	sum := progressOf(group)
-	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %d events behind", sum.Checkpoint, group.Head, behind(group))
-	fmt.Fprintf(&text, "\n  under way:    %d in flight, %d wait for a retry", sum.InFlight, sum.Retrying)
+	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %s behind", sum.Checkpoint, group.Head, howMany(behind(group), "event"))
+	fmt.Fprintf(&text, "\n  under way:    %d in flight, %d waiting for a retry", sum.InFlight, sum.Retrying)
 	fmt.Fprintf(&text, "\n  dead letters: %d", sum.DeadLetters)
 	if sum.DeadLetters > 0 {
 		fmt.Fprintf(&text, "; see manifold group dead-letters %s", group.Name)
@@ -264,7 +272,7 @@ func groupChange(to *connection, use, short, what string, do func(context.Contex
 				return err
 			}
 			sum := progressOf(group)
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %d events behind, %d in flight\n", group.Name, what, behind(group), sum.InFlight)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %s behind, %d in flight\n", group.Name, what, howMany(behind(group), "event"), sum.InFlight)
 			return err
 		},
 	}

@@ -100,7 +100,7 @@ again.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %d dead letters will be delivered again\n", args[0], replayed.Replayed)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s will be delivered again\n", args[0], howMany(replayed.Replayed, "dead letter"))
 			return err
 		},
 	}
@@ -145,7 +145,7 @@ func groupDiscard(to *connection) *cobra.Command {
 					return refusal(r.Status(), r.Body)
 				}
 			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %d dead letters were discarded\n", args[0], discarded)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: discarded %s\n", args[0], howMany(discarded, "dead letter"))
 			return err
 		},
 	}

@@ -69,16 +69,16 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "receive", "mail"}, received + "GET " + path + "\n", map[string]string{"POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + groupAnswer}, 0, []string{"nothing is due: the group is paused"}},
 		{[]string{"group", "receive", "mail", "--join", "--wait", "2s", "--batch", "1"},
 			"POST " + path + `/members {"label":"manifold group receive"}` + "\nPOST " + path + `/receive {"batch":1,"wait":2,"memberId":"0190d3a4-2222-7def-8123-456789abcdef"}` + "\nGET " + path + "\nDELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef\n",
-			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due: 4 in flight, 1 waiting for a retry, 10 behind\n"}},
+			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due in the partitions that were had meanwhile, 10 events behind; manifold group get mail shows"}},
 		{[]string{"group", "dead-letters", "mail"}, "GET " + path + "/dead-letters?pageSize=1000\n", map[string]string{"GET " + path + "/dead-letters": `200 {"deadLetters":[` + letter + `]}`}, 0,
 			[]string{"9         " + event + "  Placed  order-1  5         1        2026-", "no such address\n"}},
 		{[]string{"group", "replay", "mail"}, "", nil, 1, []string{"or --all"}},
 		{[]string{"group", "replay", "mail", event, "--all"}, "", nil, 1, []string{"or --all"}},
-		{[]string{"group", "replay", "mail", event}, "POST " + path + "/dead-letters/" + event + "/replay\n", map[string]string{"POST " + path + "/dead-letters/" + event + "/replay": `202 {"replayed":1}`}, 0, []string{"mail: 1 dead letters will be delivered again\n"}},
+		{[]string{"group", "replay", "mail", event}, "POST " + path + "/dead-letters/" + event + "/replay\n", map[string]string{"POST " + path + "/dead-letters/" + event + "/replay": `202 {"replayed":1}`}, 0, []string{"mail: 1 dead letter will be delivered again\n"}},
 		{[]string{"group", "replay", "mail", "--all"}, "POST " + path + "/dead-letters/replay\n", map[string]string{"POST " + path + "/dead-letters/replay": `202 {"replayed":4}`}, 0, []string{"mail: 4 dead letters"}},
 		{[]string{"group", "discard", "mail", "--all"}, "", nil, 1, []string{"--yes"}},
-		{[]string{"group", "discard", "mail", "--all", "--yes"}, "DELETE " + path + "/dead-letters\n", map[string]string{"DELETE " + path + "/dead-letters": `200 {"discarded":4}`}, 0, []string{"mail: 4 dead letters were discarded\n"}},
-		{[]string{"group", "discard", "mail", event, "--yes"}, "DELETE " + path + "/dead-letters/" + event + "\n", map[string]string{"DELETE " + path + "/dead-letters/" + event: "204 "}, 0, []string{"mail: 1 dead letters"}},
+		{[]string{"group", "discard", "mail", "--all", "--yes"}, "DELETE " + path + "/dead-letters\n", map[string]string{"DELETE " + path + "/dead-letters": `200 {"discarded":4}`}, 0, []string{"mail: discarded 4 dead letters\n"}},
+		{[]string{"group", "discard", "mail", event, "--yes"}, "DELETE " + path + "/dead-letters/" + event + "\n", map[string]string{"DELETE " + path + "/dead-letters/" + event: "204 "}, 0, []string{"mail: discarded 1 dead letter\n"}},
 		{[]string{"group", "members", "mail"}, "GET " + path + "/members\n", map[string]string{"GET " + path + "/members": `200 {"members":[` + memberAnswer + `]}`}, 0, []string{"0190d3a4-2222-7def-8123-456789abcdef  mailer-1  2026-", "  0,7\n"}},
 		{[]string{"lag"}, "GET /v1/lag\n", map[string]string{"GET /v1/lag": `200 {"head":50,"consumers":[{"kind":"group","name":"mail","partition":1,"position":40,"events":10,"seconds":1.25,"inFlight":3,"retrying":1,"deadLetters":2},` +
 			`{"kind":"projection","name":"orders","position":49,"events":1,"seconds":0.5,"faulted":true}]}`}, 0,
@@ -191,7 +191,7 @@ func TestGroupOfAService(t *testing.T) {
 		id, _, _ = strings.Cut(rest, `"`)
 	}
 	has("no such address", "group", "dead-letters", "mail")
-	has("mail: 1 dead letters will be delivered again", "group", "replay", "mail", id)
+	has("mail: 1 dead letter will be delivered again", "group", "replay", "mail", id)
 	if out := has(", replayed 1 times)", "group", "receive", "mail", "--wait", "5s", "--ack"); strings.Count(out, "\n") != 2 {
 		t.Errorf("there were received\n%s", out)
 	}
