@@ -1490,6 +1490,9 @@ type Gone = Problem
 // InvalidDefinition An error by RFC 9457.
 type InvalidDefinition = Problem
 
+// InvalidPlace An error by RFC 9457.
+type InvalidPlace = Problem
+
 // InvalidQuery An error by RFC 9457.
 type InvalidQuery = Problem
 
@@ -14714,13 +14717,13 @@ type FollowAllResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
-	ApplicationproblemJSON400 *InvalidQuery
+	ApplicationproblemJSON400 *InvalidPlace
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 }
 
 // GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r FollowAllResponse) GetApplicationproblemJSON400() *InvalidQuery {
+func (r FollowAllResponse) GetApplicationproblemJSON400() *InvalidPlace {
 	return r.ApplicationproblemJSON400
 }
 
@@ -14762,13 +14765,13 @@ type FollowCategoryResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
-	ApplicationproblemJSON400 *InvalidQuery
+	ApplicationproblemJSON400 *InvalidPlace
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 }
 
 // GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r FollowCategoryResponse) GetApplicationproblemJSON400() *InvalidQuery {
+func (r FollowCategoryResponse) GetApplicationproblemJSON400() *InvalidPlace {
 	return r.ApplicationproblemJSON400
 }
 
@@ -14810,13 +14813,13 @@ type FollowStreamResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
-	ApplicationproblemJSON400 *InvalidQuery
+	ApplicationproblemJSON400 *InvalidPlace
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 }
 
 // GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r FollowStreamResponse) GetApplicationproblemJSON400() *InvalidQuery {
+func (r FollowStreamResponse) GetApplicationproblemJSON400() *InvalidPlace {
 	return r.ApplicationproblemJSON400
 }
 
@@ -21305,7 +21308,7 @@ func ParseFollowAllResponse(rsp *http.Response) (*FollowAllResponse, error) {
 		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
-		var dest InvalidQuery
+		var dest InvalidPlace
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -21341,7 +21344,7 @@ func ParseFollowCategoryResponse(rsp *http.Response) (*FollowCategoryResponse, e
 		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
-		var dest InvalidQuery
+		var dest InvalidPlace
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -21377,7 +21380,7 @@ func ParseFollowStreamResponse(rsp *http.Response) (*FollowStreamResponse, error
 		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
-		var dest InvalidQuery
+		var dest InvalidPlace
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -1501,6 +1501,9 @@ type Gone = Problem
 // InvalidDefinition An error by RFC 9457.
 type InvalidDefinition = Problem
 
+// InvalidPlace An error by RFC 9457.
+type InvalidPlace = Problem
+
 // InvalidQuery An error by RFC 9457.
 type InvalidQuery = Problem
 
@@ -3834,6 +3837,8 @@ type FramesTexteventStreamResponse struct {
 type GoneApplicationProblemPlusJSONResponse Problem
 
 type InvalidDefinitionApplicationProblemPlusJSONResponse Problem
+
+type InvalidPlaceApplicationProblemPlusJSONResponse Problem
 
 type InvalidQueryApplicationProblemPlusJSONResponse Problem
 
