@@ -449,6 +449,9 @@ func TestFollowCutsWhoDoesNotRead(t *testing.T) {
 		reading.close()
 		waitForCut(t, conn)
 	}
+	if text := w.log.String(); strings.Contains(text, "level=ERROR") {
+		t.Errorf("a client that does not read is no fault of the service: %s", text)
+	}
 }
 
 // waitForCut waits until the service has ended a connection of which nothing is read.

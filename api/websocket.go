@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -76,16 +77,21 @@ func (s *Server) upgrade(c echo.Context) (*socket, error) {
 	return &socket{ws: ws, conn: handshake.conn, server: s}, nil
 }
 
-// send writes messages that appendMessage has made. It returns when the connection has taken them; a client that reads
-// nothing for the stall time is an error.
-func (w *socket) send(messages []byte) error { return w.conn.send(messages) }
+// send writes messages that appendMessage has made. It returns when the connection has taken them. It fails with errGone where
+// the client has gone, or reads nothing for the stall time.
+func (w *socket) send(messages []byte) error {
+	if err := w.conn.send(messages); err != nil {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	return nil
+}
 
 // ping asks the client for a sign of life, and fails with errSilent where there was none for the stall time.
 func (w *socket) ping() error {
 	if silent := time.Since(time.Unix(0, w.conn.heard.Load())); silent > w.conn.stall {
 		return errSilent
 	}
-	return w.conn.send([]byte{0x80 | opPing, 0})
+	return w.send([]byte{0x80 | opPing, 0})
 }
 
 // mute reads what a client sends that has nothing to say, so that pongs and its close are heard, until the socket is closed.
