@@ -76,6 +76,26 @@ func TestAChangedSelectionHoldsAtOnce(t *testing.T) {
 	mustPositions(t, b.receive(t, "g", 2), 3, 5)
 }
 
+// What waits for a retry and is not the group's any more is given up: nobody is given what the group is not of.
+func TestWhatIsNoLongerTheGroupsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1", "bill-1", "order-2")
+	b.put(t, "g", domain.GroupDefinition{Ordering: domain.OrderingStream})
+	given := b.receive(t, "g", 2)
+	mustPositions(t, given, 1, 2)
+	if _, err := b.groups.Nack(t.Context(), b.tenant, "g", attempts(given...), domain.Nack{Action: domain.NackRetry}); err != nil {
+		t.Fatal(err)
+	}
+	b.put(t, "g", domain.GroupDefinition{Ordering: domain.OrderingStream, Selection: domain.Selection{Categories: []string{"order"}}})
+	mustPositions(t, b.receive(t, "g", 3), 1)
+	mustPositions(t, b.receive(t, "g", 3), 3)
+	status, err := b.groups.Get(t.Context(), b.tenant, "g")
+	if err != nil || status.Partitions[0].Retrying != 0 || status.Partitions[0].InFlight != 2 {
+		t.Errorf("%+v, %v", status.Partitions, err)
+	}
+}
+
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)

@@ -291,8 +291,8 @@ func (s *step) deliverAgain(ctx context.Context, now, deadline int64) error {
 		average = max(1, bytes/max(1, len(events)))
 		for _, a := range part {
 			e := there[a.position()]
-			if e == nil {
-				l.settleGone(a) // it is no longer in the log
+			if e == nil || a.replay == nil && !s.p.ahead.selection.names(e) {
+				l.settleGone(a) // it is no longer in the log, or, the definition having changed, no longer the group's
 				continue
 			}
 			r := s.room(eventBytes(e))
