@@ -100,7 +100,7 @@ func (g *gatewayConnection) serve(ctx context.Context, known caller) {
 		g.recognise(known)
 	} else {
 		g.socket.ws.SetReadLimit(unknownBytes)
-		g.authTimer = time.AfterFunc(g.server.authTimeout, func() { g.end(errSpeechless) })
+		g.authTimer = time.AfterFunc(g.server.authTimeout, func() { g.end(speechless(g.server.authTimeout)) })
 		defer g.authTimer.Stop()
 	}
 	flush := make(chan struct{})
@@ -228,7 +228,11 @@ func (g *gatewayConnection) authenticate(m *gatewayMessage) error {
 	}
 	if err != nil {
 		if e, ok := errors.AsType[*domain.Error](err); ok && e.Where == "Authorization" {
-			err = domain.Errorf(e.Code, "key", "%s", e.Message)
+			message := e.Message
+			if e.Code == domain.CodeUnauthenticated {
+				message = "this key does not work; send AUTH with one that has not been revoked" // there is no header here
+			}
+			err = domain.Errorf(e.Code, "key", "%s", message)
 		}
 		return err
 	}

@@ -392,7 +392,7 @@ func TestGatewayWaitsForAKeyShortly(t *testing.T) {
 	g := nobody.gateway()
 	reason := g.ended(websocket.StatusPolicyViolation)
 	g.wantERR(g.backlog[0], domain.CodeUnauthenticated, "")
-	if !strings.Contains(reason, "AUTH") {
+	if !strings.Contains(reason, "no AUTH with a working key within 100ms") {
 		t.Errorf("the reason is %q", reason)
 	}
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"time"
 
 	"github.com/coder/websocket"
 	"github.com/labstack/echo/v4"
@@ -41,11 +42,14 @@ func (s *Server) gateway(c echo.Context, _ caller) error {
 var (
 	// errFlood is why a connection ends whose client goes on sending far more than it may.
 	errFlood = domain.Errorf(domain.CodeTooManyRequests, "", "messages come much faster than %d a second", gatewayRate)
-	// errSpeechless is why one ends whose client never says who it is.
-	errSpeechless = domain.Errorf(domain.CodeUnauthenticated, "", "the first message must be AUTH, and in time")
 	// errBinary is why one ends whose client sends what is no text.
 	errBinary = errors.New("messages are JSON, as text")
 )
+
+// speechless is why a connection ends whose client does not say in time who it is.
+func speechless(within time.Duration) error {
+	return domain.Errorf(domain.CodeUnauthenticated, "", "there was no AUTH with a working key within %s", within)
+}
 
 // leaveGateway closes a connection of the gateway in the way that belongs to why it ends.
 func leaveGateway(socket *socket, cause error) {
