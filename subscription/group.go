@@ -20,6 +20,7 @@ const (
 	conflictPause = 2 * time.Millisecond // between them, from the second on, longer each time
 	leastWait     = 5 * time.Millisecond // of those who wait
 	lookAgain     = time.Second          // between two looks at a partition that somebody waits for, without any reason
+	lookSeldom    = 5 * time.Second      // the same where the last ones have found nothing new
 	keepPassed    = 2 * time.Second      // how long a readTo that grew without deliveries may wait to be saved
 	maxPassed     = 1000                 // or by how many positions it may grow
 	idlePartition = time.Minute          // until a partition that nobody uses is forgotten
@@ -43,6 +44,7 @@ type partition struct {
 	news     bool // there may be something to deliver that was not there at the last look
 	stale    bool // the ledger may have been changed by others
 	sweep    bool // something has timed out, or waits to be saved
+	untold   bool // there may be something to deliver of which other processes do not know
 	used     time.Time
 	inFlight int         // events, when the last step was done
 	alarm    *time.Timer // wakes those who wait; nil: never set
@@ -58,8 +60,10 @@ type partition struct {
 	ahead   lookahead
 	streams streamsAhead
 	clock   clock
-	savedAt time.Time // by the local clock
-	held    int       // bytes of events that it has in memory, as groups.held counts them
+	newest  time.Time     // by the local clock: what is known of the ledger was the newest then
+	looking time.Duration // and is held against it after so long, where somebody waits
+	savedAt time.Time     // by the local clock
+	held    int           // bytes of events that it has in memory, as groups.held counts them
 }
 
 // kick sees to it that somebody looks after what waits. p.mu must be held.
@@ -138,18 +142,17 @@ func (p *partition) rest() {
 		}
 		return
 	}
-	wait := lookAgain
+	wait := max(p.looking-time.Since(p.newest), leastWait)
 	if p.open && !p.row.Group.Paused {
 		// A retry that is due where there is no room waits for an answer, or for a lease that expires.
 		if due := p.ledger.nextDue(p.ledger.inFlight() < p.row.Group.MaxInFlight); due > 0 {
 			wait = min(wait, max(time.UnixMicro(due).Sub(p.clock.now()), leastWait))
 		}
 	}
-	stale := wait == lookAgain
 	if p.alarm != nil {
 		p.alarm.Stop()
 	}
-	p.alarm = time.AfterFunc(wait, func() { p.awaken(stale) })
+	p.alarm = time.AfterFunc(wait, func() { p.awaken(false) })
 }
 
 // close stops the alarm of a partition that is forgotten. p.mu must be held.
@@ -197,6 +200,8 @@ func (p *partition) begin() *step {
 			}
 		}
 	}
+	// A notice may be lost. However often others ask meanwhile: who waits looks again in time.
+	s.stale = s.stale || len(s.receives) > 0 && time.Since(p.newest) >= p.looking
 	p.sweep, p.stale, p.news = false, false, false
 	return s
 }
@@ -322,7 +327,11 @@ func (p *partition) load(ctx context.Context, wait bool) error {
 		}
 	}
 	p.group.know(row.Group)
-	p.row, p.ledger, p.open = row, l, true
+	same := p.open && row.Revision == p.row.Revision && row.Group.Revision == p.row.Group.Revision
+	if p.looking = lookAgain; same && asked.Sub(p.newest) >= lookAgain {
+		p.looking = lookSeldom
+	}
+	p.row, p.ledger, p.open, p.newest = row, l, true, asked
 	p.row.Ledger, p.row.Retries, p.row.Replays = nil, nil, nil // the ledger has them
 	p.ahead.at(l.readTo)
 	p.streams.clear()
@@ -425,7 +434,7 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 		return false, err
 	}
 	p.clock.set(now, asked)
-	p.savedAt = time.Now()
+	p.newest, p.looking, p.savedAt = asked, lookAgain, time.Now()
 	p.row.Revision++
 	p.ledger.saved()
 	p.ahead.saved(p.ledger.readTo)
@@ -464,13 +473,17 @@ func (s *step) finish(err error, took time.Duration) {
 		p.nextPark = p.clock.now().Add(sweepFailed).UnixMicro()
 	}
 	waiting, gone := len(p.receives) > 0, p.gone
+	p.untold = p.untold || err == nil && changed && p.open && (s.wasFull || p.deliverable())
+	// Who waits here comes first. Where somebody still waits then, nothing is left.
+	tell := p.untold && !waiting || err == nil && changed && p.open && p.passesOn()
+	p.untold = p.untold && waiting && p.news
 	p.mu.Unlock()
 	if gone {
 		for _, r := range s.receives {
 			r.fail(errForgotten) // where it would wait on
 		}
 	}
-	if err == nil && changed && !waiting && p.open && (s.wasFull || p.deliverable()) {
+	if tell {
 		p.groups.config.Store.NotifyGroup(p.group.tenant, p.group.name)
 	}
 }
@@ -478,7 +491,7 @@ func (s *step) finish(err error, took time.Duration) {
 // deliverable reports whether there is something to deliver that another process may not know of: events that were not new.
 func (p *partition) deliverable() bool {
 	l := p.ledger
-	return p.passesOn() || len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0
+	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0
 }
 
 func (s *step) tell(o *GroupObserver, took time.Duration) {

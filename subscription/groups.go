@@ -452,6 +452,7 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
 	}
 	until := time.Now().Add(wanted.Wait)
+	var verified []*partition
 	for {
 		gr, err := g.use(ctx, tenant, name)
 		if err != nil {
@@ -461,6 +462,7 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 		if err != nil {
 			return nil, err
 		}
+		r.verified = verified
 		wait, shared := time.Until(until), !wanted.Member.IsZero()
 		if wait <= 0 {
 			if len(r.at) == 0 {
@@ -478,7 +480,10 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 		deliveries, err := r.await(ctx, wait)
 		gr.waiting.Add(-1)
 		switch {
-		case errors.Is(err, errForgotten), shared && err == nil && len(deliveries) == 0 && time.Now().Before(until):
+		case errors.Is(err, errForgotten):
+			continue
+		case shared && err == nil && len(deliveries) == 0 && time.Now().Before(until):
+			verified = r.verified
 			continue
 		case shared:
 			gr.placed.note(deliveries)

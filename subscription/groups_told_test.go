@@ -1,0 +1,55 @@
+package subscription_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// tellingStore says when other processes are told of a group.
+type tellingStore struct {
+	*store.Store
+	told chan string
+}
+
+func (s *tellingStore) NotifyGroup(_ domain.TenantID, name string) {
+	select {
+	case s.told <- name:
+	default:
+	}
+}
+
+// What is left when those were served who wait here is for those who wait elsewhere: they are told.
+func TestOthersAreToldOfWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	for range 20 {
+		b.append(t, "order-1")
+	}
+	b.put(t, "g", domain.GroupDefinition{MaxInFlight: 10})
+	all := b.receive(t, "g", 10)
+	s := &tellingStore{Store: b.store, told: make(chan string, 1)}
+	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
+	waiting := make(chan []domain.Delivery)
+	go func() {
+		deliveries, err := groups.Receive(context.Background(), b.tenant, "g", subscription.Receive{Batch: 1, Wait: time.Minute})
+		if err != nil {
+			t.Error(err)
+		}
+		waiting <- deliveries
+	}()
+	for groups.InFlight() == 0 { // until it has looked, and waits
+		pause(t)
+	}
+	mustOutcomes(t, domain.OutcomeDone)(groups.Ack(t.Context(), b.tenant, "g", attempts(all...)))
+	mustPositions(t, <-waiting, 11)
+	select {
+	case <-s.told:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nobody is told that there is room for more")
+	}
+}
