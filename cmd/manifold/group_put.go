@@ -128,6 +128,9 @@ func (f *groupFlags) onTopOf(definition map[string]json.RawMessage, changed func
 			body[field.name] = field.value
 		}
 	}
+	if changed("types") && len(f.types) == 0 {
+		delete(body, "types") // all: an empty list is refused, since a program might send one by mistake
+	}
 	if changed("backoff-min") || changed("backoff-max") {
 		backoff := map[string]any{}
 		if was := definition["backoff"]; was != nil {

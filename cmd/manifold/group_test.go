@@ -132,6 +132,7 @@ func TestGroupPut(t *testing.T) {
 			"mail: changed\n    ackTimeout\n      - 30\n      + 60\n    backoff\n      - {\"min\":1,\"max\":300}\n      + {\"min\":1,\"max\":600}\n"},
 		{[]string{"--stream", "order-7", "--types", "Placed,Sent", "--partitions", "0"}, false, `{"partitions":0,"source":{"stream":"order-7"},"types":["Placed","Sent"]}`, groupAnswer, 0, "mail: created\n"},
 		{[]string{"-f", file, "--backoff-max", "1m", "--filter", ""}, true, `{"backoff":{"max":60,"min":2},"filter":"","source":{"categories":["order"]}}`, groupAnswer, 0, "mail: nothing to change\n"},
+		{[]string{"--types", ""}, true, `{"ackTimeout":30,"backoff":{"min":1,"max":300},` + strings.Replace(definition, `,"types":["Placed"]`, "", 1), groupAnswer, 0, "mail: nothing to change\n"},
 		{[]string{"-f", "-"}, true, "", "", 1, `it is of the group "post", not of mail`},
 		{[]string{"--all", "--category", "order"}, true, "", "", 1, "--all and --category do not go together: say one of them"},
 	} {
