@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -10,13 +11,15 @@ import (
 )
 
 // groupsChannel is where processes tell one another of groups that may have something to deliver. The payload is who sends
-// it, a semicolon, and a list of tenant:name with commas, or groupsMany where that would be long. As with heads, notices are
+// it, a semicolon, and a list of tenant:name with commas; or groupsMany instead of very many. As with heads, notices are
 // sent apart, for all groups together, by one goroutine.
 const (
 	groupsChannel = "manifold_groups"
 	groupsMany    = "all"
 	groupsPause   = 50 * time.Millisecond // between two notices of this process
+	groupsAgain   = time.Second           // until notices that could not be sent are sent again
 	groupsBytes   = 7900                  // a notice has less than 8,000
+	groupsNotices = 10                    // at once, at most
 	groupsWait    = 10 * time.Second      // for the answer to a notice
 )
 
@@ -39,16 +42,13 @@ func newGroupNotices() *groupNotices {
 }
 
 // NotifyGroup tells other processes that a group has changed, or may have something to deliver: at once, or with the next
-// notice, some 50 ms later. It returns at once. A notice may be lost, where the database does not answer.
+// notice, some 50 ms later. It returns at once. Where the database does not answer, the notice comes later.
 func (s *Store) NotifyGroup(tenant domain.TenantID, name string) {
 	g := s.groups
 	g.mu.Lock()
 	g.pending[groupName{tenant, name}] = struct{}{}
 	g.mu.Unlock()
-	select {
-	case g.some <- struct{}{}:
-	default:
-	}
+	g.wake()
 }
 
 // run sends notices until ctx ends, and what is left then once more.
@@ -60,44 +60,75 @@ func (g *groupNotices) run(ctx context.Context, s *Store) {
 			return
 		case <-g.some:
 		}
-		g.send(s)
+		sent, pause := g.send(s), groupsPause
+		if !sent {
+			pause = groupsAgain
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(groupsPause):
+			continue
+		case <-time.After(pause):
+		}
+		if !sent {
+			g.wake()
 		}
 	}
 }
 
-func (g *groupNotices) send(s *Store) {
+// send tells of all groups that are pending. Where it fails, they still are.
+func (g *groupNotices) send(s *Store) (sent bool) {
 	g.mu.Lock()
 	pending := g.pending
 	g.pending = make(map[groupName]struct{})
 	g.mu.Unlock()
 	if len(pending) == 0 {
-		return // it went with the last notice
+		return true // it went with the last notice
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), groupsWait)
 	defer cancel()
-	if _, err := s.system.Exec(ctx, "select pg_notify($1, $2)", groupsChannel, g.payload(pending)); err != nil {
-		s.log.Debug("changes of groups were not announced; other processes will see them when they look", "error", err)
+	_, err := s.system.Exec(ctx, "select pg_notify($1, p.payload) from unnest($2::text[]) as p(payload)", groupsChannel, g.payloads(pending))
+	if err == nil {
+		return true
+	}
+	s.log.Debug("changes of groups were not announced; trying again", "error", err)
+	g.mu.Lock()
+	maps.Copy(g.pending, pending)
+	g.mu.Unlock()
+	return false
+}
+
+// wake has run send what is pending.
+func (g *groupNotices) wake() {
+	select {
+	case g.some <- struct{}{}:
+	default:
 	}
 }
 
-func (g *groupNotices) payload(groups map[groupName]struct{}) string {
-	var payload strings.Builder
-	payload.WriteString(g.sender)
-	separator := byte(';')
+// payloads are the notices of groups.
+func (g *groupNotices) payloads(groups map[groupName]struct{}) []string {
+	var all []string
+	var payload []byte
 	for group := range groups {
-		payload.WriteByte(separator)
-		payload.WriteString(group.tenant.String())
-		payload.WriteByte(':')
-		payload.WriteString(group.name)
-		if payload.Len() > groupsBytes-2*domain.MaxNameBytes {
-			return g.sender + ";" + groupsMany
+		separator := byte(',')
+		if len(payload) == 0 {
+			payload, separator = append(payload, g.sender...), ';'
 		}
-		separator = ','
+		payload = append(payload, separator)
+		payload = append(payload, group.tenant.String()...)
+		payload = append(payload, ':')
+		payload = append(payload, group.name...)
+		if len(payload) > groupsBytes-2*domain.MaxNameBytes {
+			all, payload = append(all, string(payload)), payload[:0]
+		}
+		if len(all) == groupsNotices {
+			return []string{g.sender + ";" + groupsMany}
+		}
 	}
-	return payload.String()
+	if len(payload) > 0 {
+		all = append(all, string(payload))
+	}
+	return all
 }
 
 // parseGroups reads a notice; ok is false where it does not name the groups.

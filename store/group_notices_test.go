@@ -3,11 +3,14 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/store"
 )
 
@@ -101,6 +104,68 @@ func TestGroupsAreToldOf(t *testing.T) {
 		default:
 		}
 		break
+	}
+}
+
+// failures is a log that counts what was said of notices that could not be sent.
+type failures struct {
+	slog.Handler
+	of chan struct{}
+}
+
+func (f failures) Enabled(context.Context, slog.Level) bool { return true }
+
+func (f failures) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "were not announced") {
+		select {
+		case f.of <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// What could not be told is told later.
+func TestANoticeOfAGroupThatFailsIsRepeated(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	there := listenGroups(t, s)
+	failed := failures{slog.DiscardHandler, make(chan struct{}, 1)}
+	failing, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+		MaxConns: 8, Log: slog.New(failed),
+	})
+	must(t, err)
+	t.Cleanup(failing.Close)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	_, err = super.Exec(t.Context(), "revoke execute on function pg_notify(text, text) from public")
+	must(t, err)
+	tenant := domain.NewTenantID()
+	failing.NotifyGroup(tenant, "mail")
+	receive(t, failed.of, "a notice that fails")
+	_, err = super.Exec(t.Context(), "grant execute on function pg_notify(text, text) to public")
+	must(t, err)
+	waitForNotice(t, there, groupNotice{tenant, "mail"})
+}
+
+// Some hundred groups are told of by their names: those who wait in others are not disturbed.
+func TestManyGroupsAreToldOfByName(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	there := listenGroups(t, openAgain(t, db))
+	tenant := domain.NewTenantID()
+	wanted := make(map[groupNotice]bool)
+	for i := range 500 {
+		notice := groupNotice{tenant, fmt.Sprintf("send-mail-to-customers-%d", i)}
+		wanted[notice] = true
+		s.NotifyGroup(notice.tenant, notice.name)
+	}
+	for len(wanted) > 0 {
+		got := receive(t, there, "a notice of each group")
+		if got.tenant == domain.Everyone {
+			t.Fatal("all groups of all tenants are told of")
+		}
+		delete(wanted, got)
 	}
 }
 
