@@ -175,7 +175,7 @@ func TestVeryManyGroupsAreToldOf(t *testing.T) {
 	s, db := openStore(t)
 	there := listenGroups(t, openAgain(t, db))
 	tenant := domain.NewTenantID()
-	for i := range 2000 {
+	for i := range 20_000 {
 		s.NotifyGroup(tenant, fmt.Sprintf("mail-%d", i))
 	}
 	waitForNotice(t, there, groupNotice{domain.Everyone, ""})
