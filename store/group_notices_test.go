@@ -88,7 +88,7 @@ func TestGroupsAreToldOf(t *testing.T) {
 	}
 
 	// The session of the LISTEN is lost: anything may have been told meanwhile.
-	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen manifold_groups'")
+	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen manifold_groups' and datname = current_database()")
 	must(t, err)
 	waitForNotice(t, there, groupNotice{domain.Everyone, ""})
 	waitForNotice(t, here, groupNotice{domain.Everyone, ""})
