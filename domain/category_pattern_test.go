@@ -87,8 +87,13 @@ func meant(pattern, category []string) bool {
 	return (pattern[0] == "*" || pattern[0] == category[0]) && meant(pattern[1:], category[1:])
 }
 
+// drawCategory gives no empty one, which stands for all categories.
 func drawCategory(t *rapid.T) string {
-	return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "ab", ""}), 1, 7).Draw(t, "category"), ".")
+	segments := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "ab", ""}), 1, 7).Draw(t, "category")
+	if len(segments) == 1 && segments[0] == "" {
+		segments[0] = "a"
+	}
+	return strings.Join(segments, ".")
 }
 
 func drawPattern(t *rapid.T, label string) CategoryPattern {

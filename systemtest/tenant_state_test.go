@@ -54,7 +54,7 @@ func TestScopesInEveryEndpoint(t *testing.T) {
 	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)
 	all := endpoints(t)
 	s := newSides(t, operator, "acmemark")[0]
-	s.rebuild, s.spareKey = s.id, s.id // no such ones, which nobody gets to find out
+	s.rebuild, s.spareKey, s.member = s.id, s.id, s.id // no such ones, which nobody gets to find out
 	for operation, e := range all {
 		if len(e.scopes) == 0 || e.forOperator() {
 			continue
