@@ -30,6 +30,7 @@ type receive struct {
 	giver  *partition   // who has answered it with events
 	over   bool         // answered, or given up
 	tries  int          // when so many more partitions have had nothing it is answered; negative: it waits on
+	seen   []*partition // of those that count in tries
 	left   bool         // nobody waits for it: what it is given goes back
 	missed []*partition // that looked for it while it was in another's step
 
@@ -47,7 +48,7 @@ func (r *receive) claim(p *partition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.over:
+	case r.over, r.tries > 0 && slices.Contains(r.seen, p):
 		return false
 	case r.holder != nil:
 		r.missed = append(r.missed, p)
@@ -79,6 +80,7 @@ func (r *receive) finish(err error) (back []domain.Attempt) {
 	r.holder = nil
 	if r.tries > 0 {
 		r.tries--
+		r.seen = append(r.seen, holder)
 	}
 	switch {
 	case r.left:
