@@ -17,14 +17,18 @@ var errDead = errors.New("the process is dead")
 // countdown kills a worker: after so many calls to its databases none of them does anything any more, as if the process
 // had been killed right there. Its rebuild is not given back, its hold not released.
 type countdown struct {
-	mu   sync.Mutex
-	left int
-	dead chan struct{}
+	mu    sync.Mutex
+	left  int
+	saves int // that must have come to their end before it dies, however many other calls there were
+	dead  chan struct{}
 }
 
 func (c *countdown) alive() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.left == 1 && c.saves > 0 {
+		return nil
+	}
 	if c.left--; c.left == 0 {
 		close(c.dead)
 	}
@@ -32,6 +36,12 @@ func (c *countdown) alive() error {
 		return errDead
 	}
 	return nil
+}
+
+func (c *countdown) saved() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.saves--
 }
 
 // dying is the store as a worker sees it that is about to be killed.
@@ -185,7 +195,11 @@ func (d dyingDriver) Save(ctx context.Context, build domain.Build, tenant domain
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	return d.Driver.Save(ctx, build, tenant, batch)
+	err := d.Driver.Save(ctx, build, tenant, batch)
+	if err == nil {
+		d.calls.saved()
+	}
+	return err
 }
 
 func (d dyingDriver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {

@@ -378,7 +378,7 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := projection.Limits{Events: 100, Bytes: 1 << 20, DocumentBytes: 1 << 20}
-	calls := &countdown{left: 24, dead: make(chan struct{})}
+	calls := &countdown{left: 24, saves: 1, dead: make(chan struct{})}
 	// It beats seldom: beats are calls, too, and on a slow machine they would be most of them.
 	killed := v.process(rebuild.Config{
 		Store: dying{v.store, calls}, Drivers: map[string]drivers.Driver{"default": dyingDriver{v.drivers["default"], calls}},
