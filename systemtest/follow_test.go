@@ -162,7 +162,7 @@ func followWebSocket(ctx context.Context, u user, path string, from int64, each 
 var errKilled = errors.New("this follower is killed")
 
 // resumed follows, is cut off at each of the moments given (numbers of events that it has seen), and goes on each time by its own
-// checkpoint, over another transport. It ends when it has been told that it has everything up to last. It must see each
+// checkpoint, over another transport. It ends when it has everything up to last. It must see each
 // of the wanted positions once and in order.
 func resumed(ctx context.Context, u user, path string, moments []int, last int64, wanted func(position int64) bool, seen func(position int64, event *client.Event)) error {
 	checkpoint, events, kills := int64(0), 0, 0
@@ -200,8 +200,8 @@ func resumed(ctx context.Context, u user, path string, moments []int, last int64
 				kills++
 				return errKilled
 			}
-			if f.CaughtUp != nil && checkpoint >= last {
-				return ended
+			if checkpoint >= last {
+				return ended // by whichever frame: who was at the head all the time is not told that it has caught up
 			}
 			return nil
 		})
