@@ -338,11 +338,7 @@ func (a *gatewayAnswer) end() []byte { return append(a.b, '}') }
 func appendJSONText(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			quoted, err := json.Marshal(text)
-			if err != nil {
-				panic(err) // a string always can be
-			}
-			return append(b, quoted...)
+			return append(b, domain.Scalar{Kind: domain.ScalarText, Text: text}.JSON()...)
 		}
 	}
 	return append(append(append(b, '"'), text...), '"')

@@ -182,9 +182,6 @@ func (f *Feed) give(slice Slice) Slice {
 		f.passed = 0
 		f.tell.Stop()
 	}
-	if observe := f.tail.tails.config.Observer.Delivered; observe != nil && len(slice.Entries) > 0 {
-		observe(len(slice.Entries))
-	}
 	return slice
 }
 

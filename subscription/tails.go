@@ -34,7 +34,6 @@ const (
 type TailsObserver struct {
 	Followers func(now int)                        // so many feeds are open
 	Tails     func(now int)                        // so many tenants' logs are followed
-	Delivered func(events int)                     // a feed has given out so many
 	Read      func(took time.Duration, events int) // a tail has read so many from the log
 }
 
