@@ -47,7 +47,7 @@ func problems() []problem {
 		{domain.CodePartialDuplicate, 409, 0, "Some events of the request are there already, others are not", "Repeat a request as it was, or send the new events in one of their own."},
 		{domain.CodeAlreadyExists, 409, 0, "The name is taken", "Choose another name, or change the thing that has it."},
 		{domain.CodeRebuildRunning, 409, 0, "A rebuild is running", "One rebuild at a time for a projection: wait for it, or cancel it."},
-		{domain.CodeConflict, 409, 1, "Somebody else changed the same thing", "Read it again, and repeat the request if it is still wanted."},
+		{domain.CodeConflict, 409, 0, "It cannot be done as things are", "detail says what stands against it: the state of the thing, or that somebody else has changed it just now. Look at it again, and repeat the request if it is still wanted."},
 		{domain.CodeFaulted, 409, 0, "An event cannot be folded", "The definition does not fit an event that is there: detail names it. Change the definition."},
 		{domain.CodeGone, 410, 0, "The page is gone", "The documents were made anew since the first page. Begin again with the first page."},
 		{domain.CodePreconditionFailed, 412, 0, "If-Match or If-None-Match does not hold", "As version-conflict, for who asks with If-Match or If-None-Match."},
@@ -60,7 +60,7 @@ func problems() []problem {
 		{domain.CodeTooManyRequests, 429, 1, "The tenant has too much waiting", "Try again later, with growing pauses."},
 		{codeInternal, 500, 0, "Something is wrong inside the service", "The service's log has the cause under the requestId. An append can be repeated safely with the same event ids."},
 		{domain.CodeOverloaded, 503, 1, "The service has too much waiting", "Try again later, with growing pauses."},
-		{domain.CodeOutcomeUnknown, 503, 1, "It may have been appended", "Repeat the request with the same ids or Idempotency-Key: it is appended once."},
+		{domain.CodeOutcomeUnknown, 503, 1, "It may have been done", "The database did not answer in time. Repeat the request: an append with the same ids or Idempotency-Key is made once, an answer to a delivery counts once."},
 		{domain.CodeUnavailable, 503, 1, "A database does not answer", "Try again later, with growing pauses."},
 		{domain.CodeNotCaughtUp, 503, 1, "The projection has not come so far yet", "Ask again, wait longer with timeout, or read without minPosition."},
 	}

@@ -28,7 +28,7 @@ const (
 	CodeEventIDConflict    Code = "event-id-conflict"   // the id is there already, with other content
 	CodePartialDuplicate   Code = "partial-duplicate"   // some ids of the request are there already, others are not
 	CodeRebuildRunning     Code = "rebuild-running"     // one rebuild at a time for a projection
-	CodeConflict           Code = "conflict"            // somebody else changed the same thing at the same time
+	CodeConflict           Code = "conflict"            // the state of the thing stands against it, or somebody else has changed it just now
 	CodeGone               Code = "gone"                // a page token of a build that is no longer there
 	CodeNotCaughtUp        Code = "not-caught-up"       // minPosition was not reached within the time limit
 	CodeFaulted            Code = "faulted"             // the projection or aggregate met an event that it cannot fold
