@@ -1,0 +1,100 @@
+package domain
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// MaxSIDBytes bounds what a client says of the session that a message belongs to.
+const MaxSIDBytes = 200
+
+// Message is what is published: an event, said in the words of a bus. Its topic is the event's category, and its key what
+// stands behind the first "-" of the stream's name.
+type Message struct {
+	Topic      string          // as CheckCategory wants it
+	Key        string          // of the stream topic-key; empty: a stream of its own, topic-<the event's id>
+	ID         EventID         // as in NewEvent
+	Type       string          // empty: the topic
+	Payload    json.RawMessage // valid by CheckJSON: the event's data
+	Metadata   json.RawMessage // valid by CheckJSON, or nil: the event's
+	OccurredAt time.Time       // zero where none was given; kept to the microsecond
+}
+
+// Publication returns the append that publishes messages, 1 to MaxRequestEvents of them, in their order: all of them or none,
+// whatever version their streams have. A message without a key that has no id is given one, since its stream is named after
+// it. What is published again under the same id is in the log once.
+//
+// The events of the append are the messages, one for one: message i is event i, counted over all of its streams. An error
+// names the place as messages[3].key.
+func Publication(messages []Message) (Append, error) {
+	if len(messages) == 0 {
+		return Append{}, Errorf(CodeInvalidRequest, "messages", "at least one message is needed")
+	}
+	if len(messages) > MaxRequestEvents {
+		return Append{}, Errorf(CodeTooLarge, "messages", "the request has %d messages; it may have %d. Split it", len(messages), MaxRequestEvents)
+	}
+	events := make([]NewEvent, len(messages))
+	streams := make([]StreamAppend, 0, len(messages))
+	for i := range messages {
+		message := &messages[i]
+		events[i] = NewEvent{ID: message.ID, Type: message.Type, Data: message.Payload, Metadata: message.Metadata, OccurredAt: message.OccurredAt}
+		event := &events[i]
+		if event.Type == "" {
+			event.Type = message.Topic
+		}
+		if message.Key == "" && event.ID.IsZero() {
+			event.ID = NewEventID()
+		}
+		// What follows another message to the same stream stands with it, and was found to be good there.
+		if i > 0 && message.Key != "" && message.Key == messages[i-1].Key && message.Topic == messages[i-1].Topic {
+			last := &streams[len(streams)-1]
+			last.Events = last.Events[:len(last.Events)+1]
+		} else {
+			stream, err := message.stream(event.ID)
+			if err != nil {
+				return Append{}, messageError(i, err)
+			}
+			streams = append(streams, StreamAppend{Stream: stream, Expected: Any, Events: events[i : i+1]})
+		}
+		if err := message.check(); err != nil {
+			return Append{}, messageError(i, err)
+		}
+	}
+	for i := range streams { // whoever appends to one stream's events must not write into the next one's
+		streams[i].Events = streams[i].Events[:len(streams[i].Events):len(streams[i].Events)]
+	}
+	return Append{Streams: streams}, nil
+}
+
+// stream is the name of the message's stream.
+func (m *Message) stream(id EventID) (string, error) {
+	if err := CheckCategory("topic", m.Topic); err != nil {
+		return "", err
+	}
+	if m.Key == "" {
+		return m.Topic + "-" + id.String(), nil
+	}
+	stream := m.Topic + "-" + m.Key
+	return stream, CheckStream("key", stream)
+}
+
+func (m *Message) check() error {
+	if m.Type != "" {
+		if err := CheckType("type", m.Type); err != nil {
+			return err
+		}
+	}
+	if size := len(m.Payload) + len(m.Metadata); size > MaxEventBytes {
+		return Errorf(CodeTooLarge, "payload", "the message has %d bytes; an event has at most %d, with its metadata", size, MaxEventBytes)
+	}
+	return nil
+}
+
+// messageError puts the message into an error's place.
+func messageError(index int, err error) error {
+	if e, ok := err.(*Error); ok {
+		e.Where = fmt.Sprintf("messages[%d].%s", index, e.Where)
+	}
+	return err
+}
