@@ -20,9 +20,9 @@ const (
 
 // WebhookDefinition is what a team says of a webhook.
 type WebhookDefinition struct {
-	Selection               // the events; with Projection only Types and Filter
-	Projection   string     // instead of Stream and Categories: the events of this projection, once their documents are stored
-	URL          string     // http or https
+	Selection           // the events; with Projection only Types and Filter
+	Projection   string // instead of Stream and Categories: the events of this projection, once their documents are stored
+	URL          string // http or https
 	Delay        time.Duration
 	DedupeID     string        // an expression event -> string (CEL): of the events with one id within a window the first is sent; empty: all are
 	DedupeWindow time.Duration // between the times at which they were recorded
@@ -74,7 +74,9 @@ type WebhookSecret struct {
 }
 
 // Signs reports whether the secret has not expired at a time.
-func (s *WebhookSecret) Signs(at time.Time) bool { return s.ExpiresAt.IsZero() || at.Before(s.ExpiresAt) }
+func (s *WebhookSecret) Signs(at time.Time) bool {
+	return s.ExpiresAt.IsZero() || at.Before(s.ExpiresAt)
+}
 
 // WebhookReplay sends the events of a range once more. There is one at a time for a webhook.
 type WebhookReplay struct {
