@@ -98,6 +98,12 @@ func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
 		{migrations.RoleApp, "insert into manifold.logs (tenant_id) values ('22222222-2222-2222-2222-222222222222')"},
 		{migrations.RoleApp, "update manifold.tickets set expires_at = now()"},
 		{migrations.RoleApp, "insert into manifold.subscriptions (tenant_id, name, definition, revision) values ('22222222-2222-2222-2222-222222222222', 'x', '{}', 1)"},
+		{migrations.RoleApp, "insert into manifold.stream_floors values ('11111111-1111-1111-1111-111111111111', 'x-1', 1)"},
+		{migrations.RoleApp, "update manifold.retention_floors set removed_to = 9"},
+		{migrations.RoleApp, "select * from manifold.retention_spared"},
+		{migrations.RoleApp, "insert into manifold.retention_policies (tenant_id, category, revision) values ('22222222-2222-2222-2222-222222222222', 'x', 1)"},
+		{migrations.RoleSystem, "select force from manifold.retention_policies"},
+		{migrations.RoleSystem, "update manifold.retention_floors set removed_to = 9"},
 		{migrations.RoleSystem, "select * from manifold.events"},
 		{migrations.RoleSystem, "select * from manifold.subscriptions"},
 		{migrations.RoleSystem, "select * from manifold.dead_letters"},
@@ -108,6 +114,7 @@ func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
 		{migrations.RoleRetention, "insert into manifold.logs (tenant_id) values ('11111111-1111-1111-1111-111111111111')"},
 		{migrations.RoleRetention, "update manifold.events set event_type = 'x'"},
 		{migrations.RoleRetention, "update manifold.subscription_ledgers set revision = 9"},
+		{migrations.RoleRetention, "update manifold.retention_policies set max_count = 0"},
 	} {
 		t.Run(string(forbidden.role)+"/"+forbidden.statement, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,8 @@ const eraseSlice = 5000
 // The tables with a tenant's rows, in the order in which they are emptied. The log's own row goes first, which waits for
 // an append that is under way, and without which nothing is appended to a tenant that is deleting.
 var (
-	logTables   = [...]string{"logs", "events", "snapshots", "stream_floors"}
+	// What retention goes by is gone before what it removes and writes: it does nothing behind that.
+	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "events", "snapshots", "stream_floors"}
 	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets",
 		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // as groupTables

@@ -43,8 +43,12 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.subscriptions": "select insert update delete", "manifold.subscription_ledgers": "select insert update delete",
 			"manifold.subscription_retries": "select insert update delete", "manifold.dead_letters": "select insert update delete",
 			"manifold.subscription_members": "select insert update delete", "manifold.tickets": "select insert delete",
+			"manifold.retention_policies": "select insert update delete", "manifold.retention_floors": "select",
 		},
-		mustNot: map[string]string{"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete"},
+		mustNot: map[string]string{
+			"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete",
+			"manifold.stream_floors": "insert update delete truncate", "manifold.retention_floors": "insert update delete truncate",
+		},
 	},
 	migrations.RoleSystem: {
 		needs: map[string]string{
@@ -58,6 +62,8 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 		needs: map[string]string{
 			"manifold.events": "select delete", "manifold.logs": "select delete", "manifold.stream_floors": "select insert update delete",
 			"manifold.subscriptions": "select delete", "manifold.dead_letters": "select delete",
+			"manifold.retention_policies": "select delete", "manifold.retention_floors": "select insert update delete",
+			"manifold.retention_spared": "select insert delete",
 		},
 		mustNot: map[string]string{"manifold.events": "insert update truncate", "manifold.keys": "select insert update delete"},
 	},
