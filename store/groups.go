@@ -99,43 +99,10 @@ func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name strin
 	if err := domain.CheckName("name", name); err != nil {
 		return domain.Group{}, false, err
 	}
-	kept := keepGroup(definition)
-	raw, err := json.Marshal(kept)
-	if err != nil {
-		return domain.Group{}, false, fmt.Errorf("write the group's definition: %w", err)
-	}
 	changed := false
-	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			insert into subscriptions as s (tenant_id, name, definition, revision) values ($1, $2, $3, $4)
-			on conflict (tenant_id, name) do nothing returning `+groupColumns, tenant, name, raw, firstRevision())
-		group, err = pgx.CollectExactlyOneRow(rows, scanGroup)
-		switch {
-		case err == nil:
-			created = true
-			return makeLedgers(ctx, tx, tenant, name, max(1, definition.Partitions), max(0, start-1))
-		case !errors.Is(err, pgx.ErrNoRows):
-			return fmt.Errorf("make a group: %w", err)
-		}
-		if group, err = lockGroup(ctx, tx, tenant, name); err != nil {
-			return err
-		}
-		switch {
-		case group.Partitions != definition.Partitions:
-			return domain.Errorf(domain.CodeConflict, "partitions", "group %q has %d partitions and keeps them; make another group", name, group.Partitions)
-		case group.Ordering != definition.Ordering:
-			return domain.Errorf(domain.CodeConflict, "ordering", "group %q has the ordering %q and keeps it; make another group", name, group.Ordering)
-		case reflect.DeepEqual(keepGroup(group.GroupDefinition), kept):
-			return nil
-		}
-		changed = true
-		rows, _ = tx.Query(ctx, `
-			update subscriptions as s set definition = $3, revision = s.revision + 1, updated_at = now()
-			where s.tenant_id = $1 and s.name = $2 returning `+groupColumns, tenant, name, raw)
-		if group, err = pgx.CollectExactlyOneRow(rows, scanGroup); err != nil {
-			return fmt.Errorf("change a group: %w", err)
-		}
-		return nil
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
+		group, created, changed, err = putGroup(ctx, tx, tenant, name, definition, start)
+		return err
 	})
 	if err != nil {
 		return domain.Group{}, false, err
@@ -144,6 +111,43 @@ func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name strin
 		s.NotifyGroup(tenant, name)
 	}
 	return group, created, nil
+}
+
+// putGroup makes a group or changes its definition, as PutGroup does.
+func putGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created, changed bool, err error) {
+	kept := keepGroup(definition)
+	raw, err := json.Marshal(kept)
+	if err != nil {
+		return domain.Group{}, false, false, fmt.Errorf("write the group's definition: %w", err)
+	}
+	rows, _ := tx.Query(ctx, `
+		insert into subscriptions as s (tenant_id, name, definition, revision) values ($1, $2, $3, $4)
+		on conflict (tenant_id, name) do nothing returning `+groupColumns, tenant, name, raw, firstRevision())
+	group, err = pgx.CollectExactlyOneRow(rows, scanGroup)
+	switch {
+	case err == nil:
+		return group, true, false, makeLedgers(ctx, tx, tenant, name, max(1, definition.Partitions), max(0, start-1))
+	case !errors.Is(err, pgx.ErrNoRows):
+		return domain.Group{}, false, false, fmt.Errorf("make a group: %w", err)
+	}
+	if group, err = lockGroup(ctx, tx, tenant, name); err != nil {
+		return domain.Group{}, false, false, err
+	}
+	switch {
+	case group.Partitions != definition.Partitions:
+		return domain.Group{}, false, false, domain.Errorf(domain.CodeConflict, "partitions", "group %q has %d partitions and keeps them; make another group", name, group.Partitions)
+	case group.Ordering != definition.Ordering:
+		return domain.Group{}, false, false, domain.Errorf(domain.CodeConflict, "ordering", "group %q has the ordering %q and keeps it; make another group", name, group.Ordering)
+	case reflect.DeepEqual(keepGroup(group.GroupDefinition), kept):
+		return group, false, false, nil
+	}
+	rows, _ = tx.Query(ctx, `
+		update subscriptions as s set definition = $3, revision = s.revision + 1, updated_at = now()
+		where s.tenant_id = $1 and s.name = $2 returning `+groupColumns, tenant, name, raw)
+	if group, err = pgx.CollectExactlyOneRow(rows, scanGroup); err != nil {
+		return domain.Group{}, false, false, fmt.Errorf("change a group: %w", err)
+	}
+	return group, false, true, nil
 }
 
 // firstRevision is where a revision begins: anywhere, so that a group that is made anew has none that another one of its name
@@ -312,23 +316,28 @@ func (s *Store) DeleteGroup(ctx context.Context, tenant domain.TenantID, name st
 		return err
 	}
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		if _, err := lockGroup(ctx, tx, tenant, name); err != nil {
-			return err
-		}
-		if err := lockLedgers(ctx, tx, tenant, name, nil); err != nil {
-			return err
-		}
-		for _, table := range groupTables {
-			if _, err := tx.Exec(ctx, "delete from "+table+" as t where t.tenant_id = $1 and t.name = $2", tenant, name); err != nil {
-				return fmt.Errorf("remove a group's rows of %s: %w", table, err)
-			}
-		}
-		return nil
+		return removeGroup(ctx, tx, tenant, name)
 	})
 	if err == nil {
 		s.NotifyGroup(tenant, name)
 	}
 	return err
+}
+
+// removeGroup removes a group's rows; domain.CodeNotFound where there is none.
+func removeGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) error {
+	if _, err := lockGroup(ctx, tx, tenant, name); err != nil {
+		return err
+	}
+	if err := lockLedgers(ctx, tx, tenant, name, nil); err != nil {
+		return err
+	}
+	for _, table := range groupTables {
+		if _, err := tx.Exec(ctx, "delete from "+table+" as t where t.tenant_id = $1 and t.name = $2", tenant, name); err != nil {
+			return fmt.Errorf("remove a group's rows of %s: %w", table, err)
+		}
+	}
+	return nil
 }
 
 // lockLedgers locks the ledgers of a group's partitions, or (nil) of all.
