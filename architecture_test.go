@@ -29,11 +29,12 @@ var imports = map[string][]string{
 	"console":    {},
 	"client":     {},
 
-	"config":  {"domain"},
-	"expr":    {"domain"},
-	"drivers": {"domain"},
-	"auth":    {"domain"},
-	"members": {"domain"},
+	"config":   {"domain"},
+	"expr":     {"domain"},
+	"drivers":  {"domain"},
+	"auth":     {"domain"},
+	"members":  {"domain"},
+	"dispatch": {"domain"},
 
 	"drivers/postgres":  {"domain", "drivers"},
 	"drivers/mongo":     {"domain", "drivers"},
@@ -56,7 +57,7 @@ var imports = map[string][]string{
 	"manifold": {
 		"domain", "migrations", "telemetry", "console", "config", "expr", "drivers", "auth", "members",
 		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
-		"projection", "rebuild", "subscription", "aggregate", "upcasting", "erasure", "api", "api/openapi", "embedded",
+		"projection", "rebuild", "subscription", "aggregate", "upcasting", "erasure", "api", "api/openapi", "embedded", "dispatch",
 	},
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
 	// The benchmarks measure the store by itself, too, on a database of their own.
