@@ -22,6 +22,11 @@ type Log interface {
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
 	// RecordedAt says when the events at these positions were recorded, or where one is not there any more, the first behind it.
 	RecordedAt(ctx context.Context, tenant domain.TenantID, positions []int64) (map[int64]time.Time, error)
+	// Event is one event by its id; domain.CodeNotFound: there is none.
+	Event(ctx context.Context, tenant domain.TenantID, id domain.EventID) (domain.Event, error)
+	// Latest returns the newest event of each of the streams, in their order; a stream without events is left out. The answer
+	// ends with the event that passes maxBytes of data and metadata; 0: there is no such bound.
+	Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error)
 }
 
 // appendToStream is written by hand: the events' data goes from the body to the log as the bytes that came, and what is
@@ -112,13 +117,25 @@ func (s *Server) append(c echo.Context, caller caller) error {
 // appendPreamble checks what both operations have in common, and returns the idempotency key.
 func appendPreamble(c echo.Context) (key string, err error) {
 	request := c.Request()
-	if request.URL.RawQuery != "" {
-		return "", domain.Errorf(domain.CodeInvalidRequest, "query", "there are no parameters here")
+	if err := noQuery(request); err != nil {
+		return "", err
 	}
 	if err := wantContentType(request, "application/json"); err != nil {
 		return "", err
 	}
-	keys := request.Header["Idempotency-Key"]
+	return idempotencyKey(request.Header)
+}
+
+func noQuery(request *http.Request) error {
+	if request.URL.RawQuery != "" {
+		return domain.Errorf(domain.CodeInvalidRequest, "query", "there are no parameters here")
+	}
+	return nil
+}
+
+// idempotencyKey is the header's value; empty where it is not given.
+func idempotencyKey(header http.Header) (string, error) {
+	keys := header["Idempotency-Key"]
 	if len(keys) == 0 {
 		return "", nil
 	}

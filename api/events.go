@@ -161,13 +161,13 @@ type reading struct {
 	direction  domain.Direction
 	categories []string
 	types      []string
-	lines      bool // as NDJSON
+	form       eventForm
 }
 
 // readingOf reads the parameters, which were held to the contract before.
 func readingOf(c echo.Context) (reading, error) {
 	query := c.QueryParams()
-	r := reading{lines: acceptsLines(c.Request())}
+	r := reading{form: formOf(c.Request())}
 	var err error
 	if r.from, err = integer(query, "from"); err != nil {
 		return r, err
@@ -185,11 +185,11 @@ func readingOf(c echo.Context) (reading, error) {
 		r.types = strings.Split(text, ",")
 	}
 	switch {
-	case r.lines && r.count == 0:
+	case r.form.lines && r.count == 0:
 		r.count = math.MaxInt64
 	case r.count == 0:
 		r.count = defaultPage
-	case !r.lines && r.count > maxPage:
+	case !r.form.lines && r.count > maxPage:
 		return r, domain.Errorf(domain.CodeInvalidRequest, "query count", "a page has at most %d events; for more, ask for a stream with Accept: %s", maxPage, ndjson)
 	}
 	return r, nil
@@ -207,21 +207,11 @@ func integer(query url.Values, name string) (int64, error) {
 	return number, nil
 }
 
-func acceptsLines(request *http.Request) bool {
-	for item := range strings.SplitSeq(request.Header.Get("Accept"), ",") {
-		name, _, _ := strings.Cut(item, ";")
-		if strings.EqualFold(strings.TrimSpace(name), ndjson) {
-			return true
-		}
-	}
-	return false
-}
-
 // answerEvents answers with a page or with lines. place is what the request's from counts in.
 func (s *Server) answerEvents(c echo.Context, request reading, next slicer, place func(*domain.Event) int64) error {
 	c.Response().Header().Set("Cache-Control", "no-store")
-	if request.lines {
-		return s.streamEvents(c, request.count, next, (*eventEncoder).event)
+	if request.form.lines {
+		return s.streamEvents(c, request.count, next, request.form)
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), s.timeout)
 	defer cancel()
@@ -250,17 +240,8 @@ func (s *Server) answerEvents(c echo.Context, request reading, next slicer, plac
 	if more {
 		c.Response().Header().Set("Link", nextPage(c.Request().URL, "from", strconv.FormatInt(step(place(&events[len(events)-1]), request.direction), 10)))
 	}
-	var encoder eventEncoder
-	b := append(make([]byte, 0, bytes+256*len(events)+32), `{"events":[`...)
-	for i := range events {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = encoder.event(b, &events[i])
-	}
-	b = append(b, "]}\n"...)
 	s.observeRead(len(events))
-	return c.Blob(http.StatusOK, "application/json", b)
+	return c.Blob(http.StatusOK, request.form.kind, request.form.page(events))
 }
 
 func (s *Server) observeRead(events int) {
@@ -278,9 +259,9 @@ func nextPage(u *url.URL, name, value string) string {
 
 // streamEvents writes events as lines, at constant memory: while a slice is written, the next is read. A client that
 // goes away or stops reading ends the work.
-func (s *Server) streamEvents(c echo.Context, count int64, next slicer, encode func(*eventEncoder, []byte, *domain.Event) []byte) error {
+func (s *Server) streamEvents(c echo.Context, count int64, next slicer, form eventForm) error {
 	if c.Request().Method == http.MethodHead {
-		c.Response().Header().Set("Content-Type", ndjson)
+		c.Response().Header().Set("Content-Type", form.kind)
 		return c.NoContent(http.StatusOK) // the length is not known without reading everything
 	}
 	ctx, cancel := context.WithCancel(c.Request().Context())
@@ -326,10 +307,10 @@ func (s *Server) streamEvents(c echo.Context, count int64, next slicer, encode f
 		if r.err != nil {
 			return r.err
 		}
-		response.Header().Set("Content-Type", ndjson)
+		response.Header().Set("Content-Type", form.kind)
 		buffer = buffer[:0]
 		for i := range r.events {
-			buffer = append(encode(&encoder, buffer, &r.events[i]), '\n')
+			buffer = append(form.encode(&encoder, buffer, &r.events[i]), '\n')
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(s.stallTimeout))
 		if _, err := response.Write(buffer); err != nil {
@@ -345,7 +326,7 @@ func (s *Server) streamEvents(c echo.Context, count int64, next slicer, encode f
 	}
 	s.observeRead(total)
 	if total == 0 {
-		response.Header().Set("Content-Type", ndjson)
+		response.Header().Set("Content-Type", form.kind)
 		response.WriteHeader(http.StatusOK)
 	}
 	return nil

@@ -63,6 +63,8 @@ type Observer struct {
 	Request func(method, route string, status int, duration time.Duration)
 	// Read is told how many events went out with one answer.
 	Read func(events int)
+	// Published is told how many events were published with one request, by http or websocket; not of those that were there already.
+	Published func(transport string, events int)
 	// Imported is told how many events an import has appended.
 	Imported func(events int)
 	// Followed is told how many events went to somebody who follows, by websocket, sse or ndjson.
@@ -145,9 +147,13 @@ func (s *Server) routes() error {
 	}
 	add("POST", "/v1/streams/{streamId}/events", hot, s.appendToStream)
 	add("POST", "/v1/append", hot, s.append)
+	add("POST", "/v1/publish", hot, s.publish)
 	add("GET", "/v1/streams/{streamId}", streaming, s.readStream)
 	add("GET", "/v1/streams/$all", streaming, s.readAll)
 	add("GET", "/v1/categories/{category}/events", streaming, s.readCategory)
+	add("GET", "/v1/categories/{category}/latest", streaming, s.readLatest)
+	add("GET", "/v1/events/{eventId}", plain, s.readEvent)
+	add("GET", "/v1/snap/{projection}/{key}", plain, s.snap)
 	add("POST", "/v1/import", upload, s.importEvents)
 	add("GET", "/v1/export", streaming, s.exportEvents)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/progress", streaming, s.watchRebuild)

@@ -565,6 +565,39 @@ type MemberList struct {
 	Members []Member `json:"members"`
 }
 
+// Message At most 1 MiB of payload and metadata together.
+type Message struct {
+	// Topic A category: no hyphen.
+	Topic string `json:"topic"`
+
+	// Key With the topic, the stream: `topic-key`, of at most 256 characters.
+	Key *string `json:"key,omitempty"`
+
+	// Payload The event's data.
+	Payload JSON `json:"payload"`
+
+	// Id Names the event for ever; repeating it publishes nothing.
+	Id *UUID `json:"id,omitempty"`
+
+	// Type Default the topic.
+	Type *EventType `json:"type,omitempty"`
+
+	// Headers Kept in the metadata.
+	Headers *map[string]string `json:"headers,omitempty"`
+
+	// Tags Kept in the metadata.
+	Tags *[]string `json:"tags,omitempty"`
+
+	// CausedBy The id of the event that this one follows from. Kept in the metadata.
+	CausedBy *UUID `json:"caused_by,omitempty"`
+
+	// Sid The session that it belongs to; at most 200 bytes. Kept in the metadata.
+	Sid *string `json:"sid,omitempty"`
+
+	// Ts When it happened, by the client's word; RFC 3339, kept to the microsecond.
+	Ts *time.Time `json:"ts,omitempty"`
+}
+
 // Nack defines model for Nack.
 type Nack struct {
 	Ids    []Attempt `json:"ids"`
@@ -896,6 +929,29 @@ type ProjectionVersion struct {
 // ProjectionVersionList defines model for ProjectionVersionList.
 type ProjectionVersionList struct {
 	Versions []ProjectionVersion `json:"versions"`
+}
+
+// Publication A message, or several.
+type Publication = any
+
+// Published defines model for Published.
+type Published struct {
+	// Position The highest position of the events.
+	Position int64 `json:"position"`
+
+	// Events In the order of the messages.
+	Events []PublishedEvent `json:"events"`
+}
+
+// PublishedEvent defines model for PublishedEvent.
+type PublishedEvent struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id       UUID   `json:"id"`
+	Stream   string `json:"stream"`
+	Version  int64  `json:"version"`
+	Position int64  `json:"position"`
 }
 
 // Readiness defines model for Readiness.
@@ -1554,6 +1610,12 @@ type ReadCategoryParams struct {
 // ReadCategoryParamsDirection defines parameters for ReadCategory.
 type ReadCategoryParamsDirection string
 
+// ReadLatestParams defines parameters for ReadLatest.
+type ReadLatestParams struct {
+	// Keys Up to 1,000, between commas. A comma within a key stands behind a backslash: `a\,b`.
+	Keys string `form:"keys" json:"keys"`
+}
+
 // ExportEventsParams defines parameters for ExportEvents.
 type ExportEventsParams struct {
 	// From The first position, included; to go on after an export that was cut off.
@@ -1677,6 +1739,28 @@ type SkipEventParams struct {
 type ListSkippedEventsParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// PublishParams defines parameters for Publish.
+type PublishParams struct {
+	// IdempotencyKey Gives events without id one that follows from this key and their place in the request.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+
+	// Traceparent W3C's trace context. It is kept as `traceparent` in the metadata of events whose metadata is an object without one,
+	// or missing. What is no traceparent is passed over.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
+}
+
+// SnapDocumentParams defines parameters for SnapDocument.
+type SnapDocumentParams struct {
+	// MinPosition Wait until the projection has seen the log up to this position.
+	MinPosition *MinPosition `form:"minPosition,omitempty" json:"minPosition,omitempty"`
+
+	// Timeout How many seconds `minPosition` may wait.
+	Timeout *Timeout `form:"timeout,omitempty" json:"timeout,omitempty"`
+
+	// IfNoneMatch ETags that the client has, or `*`.
+	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // ListStreamsParams defines parameters for ListStreams.
@@ -1888,6 +1972,9 @@ type StartRebuildJSONRequestBody = NewRebuild
 
 // SkipEventJSONRequestBody defines body for SkipEvent for application/json ContentType.
 type SkipEventJSONRequestBody = Skip
+
+// PublishJSONRequestBody defines body for Publish for application/json ContentType.
+type PublishJSONRequestBody = Publication
 
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
@@ -2115,10 +2202,25 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/categories/{category}/events (the `ReadCategory` operationId).
 	ReadCategory(ctx context.Context, category Category, params *ReadCategoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadLatest The newest event of each key
+	//
+	// The newest event of each of the streams `category-key`, in the order of the keys; a key without events is left out. A
+	// page ends early with large events: `Link` leads to the rest of the keys.
+	//
+	// Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
+	ReadLatest(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListCursors How far every group and projection has come
 	//
 	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 	ListCursors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadEvent An event
+	//
+	// One event by its id.
+	//
+	// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
+	ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExportEvents Export the log
 	//
@@ -2461,6 +2563,42 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
 	ListProjectionVersions(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PublishWithBody Publish messages
+	//
+	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+	// `zstd`).
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/publish (the `Publish` operationId).
+	PublishWithBody(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Publish Publish messages
+	//
+	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+	// `zstd`).
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/publish (the `Publish` operationId).
+	Publish(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SnapDocument A document as it is
+	//
+	// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
+	// `If-None-Match` an unchanged one is answered 304. `HEAD` asks whether it is there, and how new it is.
+	//
+	// Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
+	SnapDocument(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TakeSnapshotWithBody Take or put a snapshot
 	//
@@ -3256,11 +3394,46 @@ func (c *Client) ReadCategory(ctx context.Context, category Category, params *Re
 	return c.Client.Do(req)
 }
 
+// ReadLatest The newest event of each key
+//
+// The newest event of each of the streams `category-key`, in the order of the keys; a key without events is left out. A
+// page ends early with large events: `Link` leads to the rest of the keys.
+//
+// Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
+func (c *Client) ReadLatest(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadLatestRequest(c.Server, category, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListCursors How far every group and projection has come
 //
 // Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 func (c *Client) ListCursors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListCursorsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadEvent An event
+//
+// One event by its id.
+//
+// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
+func (c *Client) ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadEventRequest(c.Server, eventId)
 	if err != nil {
 		return nil, err
 	}
@@ -4033,6 +4206,72 @@ func (c *Client) GetProjectionState(ctx context.Context, name Name, reqEditors .
 // Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
 func (c *Client) ListProjectionVersions(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListProjectionVersionsRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PublishWithBody Publish messages
+//
+// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+// `zstd`).
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/publish (the `Publish` operationId).
+func (c *Client) PublishWithBody(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Publish Publish messages
+//
+// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+// `zstd`).
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/publish (the `Publish` operationId).
+func (c *Client) Publish(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SnapDocument A document as it is
+//
+// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
+// `If-None-Match` an unchanged one is answered 304. `HEAD` asks whether it is there, and how new it is.
+//
+// Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
+func (c *Client) SnapDocument(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSnapDocumentRequest(c.Server, projection, key, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5796,6 +6035,63 @@ func NewReadCategoryRequest(server string, category Category, params *ReadCatego
 	return req, nil
 }
 
+// NewReadLatestRequest constructs an http.Request for the ReadLatest method
+func NewReadLatestRequest(server string, category Category, params *ReadLatestParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "category", category, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/categories/%s/latest", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "keys", params.Keys, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListCursorsRequest constructs an http.Request for the ListCursors method
 func NewListCursorsRequest(server string) (*http.Request, error) {
 	var err error
@@ -5806,6 +6102,40 @@ func NewListCursorsRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/v1/cursors")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReadEventRequest constructs an http.Request for the ReadEvent method
+func NewReadEventRequest(server string, eventId UUID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "eventId", eventId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/events/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -7680,6 +8010,167 @@ func NewListProjectionVersionsRequest(server string, name Name) (*http.Request, 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPublishRequest calls the generic Publish builder with application/json body
+func NewPublishRequest(server string, params *PublishParams, body PublishJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPublishRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewPublishRequestWithBody constructs an http.Request for the Publish method, with any body, and a specified content type
+func NewPublishRequestWithBody(server string, params *PublishParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/publish")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.Traceparent != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewSnapDocumentRequest constructs an http.Request for the SnapDocument method
+func NewSnapDocumentRequest(server string, projection string, key string, params *SnapDocumentParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "projection", projection, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/snap/%s/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.MinPosition != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minPosition", *params.MinPosition, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Timeout != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "timeout", *params.Timeout, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -10376,12 +10867,31 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/categories/{category}/events (the `ReadCategory` operationId).
 	ReadCategoryWithResponse(ctx context.Context, category Category, params *ReadCategoryParams, reqEditors ...RequestEditorFn) (*ReadCategoryResponse, error)
 
+	// ReadLatestWithResponse The newest event of each key
+	//
+	// The newest event of each of the streams `category-key`, in the order of the keys; a key without events is left out. A
+	// page ends early with large events: `Link` leads to the rest of the keys.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
+	ReadLatestWithResponse(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*ReadLatestResponse, error)
+
 	// ListCursorsWithResponse How far every group and projection has come
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 	ListCursorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error)
+
+	// ReadEventWithResponse An event
+	//
+	// One event by its id.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
+	ReadEventWithResponse(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*ReadEventResponse, error)
 
 	// ExportEventsWithResponse Export the log
 	//
@@ -10780,6 +11290,44 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/projections/{name}/versions (the `ListProjectionVersions` operationId).
 	ListProjectionVersionsWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*ListProjectionVersionsResponse, error)
+
+	// PublishWithBodyWithResponse Publish messages
+	//
+	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+	// `zstd`).
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/publish (the `Publish` operationId).
+	PublishWithBodyWithResponse(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// PublishWithResponse Publish messages
+	//
+	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+	// `zstd`).
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/publish (the `Publish` operationId).
+	PublishWithResponse(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// SnapDocumentWithResponse A document as it is
+	//
+	// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
+	// `If-None-Match` an unchanged one is answered 304. `HEAD` asks whether it is there, and how new it is.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
+	SnapDocumentWithResponse(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*SnapDocumentResponse, error)
 
 	// TakeSnapshotWithBodyWithResponse Take or put a snapshot
 	//
@@ -12096,6 +12644,62 @@ func (r ReadCategoryResponse) ContentType() string {
 	return ""
 }
 
+// ReadLatestResponse200Headers the declared response headers of an HTTP 200 response for ReadLatest
+type ReadLatestResponse200Headers struct {
+	ETag *string
+	Link *string
+}
+
+type ReadLatestResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Events
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ReadLatestResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadLatestResponse) GetJSON200() *Events {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReadLatestResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadLatestResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadLatestResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadLatestResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadLatestResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListCursorsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -12138,6 +12742,61 @@ func (r ListCursorsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListCursorsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReadEventResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Event
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadEventResponse) GetJSON200() *Event {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReadEventResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReadEventResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadEventResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadEventResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadEventResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadEventResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -14209,6 +14868,138 @@ func (r ListProjectionVersionsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListProjectionVersionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PublishResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Published
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Published
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *VersionConflict
+	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationproblemJSON422 *Refused
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PublishResponse) GetJSON200() *Published {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PublishResponse) GetJSON201() *Published {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PublishResponse) GetApplicationproblemJSON409() *VersionConflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PublishResponse) GetApplicationproblemJSON422() *Refused {
+	return r.ApplicationproblemJSON422
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PublishResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PublishResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PublishResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PublishResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PublishResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// SnapDocumentResponse200Headers the declared response headers of an HTTP 200 response for SnapDocument
+type SnapDocumentResponse200Headers struct {
+	ETag             *string
+	ManifoldPosition *int64
+}
+
+type SnapDocumentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *JSON
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *SnapDocumentResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SnapDocumentResponse) GetJSON200() *JSON {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SnapDocumentResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SnapDocumentResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SnapDocumentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SnapDocumentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SnapDocumentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SnapDocumentResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -17089,6 +17880,22 @@ func (c *ClientWithResponses) ReadCategoryWithResponse(ctx context.Context, cate
 	return ParseReadCategoryResponse(rsp)
 }
 
+// ReadLatestWithResponse The newest event of each key
+//
+// The newest event of each of the streams `category-key`, in the order of the keys; a key without events is left out. A
+// page ends early with large events: `Link` leads to the rest of the keys.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/categories/{category}/latest (the `ReadLatest` operationId).
+func (c *ClientWithResponses) ReadLatestWithResponse(ctx context.Context, category Category, params *ReadLatestParams, reqEditors ...RequestEditorFn) (*ReadLatestResponse, error) {
+	rsp, err := c.ReadLatest(ctx, category, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadLatestResponse(rsp)
+}
+
 // ListCursorsWithResponse How far every group and projection has come
 //
 // Returns a wrapper object for the known response body format(s).
@@ -17100,6 +17907,21 @@ func (c *ClientWithResponses) ListCursorsWithResponse(ctx context.Context, reqEd
 		return nil, err
 	}
 	return ParseListCursorsResponse(rsp)
+}
+
+// ReadEventWithResponse An event
+//
+// One event by its id.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
+func (c *ClientWithResponses) ReadEventWithResponse(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*ReadEventResponse, error) {
+	rsp, err := c.ReadEvent(ctx, eventId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadEventResponse(rsp)
 }
 
 // ExportEventsWithResponse Export the log
@@ -17756,6 +18578,62 @@ func (c *ClientWithResponses) ListProjectionVersionsWithResponse(ctx context.Con
 		return nil, err
 	}
 	return ParseListProjectionVersionsResponse(rsp)
+}
+
+// PublishWithBodyWithResponse Publish messages
+//
+// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+// `zstd`).
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/publish (the `Publish` operationId).
+func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.PublishWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePublishResponse(rsp)
+}
+
+// PublishWithResponse Publish messages
+//
+// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+// `zstd`).
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/publish (the `Publish` operationId).
+func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.Publish(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePublishResponse(rsp)
+}
+
+// SnapDocumentWithResponse A document as it is
+//
+// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
+// `If-None-Match` an unchanged one is answered 304. `HEAD` asks whether it is there, and how new it is.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/snap/{projection}/{key} (the `SnapDocument` operationId).
+func (c *ClientWithResponses) SnapDocumentWithResponse(ctx context.Context, projection string, key string, params *SnapDocumentParams, reqEditors ...RequestEditorFn) (*SnapDocumentResponse, error) {
+	rsp, err := c.SnapDocument(ctx, projection, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSnapDocumentResponse(rsp)
 }
 
 // TakeSnapshotWithBodyWithResponse Take or put a snapshot
@@ -19228,6 +20106,62 @@ func ParseReadCategoryResponse(rsp *http.Response) (*ReadCategoryResponse, error
 	return response, nil
 }
 
+// ParseReadLatestResponse parses an HTTP response from a ReadLatestWithResponse call
+func ParseReadLatestResponse(rsp *http.Response) (*ReadLatestResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadLatestResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Events
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (application/x-ndjson) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ReadLatestResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListCursorsResponse parses an HTTP response from a ListCursorsWithResponse call
 func ParseListCursorsResponse(rsp *http.Response) (*ListCursorsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -19248,6 +20182,46 @@ func ParseListCursorsResponse(rsp *http.Response) (*ListCursorsResponse, error) 
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReadEventResponse parses an HTTP response from a ReadEventWithResponse call
+func ParseReadEventResponse(rsp *http.Response) (*ReadEventResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadEventResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Event
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
@@ -20850,6 +21824,123 @@ func ParseListProjectionVersionsResponse(rsp *http.Response) (*ListProjectionVer
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParsePublishResponse parses an HTTP response from a PublishWithResponse call
+func ParsePublishResponse(rsp *http.Response) (*PublishResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PublishResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Published
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Published
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest VersionConflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSnapDocumentResponse parses an HTTP response from a SnapDocumentWithResponse call
+func ParseSnapDocumentResponse(rsp *http.Response) (*SnapDocumentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SnapDocumentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest JSON
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers SnapDocumentResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		if values := rsp.Header.Values("Manifold-Position"); len(values) > 0 {
+			var value int64
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Position", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldPosition = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

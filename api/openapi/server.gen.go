@@ -571,6 +571,39 @@ type MemberList struct {
 	Members []Member `json:"members"`
 }
 
+// Message At most 1 MiB of payload and metadata together.
+type Message struct {
+	// Topic A category: no hyphen.
+	Topic string `json:"topic"`
+
+	// Key With the topic, the stream: `topic-key`, of at most 256 characters.
+	Key *string `json:"key,omitempty"`
+
+	// Payload The event's data.
+	Payload JSON `json:"payload"`
+
+	// Id Names the event for ever; repeating it publishes nothing.
+	Id *UUID `json:"id,omitempty"`
+
+	// Type Default the topic.
+	Type *EventType `json:"type,omitempty"`
+
+	// Headers Kept in the metadata.
+	Headers *map[string]string `json:"headers,omitempty"`
+
+	// Tags Kept in the metadata.
+	Tags *[]string `json:"tags,omitempty"`
+
+	// CausedBy The id of the event that this one follows from. Kept in the metadata.
+	CausedBy *UUID `json:"caused_by,omitempty"`
+
+	// Sid The session that it belongs to; at most 200 bytes. Kept in the metadata.
+	Sid *string `json:"sid,omitempty"`
+
+	// Ts When it happened, by the client's word; RFC 3339, kept to the microsecond.
+	Ts *time.Time `json:"ts,omitempty"`
+}
+
 // Nack defines model for Nack.
 type Nack struct {
 	Ids    []Attempt `json:"ids"`
@@ -907,6 +940,29 @@ type ProjectionVersion struct {
 // ProjectionVersionList defines model for ProjectionVersionList.
 type ProjectionVersionList struct {
 	Versions []ProjectionVersion `json:"versions"`
+}
+
+// Publication A message, or several.
+type Publication = any
+
+// Published defines model for Published.
+type Published struct {
+	// Position The highest position of the events.
+	Position int64 `json:"position"`
+
+	// Events In the order of the messages.
+	Events []PublishedEvent `json:"events"`
+}
+
+// PublishedEvent defines model for PublishedEvent.
+type PublishedEvent struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id       UUID   `json:"id"`
+	Stream   string `json:"stream"`
+	Version  int64  `json:"version"`
+	Position int64  `json:"position"`
 }
 
 // Readiness defines model for Readiness.

@@ -1,0 +1,52 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// eventForm is how an answer has its events.
+type eventForm struct {
+	kind        string // the answer's media type
+	lines       bool   // one event a line, as many as there are; else a page of them
+	open, close string // what stands around the events of a page
+	encode      func(e *eventEncoder, b []byte, event *domain.Event) []byte
+}
+
+// formOf is the form that a request asks for: the one place where its Accept matters to those who read events.
+func formOf(request *http.Request) eventForm {
+	if accepts(request, ndjson) {
+		return eventForm{kind: ndjson, lines: true, encode: (*eventEncoder).event}
+	}
+	return eventForm{kind: "application/json", open: `{"events":[`, close: "]}\n", encode: (*eventEncoder).event}
+}
+
+// page is the body of a page of events.
+func (f eventForm) page(events []domain.Event) []byte {
+	size := len(f.open) + len(f.close)
+	for i := range events {
+		size += 256 + len(events[i].Data) + len(events[i].Metadata)
+	}
+	var encoder eventEncoder
+	b := append(make([]byte, 0, size), f.open...)
+	for i := range events {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = f.encode(&encoder, b, &events[i])
+	}
+	return append(b, f.close...)
+}
+
+// accepts says whether a request's Accept names a media type.
+func accepts(request *http.Request, kind string) bool {
+	for item := range strings.SplitSeq(request.Header.Get("Accept"), ",") {
+		name, _, _ := strings.Cut(item, ";")
+		if strings.EqualFold(strings.TrimSpace(name), kind) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const (
+	// maxLatestKeys bounds the keys of one request.
+	maxLatestKeys = 1000
+	// latestAtOnce is how many streams are looked at in one statement: the size of their newest events is not known before.
+	latestAtOnce = 200
+)
+
+// readLatest is GET /v1/categories/{category}/latest: the newest event of each key, in the order of the keys.
+func (s *Server) readLatest(c echo.Context, caller caller) error {
+	category, err := pathParam(c, "category")
+	if err != nil {
+		return err
+	}
+	if err := caller.allow(category, domain.ScopeEventsRead); err != nil {
+		return inPlace("path category", err)
+	}
+	keys, streams, err := latestStreams(category, c.QueryParam("keys"))
+	if err != nil {
+		return err
+	}
+	form := formOf(c.Request())
+	at := 0 // how many of the streams have been looked at
+	next := func(ctx context.Context, _, maxBytes int) ([]domain.Event, error) {
+		for at < len(streams) {
+			asked := streams[at:min(at+latestAtOnce, len(streams))]
+			events, err := s.config.Log.Latest(ctx, caller.tenant, asked, maxBytes)
+			if err != nil {
+				return nil, err
+			}
+			size := 0
+			for i := range events {
+				size += len(events[i].Data) + len(events[i].Metadata)
+			}
+			if size < maxBytes {
+				at += len(asked)
+			} else { // it ended with the last of these
+				for streams[at] != events[len(events)-1].Stream {
+					at++
+				}
+				at++
+			}
+			if len(events) > 0 {
+				return events, nil
+			}
+		}
+		return nil, nil
+	}
+	c.Response().Header().Set("Cache-Control", "no-store")
+	if form.lines {
+		return s.streamEvents(c, int64(len(streams)), next, form)
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), s.timeout)
+	defer cancel()
+	var events []domain.Event
+	for bytes := 0; bytes < maxPageBytes; {
+		slice, err := next(ctx, 0, maxPageBytes-bytes)
+		if err != nil {
+			return err
+		}
+		if len(slice) == 0 {
+			break
+		}
+		for i := range slice {
+			bytes += len(slice[i].Data) + len(slice[i].Metadata)
+		}
+		events = append(events, slice...)
+	}
+	if at < len(streams) {
+		c.Response().Header().Set("Link", nextPage(c.Request().URL, "keys", joinKeys(keys[at:])))
+	}
+	s.observeRead(len(events))
+	return c.Blob(http.StatusOK, form.kind, form.page(events))
+}
+
+// latestStreams reads the keys that are asked for, and the streams that they name. A key that comes again is asked for once.
+func latestStreams(category, text string) (keys, streams []string, err error) {
+	seen := map[string]bool{}
+	for _, key := range splitKeys(text) {
+		stream := category + "-" + key
+		if err := domain.CheckStream("query keys", stream); err != nil {
+			return nil, nil, err
+		}
+		if seen[stream] {
+			continue
+		}
+		if len(keys) == maxLatestKeys {
+			return nil, nil, domain.Errorf(domain.CodeTooLarge, "query keys", "there are more than %d; ask for the others in another request", maxLatestKeys)
+		}
+		seen[stream] = true
+		keys, streams = append(keys, key), append(streams, stream)
+	}
+	return keys, streams, nil
+}
+
+// splitKeys reads a list of keys. A comma within a key stands behind a backslash, which no key can have.
+func splitKeys(text string) []string {
+	var keys []string
+	var key strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '\\' && i+1 < len(text) && text[i+1] == ',':
+			key.WriteByte(',')
+			i++
+		case text[i] == ',':
+			keys = append(keys, key.String())
+			key.Reset()
+		default:
+			key.WriteByte(text[i])
+		}
+	}
+	return append(keys, key.String())
+}
+
+// joinKeys writes what splitKeys reads.
+func joinKeys(keys []string) string {
+	escaped := make([]string, len(keys))
+	for i, key := range keys {
+		escaped[i] = strings.ReplaceAll(key, ",", `\,`)
+	}
+	return strings.Join(escaped, ",")
+}

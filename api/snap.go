@@ -1,0 +1,74 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// headerPosition says up to which position an answer's body is.
+const headerPosition = "Manifold-Position"
+
+// snap is GET and HEAD /v1/snap/{projection}/{key}: a document as it is, for caches and for who wants nothing around it. It is
+// written by hand since the body goes out as the bytes that it is kept as.
+func (s *Server) snap(c echo.Context, caller caller) error {
+	request := c.Request()
+	name, err := pathParam(c, "projection")
+	if err != nil {
+		return err
+	}
+	key, err := pathParam(c, "key")
+	if err != nil {
+		return err
+	}
+	minPosition, err := integer(c.QueryParams(), "minPosition")
+	if err != nil {
+		return err
+	}
+	var timeout *int
+	if text := c.QueryParam("timeout"); text != "" {
+		seconds, err := strconv.Atoi(text)
+		if err != nil {
+			return domain.Errorf(domain.CodeInvalidRequest, "query timeout", "%q is not a number of seconds", clip(text, 40))
+		}
+		timeout = &seconds
+	}
+	document, err := s.config.Projections.Document(request.Context(), caller.tenant, name, key, freshness(&minPosition, timeout))
+	if err != nil {
+		return err
+	}
+	tag := snapTag(document)
+	header := c.Response().Header()
+	header.Set("ETag", tag)
+	header.Set("Cache-Control", "private, no-cache") // it may be kept, and is asked for again each time
+	header.Set(headerPosition, strconv.FormatInt(document.Version, 10))
+	if noneMatches(request.Header.Values("If-None-Match"), tag) {
+		return c.NoContent(http.StatusNotModified)
+	}
+	return c.Blob(http.StatusOK, "application/json", document.Data)
+}
+
+// snapTag names what a document is now. Its position alone is not enough: a rebuild makes another document of the same events.
+func snapTag(document domain.Document) string {
+	hash := sha256.Sum256(document.Data)
+	return `"` + strconv.FormatInt(document.Version, 10) + "-" + hex.EncodeToString(hash[:8]) + `"`
+}
+
+// noneMatches reports whether an If-None-Match names the tag, or is *; compared weakly, as RFC 9110 has it (section 13.1.2).
+func noneMatches(values []string, tag string) bool {
+	for _, value := range values {
+		for item := range strings.SplitSeq(value, ",") { // no tag of these has a comma in it
+			item = strings.TrimSpace(item)
+			if item == "*" || strings.TrimPrefix(item, "W/") == tag {
+				return true
+			}
+		}
+	}
+	return false
+}
