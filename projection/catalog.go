@@ -54,6 +54,9 @@ type CatalogConfig struct {
 	Log   *slog.Logger
 }
 
+// sourceFolds is how many compiled folds of projections that are sources are kept: each takes tens of kilobytes.
+const sourceFolds = 200
+
 // defaultKeep is how long a retired build stays before it is dropped.
 const defaultKeep = time.Hour
 
@@ -65,6 +68,7 @@ type Catalog struct {
 	rules   Rules
 	filters filterCache
 	queries queryShare
+	folds   *foldMemory   // of projections that are sources, see DocumentsOf
 	lives   chan struct{} // has an element for each request that folds a live projection
 	holds   chan struct{} // has an element for each parked document that is held, see unparking.doHeld
 }
@@ -77,6 +81,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	return &Catalog{
 		config: config,
 		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
+		folds:  newFoldMemory(sourceFolds),
 		lives:  make(chan struct{}, livesAtOnce),
 		holds:  make(chan struct{}, holdsAtOnce),
 	}

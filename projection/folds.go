@@ -1,7 +1,6 @@
 package projection
 
 import (
-	"container/list"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -20,11 +19,9 @@ type folds struct {
 	store    RunnerStore
 	handlers map[string]Handler
 	through  *upcasting.Upcasters
-	most     int
+	kept     *foldMemory
 
 	mu        sync.Mutex
-	order     list.List // of *compiled, the one used last in front
-	bySum     map[definitionSum]*list.Element
 	interests map[string]*interest
 	databases map[string]string
 }
@@ -46,14 +43,9 @@ type interest struct {
 	categories, types []string // none: all
 }
 
-type compiled struct {
-	sum  definitionSum
-	fold *Fold
-}
-
 func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting.Upcasters, most int) *folds {
 	return &folds{
-		store: store, handlers: handlers, through: through, most: most, bySum: make(map[definitionSum]*list.Element),
+		store: store, handlers: handlers, through: through, kept: newFoldMemory(most),
 		interests: make(map[string]*interest), databases: make(map[string]string),
 	}
 }
@@ -62,14 +54,9 @@ func newFolds(store RunnerStore, handlers map[string]Handler, through *upcasting
 // live by now, it returns the projection as it is: the caller takes that over. Compiling happens outside the lock, so two
 // may do it for the same definition.
 func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build lived) (*Fold, *domain.Projection, error) {
-	f.mu.Lock()
-	if e := f.bySum[build.sum]; e != nil {
-		f.order.MoveToFront(e)
-		f.mu.Unlock()
-		return e.Value.(*compiled).fold, nil, nil
+	if fold := f.kept.get(build.sum); fold != nil {
+		return fold, nil, nil
 	}
-	f.mu.Unlock()
-
 	p, err := f.store.LiveProjection(ctx, tenant, id)
 	if err != nil {
 		return nil, nil, err
@@ -83,17 +70,7 @@ func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.Proje
 		return nil, nil, err
 	}
 	fold = fold.Through(f.through)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if e := f.bySum[sum]; e != nil {
-		f.order.Remove(e)
-	}
-	f.bySum[sum] = f.order.PushFront(&compiled{sum, fold})
-	for f.order.Len() > f.most {
-		oldest := f.order.Back()
-		f.order.Remove(oldest)
-		delete(f.bySum, oldest.Value.(*compiled).sum)
-	}
+	f.kept.put(sum, fold)
 	return fold, nil, nil
 }
 

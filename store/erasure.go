@@ -19,7 +19,7 @@ var (
 	// What retention goes by is gone before what it removes and writes: it does nothing behind that.
 	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "events", "snapshots", "stream_floors"}
 	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "parked_events", "parked_documents", "skipped_events", "rebuilds",
-		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets",
+		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",
 		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // as groupTables
 )
 

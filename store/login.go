@@ -55,6 +55,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.tenants": "select insert update", "manifold.keys": "select insert update delete", "manifold.logs": "select",
 			"manifold.projections": "select", "manifold.rebuilds": "select", "manifold.faults": "select",
 			"manifold.tenant_builds": "select", "manifold.members": "select insert update delete",
+			"manifold.service_consumers": "select insert delete",
 		},
 		mustNot: map[string]string{"manifold.events": "select insert update delete truncate", "manifold.logs": "insert update delete truncate", "manifold.snapshots": "select insert update delete"},
 	},

@@ -1,0 +1,39 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Declare returns since when there is a consumer that the service runs for many tenants, by its kind ("reactor", "egress",
+// "changes") and its name. Where nobody has declared it before it begins with since; zero: now, by the database's clock.
+// owner is the tenant whose own it is, or domain.Everyone.
+func (s *Store) Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error) {
+	var batch pgx.Batch
+	batch.Queue("begin")
+	batch.Queue(`
+		insert into service_consumers as c (tenant_id, kind, name, since) values ($1, $2, $3, coalesce($4, now()))
+		on conflict (tenant_id, kind, name) do nothing`, owner, kind, name, instant(since))
+	var born time.Time
+	batch.Queue("select c.since from service_consumers c where c.tenant_id = $1 and c.kind = $2 and c.name = $3", owner, kind, name).
+		QueryRow(func(row pgx.Row) error { return row.Scan((*moment)(&born)) })
+	batch.Queue("commit")
+	if err := s.system.SendBatch(ctx, &batch).Close(); err != nil {
+		return time.Time{}, unavailable(fmt.Errorf("declare the %s %q: %w", kind, name, err))
+	}
+	return born, nil
+}
+
+// Withdraw forgets that a consumer was declared: declared again, it is a new one. Withdrawing what is not there is no error.
+func (s *Store) Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error {
+	_, err := s.system.Exec(ctx, "delete from service_consumers c where c.tenant_id = $1 and c.kind = $2 and c.name = $3", owner, kind, name)
+	if err != nil {
+		return unavailable(fmt.Errorf("withdraw the %s %q: %w", kind, name, err))
+	}
+	return nil
+}
