@@ -48,7 +48,7 @@ var imports = map[string][]string{
 	"rebuild":      {"domain", "drivers", "projection", "upcasting"},
 	"subscription": {"domain", "expr", "members"},
 
-	"api": {"domain", "auth", "aggregate", "expr", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
+	"api": {"domain", "auth", "aggregate", "cloudevents", "expr", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
 	// What openapi.yaml generates for the server.
 	"api/openapi": {},
 

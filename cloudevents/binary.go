@@ -1,0 +1,166 @@
+package cloudevents
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// IsBinary says whether the headers of a request are those of the binary form: one at least of those that each has.
+func IsBinary(header http.Header) bool {
+	return header["Ce-Specversion"] != nil || header["Ce-Id"] != nil || header["Ce-Type"] != nil || header["Ce-Source"] != nil
+}
+
+// ParseBinary reads a CloudEvent in the binary form: attributes in headers, the data as the body. An error is a *domain.Error
+// that names the header.
+func ParseBinary(header http.Header, body []byte) (Event, error) {
+	var event Event
+	var version json.RawMessage
+	var names []string
+	for name := range header {
+		if len(name) > len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names) // for the same request the same error, and the same order
+	for _, field := range names {
+		name := strings.ToLower(field[len(prefix):])
+		where := prefix + clip(name)
+		values := header[field]
+		if len(values) != 1 {
+			return event, invalid(where, "it is given %d times; give it once", len(values))
+		}
+		value, err := attributeOf(where, values[0])
+		if err != nil {
+			return event, err
+		}
+		switch name {
+		case "specversion":
+			version = value
+		case "datacontenttype":
+			return event, invalid(where, "the data's media type is said by Content-Type")
+		default:
+			if err := event.set(where, name, value); err != nil {
+				return event, err
+			}
+		}
+	}
+	if err := event.setBody(header["Content-Type"], body); err != nil {
+		return event, err
+	}
+	return event, event.complete(func(name string) string {
+		if name == "data" {
+			return "body"
+		}
+		return prefix + name
+	}, version)
+}
+
+// prefix is what the headers of attributes begin with.
+const prefix = "ce-"
+
+// attributeOf decodes a header's value, which may be a quoted string, and percent-encoded.
+func attributeOf(where, value string) (json.RawMessage, error) {
+	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
+		value = unquote(value[1 : len(value)-1])
+	}
+	value = percentDecoded(value)
+	if !utf8.ValidString(value) {
+		return nil, invalid(where, "it is not UTF-8, percent-encoded")
+	}
+	return appendString(nil, value), nil
+}
+
+// unquote resolves the escapes of a quoted string (RFC 9110, section 5.6.4).
+func unquote(text string) string {
+	if strings.IndexByte(text, '\\') < 0 {
+		return text
+	}
+	b := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+1 < len(text) {
+			i++
+		}
+		b = append(b, text[i])
+	}
+	return string(b)
+}
+
+// percentDecoded resolves what is percent-encoded; a percent sign that is no part of such stands for itself.
+func percentDecoded(text string) string {
+	if strings.IndexByte(text, '%') < 0 {
+		return text
+	}
+	b := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			high, low := digit(text[i+1]), digit(text[i+2])
+			if high >= 0 && low >= 0 {
+				b = append(b, byte(high<<4|low))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, text[i])
+	}
+	return string(b)
+}
+
+func digit(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+// setBody gives the event its data. What is JSON by its media type, or has none and is JSON, is kept as JSON; other text as
+// text; everything else as bytes.
+func (e *Event) setBody(types []string, body []byte) error {
+	e.form, e.data = noData, json.RawMessage("null")
+	if len(types) > 1 {
+		return invalid("Content-Type", "it is given %d times; give it once", len(types))
+	}
+	if len(types) == 1 {
+		if err := e.set("Content-Type", "datacontenttype", appendString(nil, types[0])); err != nil {
+			return err
+		}
+	}
+	charset := ""
+	if _, parameters, err := mime.ParseMediaType(e.DataContentType); err == nil {
+		charset = strings.ToLower(parameters["charset"])
+	}
+	unicode := charset == "" || charset == "utf-8" || charset == "us-ascii"
+	switch {
+	case len(body) == 0:
+		return nil
+	case e.DataContentType == "" && domain.CheckJSON(body) == nil:
+		e.form, e.data = jsonData, trimmed(body)
+	case unicode && isJSON(e.DataContentType):
+		if err := domain.CheckJSON(body); err != nil {
+			return domain.Errorf(domain.CodeInvalidJSON, "body", "%s; by its Content-Type it is JSON", err)
+		}
+		e.form, e.data = jsonData, trimmed(body)
+	case unicode && e.DataContentType != "" && !isJSON(e.DataContentType) && utf8.Valid(body) && !slices.Contains(body, 0):
+		e.form, e.data = jsonData, appendString(nil, string(body))
+	default:
+		e.form = binaryData
+		e.data = append(base64.StdEncoding.AppendEncode([]byte{'"'}, body), '"')
+	}
+	return nil
+}
+
+// trimmed is a JSON text without the blanks around it.
+func trimmed(text []byte) json.RawMessage {
+	return json.RawMessage(strings.Trim(string(text), " \t\r\n"))
+}

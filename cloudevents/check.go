@@ -1,0 +1,212 @@
+package cloudevents
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"mime"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+func invalid(where, format string, args ...any) error {
+	return domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
+}
+
+// set gives the event an attribute. where names the place, value is a string, true, false, or a number: any other JSON is
+// refused, and so is a value that the attribute cannot have. A null is no attribute.
+func (e *Event) set(where, name string, value json.RawMessage) error {
+	if string(value) == "null" {
+		return nil
+	}
+	field := e.field(name)
+	if field == nil {
+		return e.extend(where, name, value)
+	}
+	if value[0] != '"' {
+		return invalid(where, "it must be a string")
+	}
+	given := text(value)
+	if given == "" {
+		return invalid(where, "it must not be empty")
+	}
+	if err := checkText(where, given); err != nil {
+		return err
+	}
+	*field = given
+	switch name {
+	case "source":
+		if _, err := url.Parse(given); err != nil {
+			return invalid(where, "%q is not a URI reference such as https://example.com/orders", clip(given))
+		}
+	case "type":
+		return domain.CheckType(where, given)
+	case "dataschema":
+		if schema, err := url.Parse(given); err != nil || schema.Scheme == "" {
+			return invalid(where, "%q is not a URI such as https://example.com/schemas/order", clip(given))
+		}
+	case "datacontenttype":
+		if name, _, err := mime.ParseMediaType(given); err != nil || !strings.Contains(name, "/") {
+			return invalid(where, "%q is not a media type such as application/json", clip(given))
+		}
+	case "time":
+		at, err := time.Parse(time.RFC3339Nano, given)
+		if err != nil {
+			return invalid(where, "%q is not a time such as 2026-03-01T09:30:00Z", clip(given))
+		}
+		if e.at = at.UTC().Truncate(time.Microsecond); e.at.Year() < 2 || e.at.Year() > 9999 {
+			return invalid(where, "%q is out of range; times lie in the years 2 to 9999", clip(given))
+		}
+	}
+	return nil
+}
+
+// field is where an attribute of the specification is, and nil for an extension.
+func (e *Event) field(name string) *string {
+	switch name {
+	case "id":
+		return &e.ID
+	case "source":
+		return &e.Source
+	case "type":
+		return &e.Type
+	case "subject":
+		return &e.Subject
+	case "time":
+		return &e.Time
+	case "datacontenttype":
+		return &e.DataContentType
+	case "dataschema":
+		return &e.DataSchema
+	}
+	return nil
+}
+
+func (e *Event) extend(where, name string, value json.RawMessage) error {
+	switch name {
+	case ExtensionStream, ExtensionVersion, ExtensionPosition, ExtensionRecordedAt:
+		return nil // of another log
+	}
+	if err := checkName(where, name); err != nil {
+		return err
+	}
+	switch c := value[0]; {
+	case c == '{' || c == '[':
+		return invalid(where, "an attribute is a string, a whole number, true or false; put objects and arrays into data")
+	case c == '"':
+		if err := checkText(where, text(value)); err != nil {
+			return err
+		}
+	case c != 't' && c != 'f' && !integer(value):
+		return invalid(where, "a number must be a whole one from -2147483648 to 2147483647; send others as strings")
+	}
+	if name == ExtensionMetadata {
+		if value[0] != '"' {
+			return invalid(where, "it must be a string with JSON in it")
+		}
+		metadata := json.RawMessage(strings.TrimSpace(text(value)))
+		if err := domain.CheckJSON(metadata); err != nil {
+			return domain.Errorf(domain.CodeInvalidJSON, where, "%s", err)
+		}
+		if string(metadata) != "null" {
+			e.Metadata = metadata
+		}
+		return nil
+	}
+	if len(e.Extensions) == maxExtensions {
+		return domain.Errorf(domain.CodeTooLarge, where, "the event has more than %d extensions; put what belongs together into data", maxExtensions)
+	}
+	e.Extensions = append(e.Extensions, Extension{Name: name, Value: value})
+	return nil
+}
+
+// checkName refuses what is no name of an attribute.
+func checkName(where, name string) error {
+	if name == "" || len(name) > maxNameBytes {
+		return invalid(where, "an attribute's name has 1 to %d characters", maxNameBytes)
+	}
+	if name == "data" {
+		return invalid(where, "data is no attribute")
+	}
+	for i := range len(name) {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return invalid(where, "%q is no attribute: their names have lower-case letters and digits only", clip(name))
+		}
+	}
+	return nil
+}
+
+const (
+	// maxNameBytes bounds the names of attributes; the specification asks for 20 and fewer.
+	maxNameBytes = 100
+	// maxExtensions bounds how many an event has.
+	maxExtensions = 100
+)
+
+// checkText refuses characters that no attribute may have.
+func checkText(where, text string) error {
+	if !utf8.ValidString(text) {
+		return invalid(where, "it is not UTF-8")
+	}
+	for i, r := range text {
+		if r < ' ' || 0x7f <= r && r <= 0x9f {
+			return invalid(where, "it has the control character %U at byte %d, which no attribute may have", r, i+1)
+		}
+	}
+	return nil
+}
+
+// complete refuses an event that lacks what every CloudEvent has. place names the place of an attribute. given is whether there
+// was a specversion.
+func (e *Event) complete(place func(name string) string, version json.RawMessage) error {
+	switch {
+	case version == nil:
+		return invalid(place("specversion"), "it is needed: %q", SpecVersion)
+	case version[0] != '"' || text(version) != SpecVersion:
+		return domain.Errorf(domain.CodeUnsupported, place("specversion"), "%s is not taken; it must be %q", clip(string(version)), SpecVersion)
+	}
+	for _, needed := range [...]string{"id", "source", "type"} {
+		if *e.field(needed) == "" {
+			return invalid(place(needed), "it is needed")
+		}
+	}
+	if size := len(e.data) + len(e.Metadata); size > domain.MaxEventBytes {
+		return domain.Errorf(domain.CodeTooLarge, place("data"), "it has %d bytes as it is kept; an event has at most %d", size, domain.MaxEventBytes)
+	}
+	return nil
+}
+
+// checkBase64 refuses a JSON value that is not the base64 of something.
+func checkBase64(where string, value json.RawMessage) error {
+	if value[0] != '"' {
+		return invalid(where, "it must be a string: the data's bytes as base64")
+	}
+	if _, err := base64.StdEncoding.Strict().DecodeString(text(value)); err != nil || strings.ContainsAny(text(value), "\r\n") {
+		return invalid(where, "it is not base64 with the alphabet of RFC 4648, section 4, and its padding")
+	}
+	return nil
+}
+
+func clip(text string) string {
+	const most = 60
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}
+
+// plainTrace says whether an attribute's value can stand in metadata as traceparent: a string of printable ASCII.
+func plainTrace(value json.RawMessage) bool {
+	if len(value) < 3 || value[0] != '"' {
+		return false
+	}
+	for _, c := range value[1 : len(value)-1] {
+		if c <= ' ' || c > '~' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}

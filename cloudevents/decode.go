@@ -1,0 +1,105 @@
+package cloudevents
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Parse reads a structured CloudEvent, a JSON object. An error is a *domain.Error that names the attribute.
+func Parse(body []byte) (Event, error) {
+	scan := domain.NewJSONScanner(body)
+	event, err := parse(scan, "")
+	if err == nil {
+		err = scan.End()
+	}
+	return event, mend(body, "body", err)
+}
+
+// ParseBatch reads a batch, a JSON array of 1 to most CloudEvents. An error is a *domain.Error that names event and attribute:
+// events[3].source.
+func ParseBatch(body []byte, most int) ([]Event, error) {
+	var events []Event
+	scan := domain.NewJSONScanner(body)
+	at := "body"
+	err := scan.Array(func(i int) error {
+		if i >= most {
+			return domain.Errorf(domain.CodeTooLarge, "events", "the request has more than %d events; split it", most)
+		}
+		at = "events[" + strconv.Itoa(i) + "]"
+		event, err := parse(scan, at)
+		if err != nil {
+			return err
+		}
+		events = append(events, event)
+		at = "body"
+		return nil
+	})
+	if err == nil {
+		err = scan.End()
+	}
+	if err == nil && len(events) == 0 {
+		err = invalid("events", "at least one event is needed")
+	}
+	if err != nil {
+		return nil, mend(body, at, err)
+	}
+	return events, nil
+}
+
+// parse reads one CloudEvent, which stands at a place.
+func parse(scan *domain.JSONScanner, at string) (Event, error) {
+	place := func(name string) string {
+		if at == "" {
+			return clip(name)
+		}
+		return at + "." + clip(name)
+	}
+	var event Event
+	var version json.RawMessage
+	event.form, event.data = noData, json.RawMessage("null")
+	given := map[string]bool{}
+	err := scan.Object(func(name string) error {
+		if given[name] {
+			return invalid(place(name), "it is given twice")
+		}
+		given[name] = true
+		value, err := scan.Value()
+		if err != nil {
+			return err
+		}
+		switch name {
+		case "specversion":
+			version = value
+			return nil
+		case "data":
+			event.form, event.data = jsonData, value
+		case "data_base64":
+			event.form, event.data = binaryData, value
+			return checkBase64(place(name), value)
+		default:
+			return event.set(place(name), name, value)
+		}
+		return nil
+	})
+	if err != nil {
+		return event, err
+	}
+	if given["data"] && given["data_base64"] {
+		return event, invalid(place("data_base64"), "data is there as well; give one of them")
+	}
+	return event, event.complete(place, version)
+}
+
+// mend gives what is no JSON its place, and tells it from JSON of the wrong kind.
+func mend(body []byte, where string, err error) error {
+	if e, ok := err.(*domain.JSONError); ok {
+		code := domain.CodeInvalidJSON
+		if domain.CheckJSON(body) == nil {
+			code = domain.CodeInvalidRequest
+		}
+		return domain.Errorf(code, where, "%s", e)
+	}
+	return err
+}

@@ -1,0 +1,39 @@
+// Package cloudevents is CloudEvents 1.0 (cloudevents.io) for events of the log: what comes in becomes an event that can be
+// appended, and events go out as CloudEvents, in the structured, batch and binary forms. Nothing is lost on the way through:
+// what an event of the log cannot hold itself is kept in its metadata, as the member "cloudevents", and given back as it
+// came. docs/cloudevents.md says which attribute becomes what.
+//
+// The package knows no protocol but the names of HTTP's headers. Its functions may be called from any goroutine; an Encoder
+// is for one.
+package cloudevents
+
+// The media types of the forms.
+const (
+	StructuredType = "application/cloudevents+json"       // one CloudEvent as a JSON object
+	BatchType      = "application/cloudevents-batch+json" // CloudEvents as a JSON array
+	// BinaryType asks for the binary form, where a client can choose: a name of Manifold's, since that form has no media type of
+	// its own. It is never the type of a body.
+	BinaryType = "application/cloudevents-binary"
+	// Subprotocol is the name of WebSockets whose messages are structured CloudEvents.
+	Subprotocol = "cloudevents.json"
+)
+
+// SpecVersion is the only version of the specification that is taken and given.
+const SpecVersion = "1.0"
+
+// The extensions that Manifold gives to each event: where it is in the log. What comes in with them came from another log,
+// whose places mean nothing here: they are passed over, but for ExtensionMetadata.
+const (
+	ExtensionStream     = "manifoldstream"     // the stream's name
+	ExtensionVersion    = "manifoldversion"    // the version in it, as decimal digits
+	ExtensionPosition   = "manifoldposition"   // the position in the log, as decimal digits
+	ExtensionRecordedAt = "manifoldrecordedat" // when the log took it, as RFC 3339
+	// ExtensionMetadata is the event's metadata as JSON text, without the parts that have an attribute of their own. What comes
+	// in with it gets that metadata back.
+	ExtensionMetadata = "manifoldmetadata"
+	// ExtensionTrace is the W3C Trace Context's traceparent, the metadata's member of that name.
+	ExtensionTrace = "traceparent"
+)
+
+// jsonType is the media type of data that no type is given for.
+const jsonType = "application/json"

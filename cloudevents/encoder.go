@@ -1,0 +1,226 @@
+package cloudevents
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Encoder writes events of the log as CloudEvents. The zero value is ready. It is for one goroutine.
+type Encoder struct {
+	recordedAt time.Time // events of one commit share it
+	recorded   []byte
+}
+
+// Append appends an event as a structured CloudEvent: a JSON object on one line.
+func (e *Encoder) Append(b []byte, event *domain.Event) []byte {
+	kept, trace, rest := split(event.Metadata)
+	if kept != nil {
+		if came, ok := restore(kept, event); ok {
+			return e.appendPlace(came.append(b), event, came.has(ExtensionTrace), trace, rest)
+		}
+		trace, rest = nil, event.Metadata
+	}
+	b = append(b, `{"specversion":"1.0","id":"`...)
+	b = appendID(b, event.ID)
+	b = append(b, `","source":"/categories/`...)
+	b = append(b, domain.Category(event.Stream)...)
+	b = append(b, `","type":"`...)
+	b = append(b, event.Type...)
+	b = append(b, `","subject":"`...)
+	b = append(b, domain.Key(event.Stream)...)
+	b = append(b, `","time":"`...)
+	at := event.OccurredAt
+	if at.IsZero() {
+		at = event.RecordedAt
+	}
+	b = at.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","datacontenttype":"application/json","data":`...)
+	return e.appendPlace(append(b, event.Data...), event, false, trace, rest)
+}
+
+// appendPlace appends Manifold's own extensions, and closes the object.
+func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace, rest json.RawMessage) []byte {
+	b = append(b, `,"`+ExtensionStream+`":"`...)
+	b = append(b, event.Stream...)
+	b = append(b, `","`+ExtensionVersion+`":"`...)
+	b = strconv.AppendInt(b, event.Version, 10)
+	b = append(b, `","`+ExtensionPosition+`":"`...)
+	b = strconv.AppendInt(b, event.Position, 10)
+	b = append(b, `","`+ExtensionRecordedAt+`":"`...)
+	if e.recorded == nil || !event.RecordedAt.Equal(e.recordedAt) {
+		e.recordedAt = event.RecordedAt
+		e.recorded = event.RecordedAt.UTC().AppendFormat(e.recorded[:0], time.RFC3339Nano)
+	}
+	b = append(append(b, e.recorded...), '"')
+	if trace != nil && !traced {
+		b = append(append(b, `,"`+ExtensionTrace+`":`...), trace...)
+	}
+	if rest != nil {
+		b = append(b, `,"`+ExtensionMetadata+`":`...)
+		b = appendString(b, escapeControls(rest))
+	}
+	return append(b, '}')
+}
+
+// append appends the event as it came, and leaves the object open.
+func (e *Event) append(b []byte) []byte {
+	b = append(b, `{"specversion":"1.0","id":`...)
+	b = appendString(b, e.ID)
+	b = append(b, `,"source":`...)
+	b = appendString(b, e.Source)
+	b = append(b, `,"type":`...)
+	b = appendString(b, e.Type)
+	for _, optional := range [...]struct{ name, value string }{
+		{`,"subject":`, e.Subject}, {`,"time":`, e.Time}, {`,"datacontenttype":`, e.DataContentType}, {`,"dataschema":`, e.DataSchema},
+	} {
+		if optional.value != "" {
+			b = appendString(append(b, optional.name...), optional.value)
+		}
+	}
+	for _, extension := range e.Extensions {
+		b = append(append(append(append(b, `,"`...), extension.Name...), `":`...), extension.Value...)
+	}
+	switch e.form {
+	case jsonData:
+		b = append(append(b, `,"data":`...), e.data...)
+	case binaryData:
+		b = append(append(b, `,"data_base64":`...), e.data...)
+	}
+	return b
+}
+
+// Binary takes an event of the log apart for the binary form of any protocol. attribute is called with the name and the value
+// of each context attribute, as they are: a protocol that bounds its headers encodes them (HeaderValue). The data's media type
+// is apart, and empty where there is neither data nor a type. data must not be changed.
+func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)) (contentType string, data []byte) {
+	kept, trace, rest := split(event.Metadata)
+	came, ok := Event{}, false
+	if kept != nil {
+		if came, ok = restore(kept, event); !ok {
+			trace, rest = nil, event.Metadata
+		}
+	}
+	if !ok {
+		at := event.OccurredAt
+		if at.IsZero() {
+			at = event.RecordedAt
+		}
+		came = Event{
+			ID: event.ID.String(), Source: sourceOf(event.Stream), Type: event.Type, Subject: domain.Key(event.Stream),
+			Time: formatTime(at), DataContentType: jsonType, data: event.Data,
+		}
+	}
+	came.attributes(attribute)
+	attribute(ExtensionStream, event.Stream)
+	attribute(ExtensionVersion, strconv.FormatInt(event.Version, 10))
+	attribute(ExtensionPosition, strconv.FormatInt(event.Position, 10))
+	attribute(ExtensionRecordedAt, formatTime(event.RecordedAt))
+	if trace != nil && !came.has(ExtensionTrace) {
+		attribute(ExtensionTrace, text(trace))
+	}
+	if rest != nil {
+		attribute(ExtensionMetadata, string(escapeControls(rest)))
+	}
+	return came.bytes()
+}
+
+// SetHeader sets the headers of the binary form over HTTP, ce-id and the others and Content-Type, and returns the body.
+func (e *Encoder) SetHeader(header http.Header, event *domain.Event) (body []byte) {
+	contentType, body := e.Binary(event, func(name, value string) {
+		header.Set("ce-"+name, HeaderValue(value))
+	})
+	if contentType != "" {
+		header.Set("Content-Type", contentType)
+	}
+	return body
+}
+
+// HeaderValue encodes an attribute's value for a header of HTTP or NATS: blanks, quotes, percent signs and what is not ASCII
+// are percent-encoded.
+func HeaderValue(value string) string {
+	for i := range len(value) {
+		if encoded(value[i]) {
+			b := make([]byte, i, len(value)+16)
+			copy(b, value)
+			for ; i < len(value); i++ {
+				if c := value[i]; encoded(c) {
+					const digits = "0123456789ABCDEF"
+					b = append(b, '%', digits[c>>4], digits[c&15])
+				} else {
+					b = append(b, c)
+				}
+			}
+			return string(b)
+		}
+	}
+	return value
+}
+
+// encoded says whether a byte of a header's value is percent-encoded.
+func encoded(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
+
+// appendString appends a text, which is UTF-8, as a JSON string.
+func appendString[T string | []byte](b []byte, text T) []byte {
+	const digits = "0123456789abcdef"
+	b = append(b, '"')
+	begin := 0
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, text[begin:i]...)
+		begin = i + 1
+		if c < ' ' {
+			b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		} else {
+			b = append(b, '\\', c)
+		}
+	}
+	return append(append(b, text[begin:]...), '"')
+}
+
+// escapeControls escapes the control characters that the strings of a JSON text may have as they are, and attributes may not.
+func escapeControls(text []byte) []byte {
+	for i := 0; i < len(text); i++ {
+		if control(text, i) {
+			b := append(make([]byte, 0, len(text)+16), text[:i]...)
+			for ; i < len(text); i++ {
+				if !control(text, i) {
+					b = append(b, text[i])
+					continue
+				}
+				c := text[i]
+				if c >= 0x80 {
+					i++
+					c = text[i] // U+0080 to U+009F are their second byte
+				}
+				const digits = "0123456789abcdef"
+				b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+			}
+			return b
+		}
+	}
+	return text
+}
+
+// control says whether a control character that JSON may have in a string begins at i.
+func control(text []byte, i int) bool {
+	return text[i] == 0x7f || text[i] == 0xc2 && i+1 < len(text) && text[i+1] < 0xa0
+}
+
+func appendID(b []byte, id domain.EventID) []byte {
+	const digits = "0123456789abcdef"
+	for i, octet := range id {
+		switch i {
+		case 4, 6, 8, 10:
+			b = append(b, '-')
+		}
+		b = append(b, digits[octet>>4], digits[octet&15])
+	}
+	return b
+}

@@ -1,0 +1,198 @@
+package cloudevents
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Event is a CloudEvent that came in, and was found to be one.
+type Event struct {
+	ID              string
+	Source          string // a URI reference
+	Type            string
+	Subject         string // empty: none
+	Time            string // RFC 3339, as it came; empty: none
+	DataContentType string // a media type; empty: none, which means application/json
+	DataSchema      string // a URI; empty: none
+	Extensions      []Extension
+	Metadata        json.RawMessage // ExtensionMetadata, where it came; any JSON value
+
+	form dataForm
+	data json.RawMessage // by form; JSON of any kind where form is jsonData
+	at   time.Time       // Time, to the microsecond
+}
+
+// Extension is a context attribute that the specification does not have itself.
+type Extension struct {
+	Name  string          // lower-case letters and digits
+	Value json.RawMessage // a string, true, false, or a whole number of 32 bits
+}
+
+// dataForm says how the JSON value that is kept stands for the CloudEvent's data.
+type dataForm int
+
+const (
+	jsonData   dataForm = iota // it is the data; or, as a string, the text that is, where the content type is not JSON's
+	binaryData                 // a string: the data's bytes as base64
+	noData                     // null: there is no data
+)
+
+// EventID is the id that the event has in the log: its own where that is a UUID, else one that follows from source and id,
+// so that what is sent again is appended once.
+func (e *Event) EventID() domain.EventID {
+	if id, err := domain.ParseEventID(e.ID); err == nil && !id.IsZero() {
+		return id
+	}
+	return domain.DeriveEventID("cloudevents", e.Source, e.ID)
+}
+
+// NewEvent is the event as it is appended to a stream: its type and data are the CloudEvent's, the metadata keeps what is
+// neither there nor plain from the stream's name. An error names the attribute.
+func (e *Event) NewEvent(stream string) (domain.NewEvent, error) {
+	event := domain.NewEvent{ID: e.EventID(), Type: e.Type, Data: e.data, OccurredAt: e.at}
+	var err error
+	if event.Metadata, err = e.metadata(stream, event.ID); err != nil {
+		return event, err
+	}
+	if size := len(event.Data) + len(event.Metadata); size > domain.MaxEventBytes {
+		return event, domain.Errorf(domain.CodeTooLarge, "data", "data and attributes have %d bytes as they are kept; an event has at most %d", size, domain.MaxEventBytes)
+	}
+	return event, nil
+}
+
+// Message is the event as it is published under a topic, with a key or, where that is empty, to a stream of its own. Topic and
+// key must be good: domain.CheckCategory, domain.CheckStream. An error names the attribute.
+func (e *Event) Message(topic, key string) (domain.Message, error) {
+	id := e.EventID()
+	stream := topic + "-" + key
+	if key == "" {
+		stream += id.String()
+	}
+	event, err := e.NewEvent(stream)
+	return domain.Message{
+		Topic: topic, Key: key, ID: id, Type: event.Type, Payload: event.Data, Metadata: event.Metadata, OccurredAt: event.OccurredAt,
+	}, err
+}
+
+// metadata is what the event's metadata must be for nothing to be lost.
+func (e *Event) metadata(stream string, id domain.EventID) (json.RawMessage, error) {
+	var trace string
+	extensions := e.Extensions
+	for i, extension := range extensions {
+		if extension.Name == ExtensionTrace && plainTrace(extension.Value) {
+			trace = string(extension.Value)
+			extensions = append(append([]Extension{}, extensions[:i]...), extensions[i+1:]...)
+			break
+		}
+	}
+	kept := !e.plain(stream, id) || len(extensions) > 0
+	if !kept && trace == "" {
+		return e.Metadata, nil
+	}
+	var b []byte
+	if len(e.Metadata) > 0 {
+		if e.Metadata[0] != '{' {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, ExtensionMetadata, "it must be the text of a JSON object, since other attributes are kept beside it")
+		}
+		_, _, rest := split(e.Metadata)
+		b = append(b, rest...)
+		if len(b) > 0 {
+			b = b[:len(b)-1] // reopens the object
+		}
+	}
+	member := func(name string) {
+		if len(b) == 0 {
+			b = append(b, '{')
+		} else if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, '"'), name...), `":`...)
+	}
+	if trace != "" {
+		member(ExtensionTrace)
+		b = append(b, trace...)
+	}
+	if kept {
+		member(keptMember)
+		b = e.appendKept(b, id, extensions)
+	}
+	return append(b, '}'), nil
+}
+
+// plain says whether an event of the log that came in another way would go out just so, from this stream.
+func (e *Event) plain(stream string, id domain.EventID) bool {
+	return e.form == jsonData && e.DataContentType == jsonType && e.DataSchema == "" && e.ID == id.String() &&
+		e.Subject == domain.Key(stream) && e.Source == sourceOf(stream) && e.Time != "" && e.Time == formatTime(e.at)
+}
+
+// sourceOf is the source of events that came in another way: the category, as a reference within the service.
+func sourceOf(stream string) string { return "/categories/" + domain.Category(stream) }
+
+func formatTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
+
+// bytes is the data as a body has it, and its media type; none of either where there is no data and no type.
+func (e *Event) bytes() (contentType string, data []byte) {
+	contentType = e.DataContentType
+	switch {
+	case e.form == noData:
+		return contentType, nil
+	case e.form == binaryData:
+		data, _ = base64.StdEncoding.DecodeString(text(e.data)) // it was found to be good
+		return contentType, data
+	case contentType == "":
+		return jsonType, e.data
+	case !isJSON(contentType) && e.data[0] == '"':
+		return contentType, []byte(text(e.data))
+	}
+	return contentType, e.data
+}
+
+// attributes calls attribute with the name and the value of each, but for the content type.
+func (e *Event) attributes(attribute func(name, value string)) {
+	attribute("specversion", SpecVersion)
+	attribute("id", e.ID)
+	attribute("source", e.Source)
+	attribute("type", e.Type)
+	for _, optional := range [...]struct{ name, value string }{{"subject", e.Subject}, {"time", e.Time}, {"dataschema", e.DataSchema}} {
+		if optional.value != "" {
+			attribute(optional.name, optional.value)
+		}
+	}
+	for _, extension := range e.Extensions {
+		attribute(extension.Name, text(extension.Value))
+	}
+}
+
+// text is what a JSON string means, and any other scalar as it is written.
+func text(raw json.RawMessage) string {
+	if raw[0] != '"' {
+		return string(raw)
+	}
+	for _, c := range raw {
+		if c == '\\' {
+			var text string
+			_ = json.Unmarshal(raw, &text) // it was found to be JSON
+			return text
+		}
+	}
+	return string(raw[1 : len(raw)-1])
+}
+
+// integer says whether a JSON number is a whole one of 32 bits, which is what attributes may be.
+func integer(raw json.RawMessage) bool {
+	_, err := strconv.ParseInt(string(raw), 10, 32)
+	return err == nil
+}
+
+// isJSON says whether data of a media type is JSON.
+func isJSON(contentType string) bool {
+	name, _, _ := strings.Cut(contentType, ";")
+	name = strings.ToLower(strings.TrimSpace(name))
+	_, subtype, _ := strings.Cut(name, "/")
+	return subtype == "json" || strings.HasSuffix(subtype, "+json")
+}
