@@ -41,6 +41,11 @@ type GroupDefinition struct {
 	BackoffMax  time.Duration
 	Ordering    Ordering
 	Partitions  int // 0: none
+
+	// Delay is how long after its recording an event is delivered at the soonest. Those behind it wait, too.
+	Delay time.Duration
+	// To is the last position of which the group delivers events; 0: it has no end.
+	To int64
 }
 
 // Defaults and limits of a GroupDefinition.
@@ -59,9 +64,10 @@ const (
 	MaxMaxAttempts = 1000
 	MaxBackoff     = 24 * time.Hour
 	MaxPartitions  = 256
+	MaxDelay       = 30 * 24 * time.Hour
 	MaxReasonBytes = 1000 // of a nack
 
-	MaxGroups       = 1000 // of a tenant
+	MaxGroups       = 1000 // of a tenant, those left out whose consumer is the service
 	MaxGroupMembers = 1000 // of a group, alive
 )
 

@@ -32,6 +32,8 @@ type keptGroup struct {
 	BackoffMax  int64    `json:"backoffMax"`
 	Ordering    string   `json:"ordering"`
 	Partitions  int      `json:"partitions,omitempty"`
+	Delay       int64    `json:"delay,omitempty"`
+	To          int64    `json:"to,omitempty"`
 }
 
 func keepGroup(d domain.GroupDefinition) keptGroup {
@@ -39,6 +41,7 @@ func keepGroup(d domain.GroupDefinition) keptGroup {
 		Stream: d.Stream, Categories: orNil(d.Categories), Types: orNil(d.Types), Filter: d.Filter,
 		From: d.From, BatchSize: d.BatchSize, MaxInFlight: d.MaxInFlight, AckTimeout: d.AckTimeout.Milliseconds(), MaxAttempts: d.MaxAttempts,
 		BackoffMin: d.BackoffMin.Milliseconds(), BackoffMax: d.BackoffMax.Milliseconds(), Ordering: string(d.Ordering), Partitions: d.Partitions,
+		Delay: d.Delay.Milliseconds(), To: d.To,
 	}
 }
 
@@ -59,7 +62,7 @@ func readGroupDefinition(raw []byte) (domain.GroupDefinition, error) {
 		Selection: domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Filter: k.Filter},
 		From:      k.From, BatchSize: k.BatchSize, MaxInFlight: k.MaxInFlight, AckTimeout: time.Duration(k.AckTimeout) * time.Millisecond,
 		MaxAttempts: k.MaxAttempts, BackoffMin: time.Duration(k.BackoffMin) * time.Millisecond, BackoffMax: time.Duration(k.BackoffMax) * time.Millisecond,
-		Ordering: domain.Ordering(k.Ordering), Partitions: k.Partitions,
+		Ordering: domain.Ordering(k.Ordering), Partitions: k.Partitions, Delay: time.Duration(k.Delay) * time.Millisecond, To: k.To,
 	}, nil
 }
 
@@ -93,10 +96,10 @@ func noGroup(name string) error {
 // PutGroup makes a group, whose partitions then begin to read at the position start, or replaces the definition of the one
 // that is there, and returns it as it is then. Where the definition is the same nothing changes, the revision neither. How
 // many partitions a group has, and its ordering, stay: another one is domain.CodeConflict. Of several calls at once one makes
-// the group. A tenant has up to domain.MaxGroups, give or take what is made at the same moment; one more is
-// domain.CodeTooManyRequests.
+// the group. A tenant has up to domain.MaxGroups, service groups left out, give or take what is made at the same moment; one more
+// is domain.CodeTooManyRequests.
 func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created bool, err error) {
-	if err := domain.CheckName("name", name); err != nil {
+	if err := domain.CheckGroupName("name", name); err != nil {
 		return domain.Group{}, false, err
 	}
 	changed := false
@@ -156,12 +159,14 @@ func firstRevision() int64 { return rand.Int64N(1 << 50) }
 
 // makeLedgers makes the rows of a new group's partitions.
 func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, partitions int, readTo int64) error {
-	var groups int
-	if err := tx.QueryRow(ctx, "select count(*) from subscriptions s where s.tenant_id = $1", tenant).Scan(&groups); err != nil {
-		return fmt.Errorf("count the groups: %w", err)
-	}
-	if groups > domain.MaxGroups {
-		return domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d groups, the most there may be; remove one that nobody needs", domain.MaxGroups)
+	if _, _, ours := domain.ParseServiceGroup(name); !ours {
+		var groups int
+		if err := tx.QueryRow(ctx, "select count(*) from subscriptions s where s.tenant_id = $1 and s.name not like '%.%'", tenant).Scan(&groups); err != nil {
+			return fmt.Errorf("count the groups: %w", err)
+		}
+		if groups > domain.MaxGroups {
+			return domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d groups, the most there may be; remove one that nobody needs", domain.MaxGroups)
+		}
 	}
 	_, err := tx.Exec(ctx, `
 		insert into subscription_ledgers (tenant_id, name, partition, revision, checkpoint, read_to)

@@ -55,6 +55,7 @@ func checkDefinition(d *domain.GroupDefinition) error {
 		{"ackTimeout", &d.AckTimeout, domain.MinAckTimeout, domain.MaxAckTimeout},
 		{"backoff.min", &d.BackoffMin, 0, domain.MaxBackoff},
 		{"backoff.max", &d.BackoffMax, 0, domain.MaxBackoff},
+		{"delay", &d.Delay, 0, domain.MaxDelay},
 	} {
 		if *t.value < t.from || *t.value > t.most {
 			return domain.Errorf(domain.CodeInvalidRequest, t.field, "it is %s; it must be from %s to %s", *t.value, t.from, t.most)
@@ -63,6 +64,9 @@ func checkDefinition(d *domain.GroupDefinition) error {
 	}
 	if d.BackoffMin > d.BackoffMax {
 		return domain.Errorf(domain.CodeInvalidRequest, "backoff.min", "it is %s, above backoff.max, which is %s", d.BackoffMin, d.BackoffMax)
+	}
+	if d.To < 0 {
+		return domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d; positions begin with 1", d.To)
 	}
 	if d.Ordering != domain.OrderingNone && d.Ordering != domain.OrderingStream {
 		return domain.Errorf(domain.CodeInvalidRequest, "ordering", "%q is no ordering; it is none or stream", clip(string(d.Ordering)))

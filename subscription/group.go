@@ -40,6 +40,7 @@ type partition struct {
 	gone     bool // forgotten: another has taken its place
 	answers  []*answer
 	receives []*receive // first come, first served
+	dues     []*dueAsk
 	running  bool
 	news     bool // there may be something to deliver that was not there at the last look
 	stale    bool // the ledger may have been changed by others
@@ -63,6 +64,8 @@ type partition struct {
 	newest  time.Time     // by the local clock: what is known of the ledger was the newest then
 	looking time.Duration // and is held against it after so long, where somebody waits
 	savedAt time.Time     // by the local clock
+	young   int64         // when the next new event has waited for the group's delay; 0: there is none that waits
+	upTo    int64         // that of the receives served last; 0: they had no such bound
 	held    int           // bytes of events that it has in memory, as groups.held counts them
 }
 
@@ -93,7 +96,7 @@ func (p *partition) run() {
 	for {
 		p.gather()
 		p.mu.Lock()
-		if len(p.answers) == 0 && !(p.news && len(p.receives) > 0) && !p.sweep {
+		if len(p.answers) == 0 && len(p.dues) == 0 && !(p.news && len(p.receives) > 0) && !p.sweep {
 			p.rest()
 			p.mu.Unlock()
 			return
@@ -148,6 +151,9 @@ func (p *partition) rest() {
 		if due := p.ledger.nextDue(p.ledger.inFlight() < p.row.Group.MaxInFlight); due > 0 {
 			wait = min(wait, max(time.UnixMicro(due).Sub(p.clock.now()), leastWait))
 		}
+		if p.young > 0 {
+			wait = min(wait, max(time.UnixMicro(p.young).Sub(p.clock.now()), leastWait))
+		}
 	}
 	if p.alarm != nil {
 		p.alarm.Stop()
@@ -172,6 +178,7 @@ type step struct {
 	p        *partition
 	answers  []*answer
 	receives []*receive
+	dues     []*dueAsk
 	sweep    bool
 	stale    bool
 	fresh    bool // the ledger was read in this step
@@ -193,6 +200,7 @@ type told struct {
 func (p *partition) begin() *step {
 	s := &step{p: p, sweep: p.sweep, stale: p.stale}
 	s.answers, p.answers = p.answers, nil
+	s.dues, p.dues = p.dues, nil
 	if p.news {
 		for _, r := range p.receives {
 			if r.claim(p) {
@@ -215,7 +223,7 @@ func (s *step) make() {
 	err := s.try(ctx)
 	if err != nil {
 		p.forget(err)
-		if len(s.answers)+len(s.receives) == 0 {
+		if len(s.answers)+len(s.receives)+len(s.dues) == 0 {
 			p.groups.config.Log.Warn("what has timed out in a group was not looked after; trying again", "tenant", p.group.tenant.String(), "group", p.group.name, "error", err)
 		}
 	}
@@ -227,7 +235,7 @@ func (s *step) make() {
 func (p *partition) forget(err error) {
 	p.open = false
 	p.ahead.join() //nolint:errcheck // what it read is not wanted
-	p.row, p.ledger = domain.LedgerRow{}, nil
+	p.row, p.ledger, p.young, p.upTo = domain.LedgerRow{}, nil, 0, 0
 	p.ahead, p.streams = lookahead{}, streamsAhead{}
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound || errors.Is(err, errForgotten) {
 		p.groups.drop(p.group, err)
@@ -391,6 +399,7 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 		r.begin(p.row.Group.BatchSize)
 	}
 	if len(s.served) > 0 && !p.row.Group.Paused {
+		p.upTo = latestOf(s.served)
 		if err := s.deliver(ctx, now, latest); err != nil {
 			return false, &readError{err}
 		}
@@ -426,7 +435,7 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 	change := p.ledger.change()
 	change.GroupRevision, change.Revision = p.row.Group.Revision, p.row.Revision
 	if len(s.served) > 0 {
-		p.ahead.begin(&p.groups.running, p.group.head.Load())
+		p.ahead.begin(&p.groups.running, min(p.group.head.Load(), p.ends()))
 	}
 	asked := time.Now()
 	now, saved, err := p.groups.config.Store.SaveLedger(ctx, p.group.tenant, p.group.name, change)
@@ -456,6 +465,12 @@ func (s *step) finish(err error, took time.Duration) {
 	var back []domain.Attempt
 	for _, r := range s.receives {
 		back = append(back, r.finish(err)...)
+	}
+	for _, ask := range s.dues {
+		if ask.err = err; err == nil {
+			ask.due = p.nextDue()
+		}
+		close(ask.done)
 	}
 	p.mu.Lock()
 	p.receives = slices.DeleteFunc(p.receives, (*receive).ended)

@@ -67,6 +67,9 @@ type GroupsConfig struct {
 	Bytes    int // of events that all groups together read ahead of their delivery, about; 0: DefaultGroupBytes
 	Log      *slog.Logger
 	Observer GroupObserver
+	// Changed is called when a group was changed in this process, or its dead letters were: as Notice, but by Groups. It must return at
+	// once; nil: nobody wants to know.
+	Changed func(tenant domain.TenantID, name string)
 }
 
 // DefaultGroupBytes bounds what groups read ahead where nothing else is said.
@@ -327,6 +330,14 @@ func (g *Groups) Notice(tenant domain.TenantID, name string) {
 	}
 }
 
+// changed has those who wait in a group look at it anew, after this process has changed it.
+func (g *Groups) changed(tenant domain.TenantID, name string) {
+	g.Notice(tenant, name)
+	if g.config.Changed != nil {
+		g.config.Changed(tenant, name)
+	}
+}
+
 // awaken has those look again who wait in a group. Groups.mu must be held.
 func (gr *group) awaken(stale bool) {
 	for _, p := range gr.parts {
@@ -337,7 +348,7 @@ func (gr *group) awaken(stale bool) {
 // Put makes a group, or changes one. A group keeps its from, ordering and number of partitions: others are
 // domain.CodeConflict. Without From a new one begins at the start.
 func (g *Groups) Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error) {
-	if err := domain.CheckName("name", name); err != nil {
+	if err := domain.CheckGroupName("name", name); err != nil {
 		return domain.GroupStatus{}, false, err
 	}
 	definition = withDefaults(definition)
@@ -351,7 +362,7 @@ func (g *Groups) Put(ctx context.Context, tenant domain.TenantID, name string, d
 	if _, created, err = g.config.Store.PutGroup(ctx, tenant, name, definition, start); err != nil {
 		return domain.GroupStatus{}, false, err
 	}
-	g.Notice(tenant, name)
+	g.changed(tenant, name)
 	status, err = g.config.Store.GroupStatus(ctx, tenant, name)
 	return status, created, err
 }
@@ -395,7 +406,7 @@ func (g *Groups) List(ctx context.Context, tenant domain.TenantID, after string,
 // Delete removes a group.
 func (g *Groups) Delete(ctx context.Context, tenant domain.TenantID, name string) error {
 	err := g.config.Store.DeleteGroup(ctx, tenant, name)
-	g.Notice(tenant, name)
+	g.changed(tenant, name)
 	return err
 }
 
@@ -404,7 +415,7 @@ func (g *Groups) Pause(ctx context.Context, tenant domain.TenantID, name string,
 	if _, err := g.config.Store.PauseGroup(ctx, tenant, name, paused); err != nil {
 		return domain.GroupStatus{}, err
 	}
-	g.Notice(tenant, name)
+	g.changed(tenant, name)
 	return g.config.Store.GroupStatus(ctx, tenant, name)
 }
 
@@ -434,7 +445,7 @@ func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 	if err != nil {
 		return domain.GroupStatus{}, err
 	}
-	g.Notice(tenant, name)
+	g.changed(tenant, name)
 	return g.config.Store.GroupStatus(ctx, tenant, name)
 }
 
@@ -443,11 +454,15 @@ type Receive struct {
 	Batch  int           // at most so many; 0: the group's batch size
 	Wait   time.Duration // for an event where none is due
 	Member domain.GroupMemberID
+	UpTo   int64 // nothing behind this position that was not delivered yet; 0: there is no such bound
 }
 
 // Receive leases events to a consumer: at most 8 MiB of them, or one. It waits for one where none is due. Where ctx ends before
 // it returns, nothing stays leased. domain.CodeTooManyRequests: too many wait already.
 func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) ([]domain.Delivery, error) {
+	if wanted.UpTo < 0 {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)
+	}
 	if wanted.Batch < 0 || wanted.Batch > domain.MaxBatchSize {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
 	}
@@ -513,7 +528,7 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 	case !wanted.Member.IsZero():
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", gr.name)
 	}
-	r := &receive{batch: wanted.Batch, member: wanted.Member, done: make(chan struct{}), tries: -1}
+	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, done: make(chan struct{}), tries: -1}
 	for _, number := range numbers {
 		r.at = append(r.at, g.partition(gr, number))
 	}
@@ -610,13 +625,13 @@ type DeadLetter struct {
 // Replay has one dead letter, or with the zero id all, delivered again, and returns how many these are.
 func (g *Groups) Replay(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
 	replayed, err := g.config.Store.ReplayDeadLetters(ctx, tenant, name, id)
-	g.Notice(tenant, name)
+	g.changed(tenant, name)
 	return replayed, err
 }
 
 // Discard removes one dead letter, or with the zero id all, and returns how many these were.
 func (g *Groups) Discard(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
 	discarded, err := g.config.Store.DiscardDeadLetters(ctx, tenant, name, id)
-	g.Notice(tenant, name)
+	g.changed(tenant, name)
 	return discarded, err
 }

@@ -20,6 +20,7 @@ var errForgotten = errors.New("the partition was forgotten")
 type receive struct {
 	batch  int                  // 0: the group's
 	member domain.GroupMemberID // zero: the group has no partitions
+	upTo   int64                // nothing new behind this position; 0: there is no such bound
 	done   chan struct{}        // closed when it is answered
 	ready  []domain.Delivery
 	err    error
@@ -410,6 +411,7 @@ func (p *partition) readStreams(ctx context.Context, streams []*leftBehind, each
 
 func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 	p, l := s.p, s.p.ledger
+	p.young = 0
 	for {
 		space, fresh := s.space()
 		if space <= 0 || !fresh || s.room(0) == nil {
@@ -417,9 +419,9 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 		}
 		e := p.ahead.next()
 		if e == nil {
-			l.pass(p.ahead.scanned)
+			l.pass(min(p.ahead.scanned, s.frontier()))
 			if s.told.delivered > 0 || l.readTo-l.kept >= maxPassed || time.Since(s.began) > stepTime {
-				s.more = p.ahead.under != nil || p.ahead.scanned < p.group.head.Load()
+				s.more = p.ahead.under != nil || p.ahead.scanned < s.frontier()
 				return nil
 			}
 			if read, err := s.readAhead(ctx); err != nil || !read {
@@ -428,7 +430,14 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 			continue
 		}
 		r := s.room(eventBytes(e))
-		if r == nil {
+		for r != nil && r.upTo > 0 && e.Position > r.upTo {
+			s.serving++
+			r = s.room(eventBytes(e))
+		}
+		if r == nil || p.ends() < e.Position {
+			return nil
+		}
+		if p.young = p.tooYoung(e, now); p.young > 0 {
 			return nil
 		}
 		_, known := l.behind[e.Stream]
@@ -445,8 +454,8 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 // elsewhere of an event that nobody has told here.
 func (s *step) readAhead(ctx context.Context) (bool, error) {
 	p := s.p
-	read, err := p.ahead.more(ctx, p.group.head.Load())
-	if read || err != nil {
+	read, err := p.ahead.more(ctx, s.frontier())
+	if read || err != nil || s.frontier() < p.group.head.Load() {
 		return read, err
 	}
 	looked := true
@@ -461,5 +470,5 @@ func (s *step) readAhead(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	p.group.moved(head.Position)
-	return p.ahead.more(ctx, p.group.head.Load())
+	return p.ahead.more(ctx, s.frontier())
 }

@@ -1,0 +1,114 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Due says when a group has something to deliver without its log growing.
+type Due struct {
+	Now bool      // there is something, or may be: a receive finds out
+	At  time.Time // else: when something becomes due, by this process's clock; zero: nothing waits
+}
+
+// Due tells when something of a group becomes due: an event that waits for its next attempt or for the group's delay, a lease that
+// expires. A consumer that was given nothing may sleep until then, or until the log grows or the group changes. It is for a consumer that
+// has received in this process: new events behind the bound of the last receive do not count. Nothing is due in a paused group.
+func (g *Groups) Due(ctx context.Context, tenant domain.TenantID, name string) (Due, error) {
+	for {
+		gr, err := g.use(ctx, tenant, name)
+		if err != nil {
+			return Due{}, err
+		}
+		all, err := g.due(ctx, gr)
+		if !errors.Is(err, errForgotten) {
+			return all, err
+		}
+	}
+}
+
+// due is Due for a group that is in use.
+func (g *Groups) due(ctx context.Context, gr *group) (all Due, err error) {
+	for number := range max(1, gr.known.Load().Partitions) {
+		one, err := g.partition(gr, number).askDue(ctx)
+		if err != nil {
+			return Due{}, err
+		}
+		all.Now = all.Now || one.Now
+		if all.At.IsZero() || !one.At.IsZero() && one.At.Before(all.At) {
+			all.At = one.At
+		}
+	}
+	return all, nil
+}
+
+// dueAsk asks a partition when something is due.
+type dueAsk struct {
+	done chan struct{} // closed when it is answered
+	due  Due
+	err  error
+}
+
+func (p *partition) askDue(ctx context.Context) (Due, error) {
+	ask := &dueAsk{done: make(chan struct{})}
+	p.mu.Lock()
+	switch {
+	case p.gone:
+		p.mu.Unlock()
+		return Due{}, errForgotten
+	case len(p.dues) >= maxWaiting:
+		p.mu.Unlock()
+		return Due{}, domain.Errorf(domain.CodeTooManyRequests, "", "too many ask this group when something is due; try again later")
+	}
+	p.dues = append(p.dues, ask)
+	p.kick()
+	p.mu.Unlock()
+	select {
+	case <-ask.done:
+		return ask.due, ask.err
+	case <-ctx.Done():
+		return Due{}, context.Cause(ctx)
+	}
+}
+
+// nextDue is when something is due, as far as the newest ledger that is known says so.
+func (p *partition) nextDue() Due {
+	l := p.ledger
+	if p.row.Group.Paused {
+		return Due{}
+	}
+	now := p.clock.now()
+	var due Due
+	at := func(micros int64) {
+		if here := time.Now().Add(time.UnixMicro(micros).Sub(now)); due.At.IsZero() || here.Before(due.At) {
+			due.At = here
+		}
+		due.Now = due.Now || micros <= now.UnixMicro()
+	}
+	room := l.inFlight() < p.row.Group.MaxInFlight
+	if next := l.nextDue(room); next > 0 {
+		at(next)
+	}
+	if !room || len(l.retries) >= 2*p.row.Group.MaxInFlight {
+		return due
+	}
+	due.Now = due.Now || len(l.free(1)) > 0
+	for i := range l.replays {
+		due.Now = due.Now || !l.held(l.replays[i].Stream)
+	}
+	switch e, frontier := p.ahead.next(), p.frontier(p.upTo); {
+	case e == nil:
+		due.Now = due.Now || p.ahead.scanned < frontier
+	case e.Position > frontier:
+	default:
+		if young := p.tooYoung(e, now.UnixMicro()); young > 0 {
+			at(young)
+		} else {
+			due.Now = true
+		}
+	}
+	return due
+}
