@@ -345,7 +345,7 @@ func (p *Process) wire(o settings) error {
 		Tickets: p.store, Follower: p.tails, Groups: p.groups,
 		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log,
 		Observer: api.Observer{
-			Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported, Followed: p.metrics.Followed, Delivered: p.metrics.Delivered,
+			Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported, Published: p.metrics.Published, Followed: p.metrics.Followed, Delivered: p.metrics.Delivered,
 		},
 	})
 	if err != nil {

@@ -216,7 +216,7 @@ func TestAsyncContractIsValid(t *testing.T) {
 	equal(t, "the codes", codes, spec.Components.Schemas["Problem"].Value.Properties["code"].Value.Enum)
 	event := spec.Components.Schemas["Event"].Value
 	equal(t, "an event's fields", slices.Sorted(maps.Keys(member(t, c.doc, "components", "schemas", "Event", "properties"))), slices.Sorted(maps.Keys(event.Properties)))
-	equal(t, "a new event's fields", slices.Sorted(maps.Keys(member(t, c.doc, "components", "schemas", "NewEvent", "properties"))), slices.Sorted(maps.Keys(spec.Components.Schemas["NewEvent"].Value.Properties)))
+	equal(t, "a message's fields", slices.Sorted(maps.Keys(member(t, c.doc, "components", "schemas", "Message", "properties"))), slices.Sorted(maps.Keys(spec.Components.Schemas["Message"].Value.Properties)))
 }
 
 // The contract has the operations that the code has, and no others.

@@ -218,7 +218,7 @@ func (g *gatewayClient) events(subscription string, count int) []object {
 // none fails the test where an event of a subscription has come: an operation that is answered behind it would have it before.
 func (g *gatewayClient) none(subscription string) {
 	g.t.Helper()
-	g.answer(g.send("PUBLISH", object{"topic": "-"}))
+	g.answer(g.send("PUBLISH", object{"message": object{"topic": "-", "payload": 1}}))
 	for _, message := range g.backlog {
 		if message["op"] == "EVENT" && message["subscription"] == subscription {
 			g.t.Fatalf("%v came", message)

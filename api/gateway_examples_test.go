@@ -57,7 +57,7 @@ func TestAsyncExamplesWork(t *testing.T) {
 	g.ask("SUBSCRIBE", object{"subscription": "mail", "group": "send-mail"})
 	a.send("DELETE", "/v1/subscriptions/send-mail", nil).want(204)
 	g.come("ENDED", "mail")
-	g.refused("PUBLISH", object{"topic": "order-1", "event": object{"type": "A", "data": 1}}, domain.CodeInvalidRequest, "topic")
+	g.refused("PUBLISH", object{"message": object{"topic": "order-1", "payload": 1}}, domain.CodeInvalidRequest, "message.topic")
 
 	for op, m := range g.contract.ops {
 		if tried[op] != len(m.examples) {

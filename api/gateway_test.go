@@ -80,20 +80,22 @@ func TestGatewayRefusesWhatIsNoMessage(t *testing.T) {
 		{`{"id":"a","op":"NACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}],"delay":-1}`, "a", domain.CodeInvalidRequest, "delay"},
 		{`{"id":"a","op":"NACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}],"reason":"` + strings.Repeat("é", 600) + `"}`, "a", domain.CodeInvalidRequest, "reason"},
 		{`{"id":"a","op":"MODACK","subscription":"x","ids":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","attempt":1}],"by":0.5}`, "a", domain.CodeInvalidRequest, "by"},
-		{`{"id":"a","op":"PUBLISH"}`, "a", domain.CodeInvalidRequest, "topic"},
-		{`{"id":"a","op":"PUBLISH","topic":"order"}`, "a", domain.CodeInvalidRequest, "event"},
-		{`{"id":"a","op":"PUBLISH","topic":"order-1","event":{"type":"A","data":1}}`, "a", domain.CodeInvalidRequest, "topic"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","key":"","event":{"type":"A","data":1}}`, "a", domain.CodeInvalidRequest, "key"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","key":"a b","event":{"type":"A","data":1}}`, "a", domain.CodeInvalidRequest, "key"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":1},"events":[{"type":"A","data":1}]}`, "a", domain.CodeInvalidRequest, "events"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"data":1}}`, "a", domain.CodeInvalidRequest, "event.type"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":1,"id":"x"}}`, "a", domain.CodeInvalidRequest, "event.id"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":1,"at":1}}`, "a", domain.CodeInvalidRequest, "event"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","event":[]}`, "a", domain.CodeInvalidRequest, "event"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","events":{}}`, "a", domain.CodeInvalidRequest, "events"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","events":[]}`, "a", domain.CodeInvalidRequest, "events"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","events":[{"type":"A","data":1},{"type":"A"}]}`, "a", domain.CodeInvalidRequest, "events[1].data"},
-		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":"\u0000"}}`, nil, domain.CodeInvalidJSON, "message"},
+		{`{"id":"a","op":"PUBLISH"}`, "a", domain.CodeInvalidRequest, "message"},
+		{`{"id":"a","op":"PUBLISH","topic":"order","event":{"type":"A","data":1}}`, "a", domain.CodeInvalidRequest, "event"},
+		{`{"id":"a","op":"PUBLISH","message":{"topic":"order"}}`, "a", domain.CodeInvalidRequest, "message.payload"},
+		{`{"id":"a","op":"PUBLISH","message":{"topic":"order-1","payload":1}}`, "a", domain.CodeInvalidRequest, "message.topic"},
+		{`{"id":"a","op":"PUBLISH","message":{"topic":"order","key":"","payload":1}}`, "a", domain.CodeInvalidRequest, "message.key"},
+		{`{"id":"a","op":"PUBLISH","message":{"topic":"order","key":"a b","payload":1}}`, "a", domain.CodeInvalidRequest, "message.key"},
+		{`{"id":"a","op":"PUBLISH","message":{"topic":"order","payload":1},"messages":[{"topic":"order","payload":1}]}`, "a", domain.CodeInvalidRequest, "messages"},
+		{`{"id":"a","op":"PUBLISH","message":{"payload":1}}`, "a", domain.CodeInvalidRequest, "message.topic"},
+		{`{"id":"a","op":"PUBLISH","message":{"topic":"order","payload":1,"id":"x"}}`, "a", domain.CodeInvalidRequest, "message.id"},
+		{`{"id":"a","op":"PUBLISH","message":{"topic":"order","payload":1,"at":1}}`, "a", domain.CodeInvalidRequest, "message"},
+		{`{"id":"a","op":"PUBLISH","message":[]}`, "a", domain.CodeInvalidRequest, "message"},
+		{`{"id":"a","op":"PUBLISH","messages":{}}`, "a", domain.CodeInvalidRequest, "messages"},
+		{`{"id":"a","op":"PUBLISH","messages":[]}`, "a", domain.CodeInvalidRequest, "messages"},
+		{`{"id":"a","op":"PUBLISH","messages":[{"topic":"order","payload":1},{"topic":"order"}]}`, "a", domain.CodeInvalidRequest, "messages[1].payload"},
+		{`{"id":"a","op":"PUBLISH","messages":[{"topic":"order","payload":1},{"topic":"or-der","payload":1}]}`, "a", domain.CodeInvalidRequest, "messages[1].topic"},
+		{`{"id":"a","op":"PUBLISH","message":{"topic":"order","payload":"\u0000"}}`, nil, domain.CodeInvalidJSON, "message"},
 	} {
 		g.write(websocket.MessageText, []byte(c.text))
 		got := g.find("ERR", func(m object) bool { return m["op"] == "ERR" })
@@ -102,7 +104,7 @@ func TestGatewayRefusesWhatIsNoMessage(t *testing.T) {
 			t.Errorf("%s is answered %v, want %s at %q", c.text, got, c.code, c.where)
 		}
 	}
-	g.ask("PUBLISH", object{"topic": "order", "event": object{"type": "Placed", "data": 1}})
+	g.ask("PUBLISH", object{"message": object{"topic": "order", "type": "Placed", "payload": 1}})
 }
 
 // A key comes with the request, as a ticket, or in the first message.
@@ -110,7 +112,7 @@ func TestGatewayKnowsItsClient(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
 	nobody := &actor{world: a.world}
-	beat := object{"topic": "beat", "event": object{"type": "Beat", "data": 1}}
+	beat := object{"message": object{"topic": "beat", "payload": 1}}
 
 	a.gateway().ask("PUBLISH", beat)
 	ticket := a.post("/v1/tickets", nil).want(201).text("ticket")
@@ -179,7 +181,7 @@ func TestGatewayBoundsMessages(t *testing.T) {
 	g.ended(websocket.StatusUnsupportedData)
 
 	g = a.gateway()
-	large := g.ask("PUBLISH", object{"topic": "order", "key": "1", "event": object{"type": "Placed", "data": strings.Repeat("x", domain.MaxEventBytes-100)}})
+	large := g.ask("PUBLISH", object{"message": object{"topic": "order", "key": "1", "type": "Placed", "payload": strings.Repeat("x", domain.MaxEventBytes-100)}})
 	equal(t, "the position", large["position"], 1)
 	text := `{"op":"PAUSE","id":"1","subscription":"x"` + strings.Repeat(" ", domain.MaxRequestBytes) + `}`
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -211,7 +213,7 @@ func TestGatewayPublishes(t *testing.T) {
 	g := a.gateway()
 	var ids []string
 	for i := range 50 {
-		ids = append(ids, g.send("PUBLISH", object{"topic": "order", "key": "1", "event": object{"type": "Placed", "data": i}}))
+		ids = append(ids, g.send("PUBLISH", object{"message": object{"topic": "order", "key": "1", "type": "Placed", "payload": i}}))
 	}
 	for i, id := range ids {
 		got := g.answer(id)
@@ -219,19 +221,21 @@ func TestGatewayPublishes(t *testing.T) {
 		equal(t, "the event", without(objects(got["events"])[0], "id"), object{"stream": "order-1", "version": i + 1, "position": i + 1})
 	}
 	id := domain.NewEventID().String()
-	event := object{"id": id, "type": "Beat", "data": object{"load": 1}, "metadata": object{"host": "web"}, "occurredAt": "2026-03-01T09:30:00Z"}
-	other := object{"type": "Beat", "data": 2}
-	got := g.ask("PUBLISH", object{"topic": "heartbeat.web", "events": list{event, other}})
+	message := object{"topic": "heartbeat.web", "id": id, "type": "Beat", "payload": object{"load": 1}, "headers": object{"host": "web"}, "ts": "2026-03-01T09:30:00Z"}
+	other := object{"topic": "heartbeat", "payload": 2}
+	got := g.ask("PUBLISH", object{"messages": list{message, other}})
 	events := objects(got["events"])
 	equal(t, "the first", events[0], object{"id": id, "stream": "heartbeat.web-" + id, "version": 1, "position": 51})
-	equal(t, "the second's stream", events[1]["stream"], "heartbeat.web-"+events[1]["id"].(string))
-	equal(t, "what was kept", without(objects(a.get("/v1/streams/heartbeat.web-" + id).want(200).at("events"))[0], "recordedAt", "stream", "version", "position"), event)
-	again := g.ask("PUBLISH", object{"topic": "heartbeat.web", "event": event})
+	equal(t, "the second's stream", events[1]["stream"], "heartbeat-"+events[1]["id"].(string))
+	equal(t, "what was kept", without(objects(a.get("/v1/streams/heartbeat.web-" + id).want(200).at("events"))[0], "recordedAt", "stream", "version", "position"), object{
+		"id": id, "type": "Beat", "data": object{"load": 1}, "metadata": object{"headers": object{"host": "web"}}, "occurredAt": "2026-03-01T09:30:00Z",
+	})
+	again := g.ask("PUBLISH", object{"message": message})
 	equal(t, "the answer to a repeat", without(again, "id"), object{"op": "OK", "position": 51, "duplicate": true, "events": list{events[0]}})
-	event["data"] = "other"
-	conflict := g.refused("PUBLISH", object{"topic": "heartbeat.web", "event": event}, domain.CodeEventIDConflict, "event.id")
+	message["payload"] = "other"
+	conflict := g.refused("PUBLISH", object{"message": message}, domain.CodeEventIDConflict, "message.id")
 	equal(t, "the stream meant", conflict["stream"], "heartbeat.web-"+id)
-	g.refused("PUBLISH", object{"topic": "heartbeat", "events": list{other, event, event}}, domain.CodeDuplicateID, "events[2].id")
+	g.refused("PUBLISH", object{"messages": list{other, message, message}}, domain.CodeDuplicateID, "messages[2].id")
 }
 
 // A subscription of a part of the log begins where it is asked to, goes on with what comes, and rests and ends when it is told.
@@ -442,10 +446,10 @@ func TestGatewayAsksForScopes(t *testing.T) {
 	all.consumer("orders", object{"source": object{"categories": list{"order"}}})
 	all.consumer("everything", object{})
 	g := some.gateway()
-	beat := object{"type": "Beat", "data": 1}
-	g.ask("PUBLISH", object{"topic": "heartbeat.web", "event": beat})
-	g.refused("PUBLISH", object{"topic": "order", "event": beat}, domain.CodeForbidden, "topic")
-	g.refused("PUBLISH", object{"topic": "heartbeat", "event": beat}, domain.CodeForbidden, "topic")
+	beat := func(topic string) object { return object{"message": object{"topic": topic, "payload": 1}} }
+	g.ask("PUBLISH", beat("heartbeat.web"))
+	g.refused("PUBLISH", beat("order"), domain.CodeForbidden, "message.topic")
+	g.refused("PUBLISH", beat("heartbeat"), domain.CodeForbidden, "message.topic")
 	g.ask("SUBSCRIBE", object{"subscription": "1", "source": object{"categories": list{"order", "order.eu"}}})
 	g.ask("SUBSCRIBE", object{"subscription": "2", "source": object{"stream": "order.eu.west-1"}})
 	g.refused("SUBSCRIBE", object{"subscription": "3", "source": object{}}, domain.CodeForbidden, "source")
@@ -460,7 +464,7 @@ func TestGatewayAsksForScopes(t *testing.T) {
 	equal(t, "why", g.come("ENDED", "4")["code"], domain.CodeForbidden)
 	reader := &actor{w, w.key(all.tenantID, domain.ScopeEventsRead), all.tenantID}
 	g = reader.gateway()
-	g.refused("PUBLISH", object{"topic": "order", "event": beat}, domain.CodeForbidden, "topic")
+	g.refused("PUBLISH", beat("order"), domain.CodeForbidden, "message.topic")
 	g.refused("SUBSCRIBE", object{"subscription": "1", "group": "orders"}, domain.CodeForbidden, "group")
 	g.ask("SUBSCRIBE", object{"subscription": "1", "source": object{}})
 }
@@ -486,7 +490,7 @@ func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 	a.append("order-1", 2)
 	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
 	g.events("m", 2)
-	id := g.send("PUBLISH", object{"topic": "late", "event": object{"type": "Beat", "data": 1}})
+	id := g.send("PUBLISH", object{"message": object{"topic": "late", "type": "Beat", "payload": 1}})
 	g.answer(id)
 	w.server.Stop()
 	g.ended(websocket.StatusGoingAway)
@@ -546,12 +550,12 @@ func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
 	events := g.events("m", 2)
 	var published []string
 	for i := range 101 {
-		published = append(published, g.send("PUBLISH", object{"topic": "slow", "key": "1", "event": object{"type": "Beat", "data": i}}))
+		published = append(published, g.send("PUBLISH", object{"message": object{"topic": "slow", "key": "1", "type": "Beat", "payload": i}}))
 		if i == 0 {
 			<-log.asked // the others wait
 		}
 	}
-	g.refused("PUBLISH", object{"topic": "slow", "key": "1", "event": object{"type": "Beat", "data": 0}}, domain.CodeTooManyRequests, "")
+	g.refused("PUBLISH", object{"message": object{"topic": "slow", "key": "1", "type": "Beat", "payload": 0}}, domain.CodeTooManyRequests, "")
 	equal(t, "what became of it", outcomes(g.ask("ACK", object{"subscription": "m", "ids": attemptsOf(events...)})), []string{"done", "done"})
 	g.ask("SUBSCRIBE", object{"subscription": "s", "source": object{"stream": "slow-1"}})
 	close(log.free)
@@ -562,9 +566,9 @@ func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
 
 	last := a.gateway()
 	for i := range 20 {
-		last.send("PUBLISH", object{"topic": "late", "key": "1", "event": object{"type": "Beat", "data": i}})
+		last.send("PUBLISH", object{"message": object{"topic": "late", "key": "1", "type": "Beat", "payload": i}})
 	}
-	last.ask("PUBLISH", object{"topic": "late", "key": "1", "event": object{"type": "Beat", "data": 20}})
+	last.ask("PUBLISH", object{"message": object{"topic": "late", "key": "1", "type": "Beat", "payload": 20}})
 	must(t, last.ws.Close(websocket.StatusNormalClosure, ""))
 	equal(t, "the version", a.get("/v1/streams/late-1/metadata").want(200).at("version"), 21)
 }

@@ -34,6 +34,9 @@ var categoryCalls = map[string]categoryCall{
 	"appendToStream":    {method: "POST", path: "/v1/streams/{c}-2/events", body: `[{"type":"T","data":1}]`},
 	"append":            {method: "POST", path: "/v1/append", body: `{"streams":[{"stream":"order-3","events":[{"type":"T","data":1}]},{"stream":"{c}-4","events":[{"type":"T","data":1}]}]}`},
 	"importEvents":      {method: "POST", path: "/v1/import?name=a", body: `{"stream":"{c}-5","type":"T","data":1}`, headers: []string{"Content-Type", ndjson}, filtered: `"appended":1`},
+	"publish":           {method: "POST", path: "/v1/publish", body: `[{"topic":"order","payload":1},{"topic":"{c}","payload":1}]`},
+	"readLatest":        {method: "GET", path: "/v1/categories/{c}/latest?keys=1"},
+	"readEvent":         {method: "GET", path: "/v1/events/{event}"},
 	"listStreams":       {method: "GET", path: "/v1/streams?category={c}"},
 	"readStream":        {method: "GET", path: "/v1/streams/{c}-1"},
 	"readAll":           {method: "GET", path: "/v1/streams/$all?categories=order,{c}"},
@@ -75,10 +78,13 @@ var categoryCalls = map[string]categoryCall{
 	"getLag":                  {method: "GET", path: "/v1/lag", filtered: `"name":"{c}"`},
 }
 
+// eventOf is the id of an event of the category.
+func eventOf(category string) string { return domain.DeriveEventID("scopes", category).String() }
+
 // forCategory is the request for a category, and the status and body of its answer.
 func (call categoryCall) forCategory(a *actor, category string) (status int, body string) {
 	a.t.Helper()
-	in := strings.NewReplacer("{c}", category)
+	in := strings.NewReplacer("{c}", category, "{event}", eventOf(category))
 	var sent any
 	if call.body != "" {
 		sent = in.Replace(call.body)
@@ -106,7 +112,8 @@ func limited(t *testing.T) (all, some *actor) {
 	w := newWorld(t, nil)
 	all = w.tenant("acme")
 	for _, category := range []string{"order", "billing"} {
-		all.append(category+"-1", 2)
+		all.append(category+"-1", 1)
+		all.post("/v1/publish", object{"topic": category, "key": "1", "id": eventOf(category), "payload": object{"n": 1}}).want(201)
 		all.send("PUT", "/v1/aggregates/"+category, object{"on": object{"*": "{\"n\": event.data.n}"}}).want(200)
 		all.post("/v1/snapshots/"+category+"-1", nil).want(201)
 		all.send("PUT", "/v1/subscriptions/"+category, object{"source": object{"categories": list{category}}}).want(201)
@@ -190,6 +197,7 @@ func TestScopesOfSeveralCategories(t *testing.T) {
 	if detail := problem["detail"].(string); !strings.Contains(detail, "events:append for the category billing") {
 		t.Errorf("the refusal is %q", detail)
 	}
+	some.post("/v1/publish", `[{"topic":"order","key":"9","payload":1},{"topic":"billing","payload":1}]`).wantProblem(403, domain.CodeForbidden, "messages[1].topic")
 	some.get("/v1/streams/order-9").want(404)
 	some.post("/v1/streams/billing-1/events", `[{"type":"T","data":1}]`).wantProblem(403, domain.CodeForbidden, "path streamId")
 

@@ -132,7 +132,7 @@ func TestTenantsAreApartOverTheGateway(t *testing.T) {
 				l.side.member = answer.MemberID
 			}
 		}
-		answer := l.ask(`{"op":"PUBLISH","topic":"order","key":"1","event":`+sharedEvent, l.side.mark)
+		answer := l.ask(`{"op":"PUBLISH","message":{"topic":"order","key":"1","id":"`+sharedID+`","type":"Placed","payload":{"by":%q}}`, l.side.mark)
 		if answer.Position != 1 || answer.Duplicate {
 			t.Errorf("%s's first event is answered %+v", l.side.mark, answer)
 		}

@@ -100,7 +100,7 @@ func (s *side) path(path string) string {
 	return strings.NewReplacer(
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
 		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
-		"{eventId}", sharedID, "{memberId}", s.member,
+		"{eventId}", sharedID, "{memberId}", s.member, "{projection}", "orders", "{key}", "order-1",
 	).Replace(path)
 }
 
@@ -133,6 +133,10 @@ func text(format string) func(*side) string {
 var tries = map[string]try{
 	"appendToStream":          {body: text(`[` + sharedEvent + `]`), status: []int{201, 200}},
 	"append":                  {body: text(`{"streams":[{"stream":"order-2","expectedVersion":"none","events":[{"id":"0190d3a4-5b6c-7def-8123-456789abcde1","type":"Placed","data":{"by":%q}}]}]}`), status: []int{201}},
+	"publish":                 {body: text(`{"id":"0190d3a4-5b6c-7def-8123-456789abcde2","topic":"order","key":"4","payload":{"by":%q}}`), status: []int{201}},
+	"readEvent":               {status: []int{200}, own: true},
+	"readLatest":              {query: "?keys=1,2,4", status: []int{200}, own: true},
+	"snapDocument":            {query: "?minPosition=4&timeout=30", status: []int{200}, own: true},
 	"importEvents":            {query: "?name=same", body: text(`{"stream":"order-3","type":"Placed","data":{"by":%q}}` + "\n"), status: []int{200}},
 	"readStream":              {status: []int{200}, own: true},
 	"readAll":                 {accept: "application/x-ndjson", status: []int{200}, own: true},
@@ -237,9 +241,9 @@ var tries = map[string]try{
 
 // sequence is the order in which an operation finds what it needs.
 var sequence = []string{
-	"appendToStream", "append", "importEvents", "readStream", "readAll", "readCategory", "exportEvents", "listStreams", "getStreamMetadata",
+	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
 	"putAggregate", "getAggregate", "listAggregates", "getState", "takeSnapshot", "getLatestSnapshot",
-	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument",
+	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument", "snapDocument",
 	"retryProjection", "skipEvent", "listSkippedEvents", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
 	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",
 	"rollbackRebuild", "resetProjection",

@@ -20,6 +20,7 @@ type subscriptions struct {
 	nacked       *prometheus.CounterVec
 	expired      prometheus.Counter
 	deadLettered prometheus.Counter
+	published    *prometheus.CounterVec
 	pollSeconds  *prometheus.HistogramVec
 	handling     prometheus.Histogram
 
@@ -38,6 +39,9 @@ func newSubscriptions() *subscriptions {
 		nacked: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "events_nacked_total", Help: "Events that consumers of groups could not handle, by what was to become of them.",
 		}, []string{"action"}),
+		published: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "events_published_total", Help: "Events that were appended by publishing them, by how they came.",
+		}, []string{"transport"}),
 		expired:      counter("events_expired_total", "Deliveries by groups that nobody answered in time."),
 		deadLettered: counter("events_dead_lettered_total", "Events that groups have put to the dead letters."),
 		pollSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -54,7 +58,12 @@ func newSubscriptions() *subscriptions {
 }
 
 func (s *subscriptions) collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.delivered, s.acked, s.nacked, s.expired, s.deadLettered, s.pollSeconds, s.handling, s.tails, s.followers}
+	return []prometheus.Collector{s.published, s.delivered, s.acked, s.nacked, s.expired, s.deadLettered, s.pollSeconds, s.handling, s.tails, s.followers}
+}
+
+// Published counts events that were published, those left out that were there already. transport is one of a closed set.
+func (m *Metrics) Published(transport string, events int) {
+	m.subscriptions.published.WithLabelValues(transport).Add(float64(events))
 }
 
 // Followed counts events that were sent to a follower. transport is one of a closed set.

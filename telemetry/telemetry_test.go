@@ -45,6 +45,7 @@ func TestMetrics(t *testing.T) {
 		yield("default", true)
 		yield("reports", false)
 	})
+	m.Published("websocket", 6)
 	m.Followed("sse", 4)
 	m.Delivered("http", 3)
 	m.Acked(2, time.Second)
@@ -61,6 +62,7 @@ func TestMetrics(t *testing.T) {
 	for _, line := range []string{
 		`events_delivered_total{kind="follow",transport="sse"} 4`,
 		`events_delivered_total{kind="group",transport="http"} 3`,
+		`events_published_total{transport="websocket"} 6`,
 		`events_acked_total 2`,
 		`events_nacked_total{action="park"} 1`,
 		`events_expired_total 5`,

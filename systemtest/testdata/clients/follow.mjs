@@ -71,7 +71,7 @@ export function consume({ WebSocket, url, ticket, group, count }) {
     };
     ws.addEventListener("open", () => {
       for (let n = 0; n < count; n++) {
-        ask({ op: "PUBLISH", topic: "greeting", key: String(n % 3), event: { type: "Greeted", data: { n } } }, () => {});
+        ask({ op: "PUBLISH", message: { topic: "greeting", key: String(n % 3), type: "Greeted", payload: { n } } }, () => {});
       }
       ask({ op: "SUBSCRIBE", subscription: "mine", group }, () => {});
     });
