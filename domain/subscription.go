@@ -110,6 +110,7 @@ type Attempt struct {
 type Delivery struct {
 	Event       Event
 	Attempt     int
+	Base        int       // attempts up to this one do not count: they were before a seek or a replay, or reached nobody
 	AckDeadline time.Time // by the database's clock
 	Partition   int
 	Replays     int // how often it has come back from the dead letters

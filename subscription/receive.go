@@ -240,7 +240,7 @@ func (s *step) wanted() int {
 
 func (s *step) give(r *receive, le *lease, e *domain.Event) {
 	r.deliveries = append(r.deliveries, domain.Delivery{
-		Event: *e, Attempt: le.attempt, AckDeadline: time.UnixMicro(le.deadline).UTC(), Partition: s.p.number, Replays: le.replays,
+		Event: *e, Attempt: le.attempt, Base: le.base, AckDeadline: time.UnixMicro(le.deadline).UTC(), Partition: s.p.number, Replays: le.replays,
 	})
 	r.bytes += eventBytes(e)
 	s.told.delivered++
