@@ -18,6 +18,7 @@ import (
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/dispatch"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/erasure"
@@ -54,6 +55,7 @@ type Process struct {
 	rebuilds  *rebuild.Rebuilds
 	tails     *subscription.Tails
 	groups    *subscription.Groups
+	consumers *dispatch.Dispatcher // of the groups whose consumer is the service
 
 	listener   net.Listener
 	api        *api.Server
@@ -283,7 +285,7 @@ func (p *Process) wire(o settings) error {
 		Outages: p.outage, LogIn: p.logIn, Upcasters: p.upcasters,
 	})
 	p.members = members.New(members.Config{
-		Store: p.store, Name: p.memberName, Version: Version(), Changed: func() { p.runner.Rebalance() }, Log: p.log,
+		Store: p.store, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,
@@ -332,13 +334,15 @@ func (p *Process) wire(o settings) error {
 		Observer: subscription.TailsObserver{Followers: p.metrics.Followers, Tails: p.metrics.Tails, Read: p.metrics.Polled},
 	})
 	p.groups = subscription.NewGroups(subscription.GroupsConfig{
-		Store: p.store, Bytes: int(p.config.Limits.GroupBytes), Log: p.log,
+		Store: p.store, Bytes: int(p.config.Limits.GroupBytes), Log: p.log, Changed: p.groupChanged,
 		Observer: subscription.GroupObserver{
 			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
 			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
 		},
 	})
 	p.metrics.CollectEventsInFlight(p.groups.InFlight)
+	var sources []dispatch.Source // of the consumers that the service is, one for each kind
+	p.consumers = dispatch.New(dispatch.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
 	p.api, err = api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
@@ -450,15 +454,27 @@ func (p *Process) run(ctx context.Context) {
 	start("follow logs", func(ctx context.Context) error {
 		return p.store.Listen(ctx, p.wake)
 	})
-	if p.config.Role.Web() {
-		start("look after groups", p.groups.Run)
-		start("follow changes of groups", func(ctx context.Context) error {
-			return p.store.ListenGroups(ctx, p.groups.Notice)
-		})
-	}
+	consumed := make(chan struct{}) // closed when nothing here receives from a group by itself any more
+	start("look after groups", func(ctx context.Context) error {
+		longer, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		defer context.AfterFunc(ctx, func() {
+			<-consumed // what the consumers have done is still answered for
+			end()
+		})()
+		return p.groups.Run(longer)
+	})
+	start("follow changes of groups", func(ctx context.Context) error {
+		return p.store.ListenGroups(ctx, p.noticeGroup)
+	})
 	if !p.config.Role.Worker() {
+		close(consumed)
 		return
 	}
+	start("run consumers", func(ctx context.Context) error {
+		defer close(consumed)
+		return p.consumers.Run(ctx)
+	})
 	start("follow changes of projections", func(ctx context.Context) error {
 		return p.store.ListenProjections(ctx, func() {
 			p.runner.Refresh()
@@ -477,12 +493,32 @@ func (p *Process) run(ctx context.Context) {
 
 // wake tells all who follow logs that one has moved.
 func (p *Process) wake(head domain.Head) {
+	p.groups.Wake(head)
 	if p.config.Role.Worker() {
 		p.runner.Wake(head)
+		p.consumers.Wake(head)
 	}
 	if p.config.Role.Web() {
 		p.tails.Wake(head)
-		p.groups.Wake(head)
+	}
+}
+
+// rebalance tells all who work for the tenants that this process owns that these may be others.
+func (p *Process) rebalance() {
+	p.runner.Rebalance()
+	p.consumers.Rebalance()
+}
+
+// noticeGroup tells that another process has changed a group, or, without a name, may have changed some.
+func (p *Process) noticeGroup(tenant domain.TenantID, name string) {
+	p.groups.Notice(tenant, name)
+	p.groupChanged(tenant, name)
+}
+
+// groupChanged tells the consumers of a group that it was changed.
+func (p *Process) groupChanged(tenant domain.TenantID, name string) {
+	if _, _, ours := domain.ParseServiceGroup(name); ours || name == "" {
+		p.consumers.Notice(tenant)
 	}
 }
 
