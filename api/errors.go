@@ -49,6 +49,7 @@ func problems() []problem {
 		{domain.CodeRebuildRunning, 409, 0, "A rebuild is running", "One rebuild at a time for a projection: wait for it, or cancel it."},
 		{domain.CodeConflict, 409, 0, "It cannot be done as things are", "detail says what stands against it: the state of the thing, or that somebody else has changed it just now. Look at it again, and repeat the request if it is still wanted."},
 		{domain.CodeFaulted, 409, 0, "An event cannot be folded", "The definition does not fit an event that is there: detail names it. Change the definition."},
+		{domain.CodeEventsRemoved, 409, 0, "Events that it needs were removed", "Retention has removed events, or is removing them, and detail says which. With acceptLoss it is made of what is left, and says what was missing."},
 		{domain.CodeGone, 410, 0, "The page is gone", "The documents were made anew since the first page. Begin again with the first page."},
 		{domain.CodePreconditionFailed, 412, 0, "If-Match or If-None-Match does not hold", "As version-conflict, for who asks with If-Match or If-None-Match."},
 		{domain.CodeTooLarge, 413, 0, "It is too large", "detail names the limit. Split the request, or keep large content elsewhere and append a reference to it."},

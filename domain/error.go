@@ -30,6 +30,7 @@ const (
 	CodeRebuildRunning     Code = "rebuild-running"     // one rebuild at a time for a projection
 	CodeConflict           Code = "conflict"            // the state of the thing stands against it, or somebody else has changed it just now
 	CodeGone               Code = "gone"                // a page token of a build that is no longer there
+	CodeEventsRemoved      Code = "events-removed"      // retention has removed events that it needs; acceptLoss does without them
 	CodeNotCaughtUp        Code = "not-caught-up"       // minPosition was not reached within the time limit
 	CodeFaulted            Code = "faulted"             // the projection or aggregate met an event that it cannot fold
 	CodeRefused            Code = "refused"             // an inline projection cannot fold an event of the append: nothing of it was written

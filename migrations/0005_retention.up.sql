@@ -41,23 +41,38 @@ create table manifold.retention_spared (
   primary key (tenant_id, category, position)
 );
 
+-- Builds that were made, or went on, when events that they fold were gone: their documents lack those.
+create table manifold.build_losses (
+  tenant_id  uuid not null,
+  owner      uuid not null,
+  name       text collate "C" not null,
+  build      bigint not null,
+  category   text collate "C" not null,
+  removed_to bigint not null,
+  at         timestamptz not null default now(),
+  primary key (tenant_id, owner, name, build, category)
+);
+
 do $$
 declare
   name text;
 begin
-  foreach name in array array['retention_policies', 'retention_floors', 'retention_spared'] loop
+  foreach name in array array['retention_policies', 'retention_floors', 'retention_spared', 'build_losses'] loop
     execute format('alter table manifold.%I enable row level security', name);
     execute format('alter table manifold.%I force row level security', name);
     execute format($policy$create policy tenant on manifold.%I to manifold_app, manifold_retention
       using (tenant_id = nullif(current_setting('manifold.tenant', true), '')::uuid)$policy$, name);
   end loop;
   -- What is listed across tenants: whose policies there are, and how much of whose log is gone.
-  foreach name in array array['retention_policies', 'retention_floors'] loop
+  foreach name in array array['retention_policies', 'retention_floors', 'build_losses'] loop
     execute format('create policy system on manifold.%I for select to manifold_system using (true)', name);
   end loop;
 end $$;
 grant select, insert, update, delete on manifold.retention_policies to manifold_app;
 grant select on manifold.retention_floors to manifold_app;
+grant select, insert, update, delete on manifold.build_losses to manifold_app;
+grant select, delete on manifold.build_losses to manifold_retention;
+grant select (tenant_id, owner, name, build) on manifold.build_losses to manifold_system;
 grant select (tenant_id, category, asked_at, last_run_at) on manifold.retention_policies to manifold_system;
 grant select (tenant_id, category, announced_to, removed_to, removed) on manifold.retention_floors to manifold_system;
 grant select, delete, update (asked_at, swept_to, compacted_to, spared, held_by, last_run_at, last_error)

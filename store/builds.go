@@ -131,12 +131,15 @@ func (s *Store) TakeRetired(ctx context.Context, build domain.Build) (bool, erro
 }
 
 // ForgetBuild takes a build off the list of retired ones, after its documents were dropped, and removes what is left of
-// its faults and of what it has parked. It may be repeated.
+// its faults, of what it has parked and of what it lacked. It may be repeated.
 func (s *Store) ForgetBuild(ctx context.Context, build domain.Build) error {
 	if err := s.DeleteFaults(ctx, build.ProjectionID, build.Number); err != nil {
 		return err
 	}
 	if err := s.DeleteParked(ctx, build.ProjectionID, build.Number); err != nil {
+		return err
+	}
+	if err := s.deleteLosses(ctx, build); err != nil {
 		return err
 	}
 	return under(ctx, s.app, build.Owner, func(tx pgx.Tx) error {

@@ -91,14 +91,20 @@ func (s *Store) Came(ctx context.Context, tenant domain.TenantID, queries []doma
 	return head, came, err
 }
 
-// CountEvents counts the events that AnyEvent asks for. Without categories and types it counts positions, of which
-// retention may have removed some: the number is for showing progress.
+// countPositions counts positions, less the events that are known to be gone of them: those of categories of which all that was
+// removed lies in the stretch.
+var countPositions = statement{"manifold_count_positions", `
+	select greatest(0, least($3::bigint, (select l.head from logs as l where l.tenant_id = $1::uuid)) - greatest($2::bigint, 0)
+		- (select coalesce(sum(f.removed), 0)::bigint from retention_floors as f
+			where f.tenant_id = $1::uuid and $2::bigint <= 0 and f.removed_to <= $3::bigint))`}
+
+// CountEvents counts the events that AnyEvent asks for. Without categories and types it counts positions: behind the log's
+// first one retention may have removed some that are counted. The number is for showing progress.
 func (s *Store) CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error) {
 	params := [][]byte{tenantParam(tenant), int8Param(after), int8Param(upTo)}
 	switch {
 	case len(source.Categories) == 0 && len(types) == 0:
-		head, err := s.Head(ctx, tenant)
-		return max(0, min(upTo, head.Position)-max(0, after)), err
+		return s.number(ctx, tenant, &countPositions, params...)
 	case len(source.Categories) == 0:
 		return s.number(ctx, tenant, &countOfTypes, append(params, textsParam(types))...)
 	case len(types) == 0:

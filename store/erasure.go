@@ -18,9 +18,10 @@ const eraseSlice = 5000
 var (
 	// What retention goes by is gone before what it removes and writes: it does nothing behind that.
 	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "events", "snapshots", "stream_floors"}
-	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "parked_events", "parked_documents", "skipped_events", "rebuilds",
+	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "build_losses", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",
-		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // as groupTables
+		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members", // as groupTables
+		"webhooks", "webhook_secrets", "replays", "webhook_attempts", "webhook_claims"} // as webhookTables
 )
 
 // EraseLog removes a tenant's keys, events and snapshots, in slices. Behind it there is nothing that a projection could

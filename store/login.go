@@ -43,7 +43,11 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.subscriptions": "select insert update delete", "manifold.subscription_ledgers": "select insert update delete",
 			"manifold.subscription_retries": "select insert update delete", "manifold.dead_letters": "select insert update delete",
 			"manifold.subscription_members": "select insert update delete", "manifold.tickets": "select insert delete",
+			"manifold.webhooks": "select insert update delete", "manifold.webhook_secrets": "select insert update delete",
+			"manifold.webhook_attempts": "select insert delete", "manifold.webhook_claims": "select insert delete",
+			"manifold.replays":            "select insert update delete",
 			"manifold.retention_policies": "select insert update delete", "manifold.retention_floors": "select",
+			"manifold.build_losses": "select insert update delete",
 		},
 		mustNot: map[string]string{
 			"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete",
@@ -57,7 +61,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.tenant_builds": "select", "manifold.members": "select insert update delete",
 			"manifold.service_consumers": "select insert delete",
 		},
-		mustNot: map[string]string{"manifold.events": "select insert update delete truncate", "manifold.logs": "insert update delete truncate", "manifold.snapshots": "select insert update delete"},
+		mustNot: map[string]string{"manifold.events": "select insert update delete truncate", "manifold.logs": "insert update delete truncate", "manifold.snapshots": "select insert update delete", "manifold.webhook_secrets": "select insert update delete"},
 	},
 	migrations.RoleRetention: {
 		needs: map[string]string{

@@ -13,14 +13,23 @@ import (
 // ReadLog returns events of a tenant's log in the order of the query. Positions that it passes over are either not of
 // the query or not there: there are no gaps that a later append would fill.
 func (s *Store) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	return s.readLog(ctx, tenant, q)
+}
+
+// readLog is ReadLog; behind each page the others are asked as well, in the same round trip.
+func (s *Store) readLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, others ...query) ([]domain.Event, error) {
 	page := func(from int64, limit int, events *eventReader) query {
 		return logQuery(tenant, q, from, limit, events)
 	}
-	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Position })
+	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Position }, others)
 }
 
 // ReadStream returns events of one stream in the order of the query; none where there is no such stream.
 func (s *Store) ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error) {
+	return s.readStream(ctx, tenant, stream, q)
+}
+
+func (s *Store) readStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery, others ...query) ([]domain.Event, error) {
 	page := func(from int64, limit int, events *eventReader) query {
 		st := &streamForward
 		if q.Direction == domain.Backward {
@@ -28,7 +37,7 @@ func (s *Store) ReadStream(ctx context.Context, tenant domain.TenantID, stream s
 		}
 		return query{st, [][]byte{tenantParam(tenant), []byte(stream), int8Param(first(from, q.Direction)), int8Param(last(q.To, q.Direction)), int8Param(int64(limit))}, events.row}
 	}
-	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Version })
+	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Version }, others)
 }
 
 // firstPage is how many events are read first where the answer is bounded by bytes: the size of events is not known yet.
@@ -38,16 +47,19 @@ const firstPage = 500
 // is no such bound.
 func (s *Store) readPages(
 	ctx context.Context, tenant domain.TenantID, limit, maxBytes int, from int64, direction domain.Direction,
-	page func(from int64, limit int, events *eventReader) query, at func(*domain.Event) int64,
+	page func(from int64, limit int, events *eventReader) query, at func(*domain.Event) int64, others []query,
 ) ([]domain.Event, error) {
-	events := eventReader{maxBytes: maxBytes}
+	events := eventReader{maxBytes: maxBytes, toTheEnd: len(others) > 0}
+	queries := make([]query, 1, 1+len(others))
+	queries = append(queries, others...)
 	size := limit
 	if maxBytes > 0 {
 		size = min(limit, firstPage)
 	}
 	for {
 		before := events.mark()
-		if err := s.read(ctx, tenant, func() { events.back(before) }, page(from, size, &events)); err != nil && !errors.Is(err, errEnough) {
+		queries[0] = page(from, size, &events)
+		if err := s.read(ctx, tenant, func() { events.back(before) }, queries...); err != nil && !errors.Is(err, errEnough) {
 			return nil, err
 		}
 		read := len(events.events)
