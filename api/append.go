@@ -47,7 +47,11 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	key, err := appendPreamble(c)
+	form, err := cloudFormOf(request.Header)
+	if err != nil {
+		return err
+	}
+	key, err := appendPreamble(request, form)
 	if err != nil {
 		return err
 	}
@@ -55,7 +59,7 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	events, err := decodeEvents(body)
+	events, err := form.newEvents(request.Header, stream, body)
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,7 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	keepTrace(request.Header, batch)
 	appended, err := s.config.Log.Append(request.Context(), caller.tenant, batch)
 	if err != nil {
-		return asked(conditional, err)
+		return asked(conditional, form.asked(err))
 	}
 	c.Response().Header().Set("ETag", etag(appended.Streams[0].Version))
 	return writeAppended(c, appended, func(b []byte) []byte {
@@ -77,7 +81,7 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 
 // append appends to several streams.
 func (s *Server) append(c echo.Context, caller caller) error {
-	key, err := appendPreamble(c)
+	key, err := appendPreamble(c.Request(), noCloudEvents)
 	if err != nil {
 		return err
 	}
@@ -115,13 +119,14 @@ func (s *Server) append(c echo.Context, caller caller) error {
 }
 
 // appendPreamble checks what both operations have in common, and returns the idempotency key.
-func appendPreamble(c echo.Context) (key string, err error) {
-	request := c.Request()
+func appendPreamble(request *http.Request, form cloudForm) (key string, err error) {
 	if err := noQuery(request); err != nil {
 		return "", err
 	}
-	if err := wantContentType(request, "application/json"); err != nil {
-		return "", err
+	if form == noCloudEvents {
+		if err := wantContentType(request, "application/json"); err != nil {
+			return "", err
+		}
 	}
 	return idempotencyKey(request.Header)
 }

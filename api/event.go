@@ -1,10 +1,12 @@
 package api
 
 import (
+	"maps"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -33,5 +35,39 @@ func (s *Server) readEvent(c echo.Context, caller caller) error {
 func (s *Server) answerEvent(c echo.Context, event *domain.Event) error {
 	var encoder eventEncoder
 	c.Response().Header().Set("Cache-Control", "no-store")
+	switch request := c.Request(); {
+	case accepts(request, cloudevents.StructuredType):
+		return c.Blob(http.StatusOK, cloudevents.StructuredType, append(encoder.cloudEvent(nil, event), '\n'))
+	case accepts(request, cloudevents.BinaryType):
+		return answerBinary(c, event)
+	}
 	return c.Blob(http.StatusOK, "application/json", append(encoder.event(nil, event), '\n'))
+}
+
+// maxBinaryHeaders bounds the attributes of a CloudEvent that is answered in the binary form, in bytes: clients and proxies refuse
+// headers that are much longer.
+const maxBinaryHeaders = 16 << 10
+
+// answerBinary answers with one event as a CloudEvent in the binary form: its data, whatever that is, with its attributes as headers.
+func answerBinary(c echo.Context, event *domain.Event) error {
+	attributes := http.Header{}
+	var encoder cloudevents.Encoder
+	body := encoder.SetHeader(attributes, event)
+	size := 0
+	for name, values := range attributes {
+		size += len(name) + len(values[0]) + len(": \r\n")
+	}
+	if size > maxBinaryHeaders {
+		return domain.Errorf(domain.CodeUnsupported, "Accept", "the event's attributes have %d bytes as headers; %d are given at most. Ask with Accept: %s", size, maxBinaryHeaders, cloudevents.StructuredType)
+	}
+	response := c.Response()
+	maps.Copy(response.Header(), attributes)
+	if attributes["Content-Type"] == nil {
+		response.Header()["Content-Type"] = nil // nobody shall guess one
+	}
+	// What a tenant has said of the data's type is no page of this service's.
+	response.Header().Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	response.WriteHeader(http.StatusOK)
+	_, err := response.Write(body)
+	return err
 }

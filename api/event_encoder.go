@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -12,6 +13,12 @@ import (
 type eventEncoder struct {
 	recordedAt time.Time // events of one commit share it
 	recorded   []byte
+	cloud      cloudevents.Encoder
+}
+
+// cloudEvent is the form of reads for those who ask for CloudEvents.
+func (e *eventEncoder) cloudEvent(b []byte, event *domain.Event) []byte {
+	return e.cloud.Append(b, event)
 }
 
 // event is the form of reads.

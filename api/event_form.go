@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -17,8 +18,14 @@ type eventForm struct {
 
 // formOf is the form that a request asks for: the one place where its Accept matters to those who read events.
 func formOf(request *http.Request) eventForm {
-	if accepts(request, ndjson) {
+	lines, structured, batch := accepts(request, ndjson), accepts(request, cloudevents.StructuredType), accepts(request, cloudevents.BatchType)
+	switch {
+	case structured, lines && batch:
+		return eventForm{kind: ndjson, lines: true, encode: (*eventEncoder).cloudEvent}
+	case lines:
 		return eventForm{kind: ndjson, lines: true, encode: (*eventEncoder).event}
+	case batch:
+		return eventForm{kind: cloudevents.BatchType, open: "[", close: "]\n", encode: (*eventEncoder).cloudEvent}
 	}
 	return eventForm{kind: "application/json", open: `{"events":[`, close: "]}\n", encode: (*eventEncoder).event}
 }

@@ -16,29 +16,41 @@ const (
 	checkpoint                  // everything up to here has been sent or passed over
 )
 
+// String is the name of its server-sent events.
+func (k placeKind) String() string {
+	if k == caughtUp {
+		return "caught-up"
+	}
+	return "checkpoint"
+}
+
 // The forms of events that entries keep for all followers who get them.
 const (
 	lineForm subscription.Form = iota
 	serverSentForm
 	socketForm
 	objectForm
+	cloudEventForm
 )
 
 // frames is how frames look in one answer, for one goroutine. Its functions append one to what is to be sent.
 type frames struct {
-	form  subscription.Form
-	event func(b []byte, event *domain.Event) []byte
+	event func(b []byte, entry *subscription.Entry) []byte
 	place func(b []byte, kind placeKind, position int64) []byte
+}
+
+// inForm appends entries' events in a form of the frames' own.
+func inForm(form subscription.Form, encode func(b []byte, event *domain.Event) []byte) func([]byte, *subscription.Entry) []byte {
+	return func(b []byte, entry *subscription.Entry) []byte { return entry.AppendTo(b, form, encode) }
 }
 
 // lineFrames are lines of JSON.
 func lineFrames() frames {
 	var encoder eventEncoder
 	return frames{
-		form: lineForm,
-		event: func(b []byte, event *domain.Event) []byte {
+		event: inForm(lineForm, func(b []byte, event *domain.Event) []byte {
 			return append(appendEventObject(b, &encoder, event), '\n')
-		},
+		}),
 		place: func(b []byte, kind placeKind, position int64) []byte {
 			return append(appendPlaceObject(b, kind, position), '\n')
 		},
@@ -49,10 +61,9 @@ func lineFrames() frames {
 func socketFrames() frames {
 	var encoder eventEncoder
 	return frames{
-		form: socketForm,
-		event: func(b []byte, event *domain.Event) []byte {
+		event: inForm(socketForm, func(b []byte, event *domain.Event) []byte {
 			return appendFramed(b, func(b []byte) []byte { return appendEventObject(b, &encoder, event) })
-		},
+		}),
 		place: func(b []byte, kind placeKind, position int64) []byte {
 			return appendFramed(b, func(b []byte) []byte { return appendPlaceObject(b, kind, position) })
 		},

@@ -47,6 +47,13 @@ func (s *Server) publish(c echo.Context, caller caller) error {
 
 // publicationOf reads what a request publishes: the one place where the type of its body matters.
 func publicationOf(request *http.Request, body []byte) (publication, error) {
+	form, err := cloudFormOf(request.Header)
+	if err != nil {
+		return publication{}, err
+	}
+	if form != noCloudEvents {
+		return form.publication(request, body)
+	}
 	if err := noQuery(request); err != nil {
 		return publication{}, err
 	}
@@ -61,6 +68,8 @@ type publication struct {
 	messages []domain.Message
 	single   bool   // one message by itself, and no list
 	where    string // the place of that one; empty: the request is the message
+	// placeOf is where a field of a message is, where messages came in another form; nil: as here.
+	placeOf func(index int, field string) string
 }
 
 // identify gives messages without id the one that follows from the idempotency key and their place in the request.
@@ -108,6 +117,8 @@ func (s *Server) publishAll(ctx context.Context, caller caller, p publication, b
 // place is a field of a message.
 func (p publication) place(index int, field string) string {
 	switch {
+	case p.placeOf != nil:
+		return p.placeOf(index, field)
 	case !p.single:
 		return place(fmt.Sprintf("messages[%d]", index), field)
 	case p.where == "":

@@ -13,18 +13,13 @@ const eventStream = "text/event-stream"
 func serverSentFrames() frames {
 	var encoder eventEncoder
 	return frames{
-		form: serverSentForm,
-		event: func(b []byte, event *domain.Event) []byte {
+		event: inForm(serverSentForm, func(b []byte, event *domain.Event) []byte {
 			b = appendServerSent(b, "event", event.Position)
 			b = encoder.event(b, event) // JSON as the log keeps it has no line breaks
 			return append(b, "\n\n"...)
-		},
+		}),
 		place: func(b []byte, kind placeKind, position int64) []byte {
-			name := "checkpoint"
-			if kind == caughtUp {
-				name = "caught-up"
-			}
-			b = appendServerSent(b, name, position)
+			b = appendServerSent(b, kind.String(), position)
 			b = appendPosition(b, position)
 			return append(b, "\n\n"...)
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/subscription"
 )
@@ -68,7 +69,7 @@ func (s *Server) followCategory(c echo.Context, caller caller) error {
 // process stops. What is wrong with the request is answered before anything else is.
 func (s *Server) follow(c echo.Context, caller caller, selection domain.Selection) error {
 	request := c.Request()
-	kind, err := followingKind(request)
+	kind, cloud, err := followingKind(request)
 	if err != nil {
 		return err
 	}
@@ -92,37 +93,42 @@ func (s *Server) follow(c echo.Context, caller caller, selection domain.Selectio
 	}
 	defer feed.Close()
 	d := delivery{server: s, feed: feed, kind: kind}
-	switch kind {
-	case byWebSocket:
-		d.frames = socketFrames()
+	if kind == byWebSocket {
 		return d.bySocket(c)
-	case byEventStream:
-		d.frames = serverSentFrames()
-	default:
-		d.frames = lineFrames()
 	}
+	d.frames = framesOf(kind, cloud)
 	return d.byStream(c)
 }
 
-// followingKind is how a request wants to be answered: the first that Accept names and that there is.
-func followingKind(request *http.Request) (string, error) {
+// followingKind is how a request wants to be answered: the first that Accept names and that there is. cloud says that it wants
+// CloudEvents; of a WebSocket that is settled when it is opened.
+func followingKind(request *http.Request) (kind string, cloud bool, err error) {
 	if wantsSocket(request) {
-		return byWebSocket, nil
+		return byWebSocket, false, nil
 	}
 	header := strings.Join(request.Header.Values("Accept"), ",")
 	if strings.TrimSpace(header) == "" {
-		return byLines, nil
+		return byLines, false, nil
 	}
 	for item := range strings.SplitSeq(header, ",") {
 		name, _, _ := strings.Cut(item, ";")
-		switch strings.ToLower(strings.TrimSpace(name)) {
-		case eventStream:
-			return byEventStream, nil
-		case ndjson, "application/*", "*/*":
-			return byLines, nil
+		switch name = strings.ToLower(strings.TrimSpace(name)); {
+		case name == cloudevents.StructuredType:
+			cloud = true
+		case kind != "":
+		case name == eventStream:
+			kind = byEventStream
+		case name == ndjson, name == "application/*", name == "*/*":
+			kind = byLines
 		}
 	}
-	return "", domain.Errorf(domain.CodeInvalidRequest, "Accept", "%q is not what followers are answered with; it must be %s or %s, or the request a WebSocket's", clip(header, 60), ndjson, eventStream)
+	switch {
+	case kind != "":
+		return kind, cloud, nil
+	case cloud:
+		return byLines, true, nil
+	}
+	return "", false, domain.Errorf(domain.CodeInvalidRequest, "Accept", "%q is not what followers are answered with; it must be %s or %s, with %s beside it for CloudEvents, or the request a WebSocket's", clip(header, 60), ndjson, eventStream, cloudevents.StructuredType)
 }
 
 // followOf reads the parameters, which were held to the contract before.
@@ -230,10 +236,11 @@ func (d *delivery) byStream(c echo.Context) error {
 
 // bySocket delivers over a WebSocket.
 func (d *delivery) bySocket(c echo.Context) error {
-	socket, err := d.server.upgrade(c)
+	socket, err := d.server.upgrade(c, cloudevents.Subprotocol)
 	if err != nil {
 		return err
 	}
+	d.frames = framesOf(byWebSocket, socket.ws.Subprotocol() == cloudevents.Subprotocol)
 	defer socket.abandon() // where something panics: nobody else would close it
 	d.send, d.beat = socket.send, socket.ping
 	ctx, cancel := context.WithCancelCause(c.Request().Context())
@@ -318,7 +325,7 @@ func (d *delivery) sendSlice(slice subscription.Slice) error {
 			}
 			b = b[:0]
 		}
-		b = entry.AppendTo(b, d.frames.form, d.frames.event)
+		b = d.frames.event(b, entry)
 	}
 	switch {
 	case slice.CaughtUp:

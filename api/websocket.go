@@ -56,16 +56,17 @@ type socket struct {
 }
 
 // upgrade makes a request a WebSocket, which must be closed. An error is for the client, as a plain answer. Once it has
-// returned nothing may be written to the response any more, and the handler returns nil.
+// returned nothing may be written to the response any more, and the handler returns nil. Of the subprotocols the first is chosen
+// that the client names; none, where it names none of them.
 //
 // Any page may open one, whatever its origin: what it may do is said by the key or ticket that it sends, which a browser
 // adds to no request by itself, as it does with cookies. There are none here.
-func (s *Server) upgrade(c echo.Context) (*socket, error) {
+func (s *Server) upgrade(c echo.Context, subprotocols ...string) (*socket, error) {
 	if !s.ending.opened() {
 		return nil, leaving()
 	}
 	handshake := &handshake{response: c.Response(), header: http.Header{}, stall: s.stallTimeout}
-	ws, err := websocket.Accept(handshake, c.Request(), &websocket.AcceptOptions{InsecureSkipVerify: true})
+	ws, err := websocket.Accept(handshake, c.Request(), &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: subprotocols})
 	if err != nil {
 		s.ending.closed()
 		if versions := handshake.header.Get("Sec-WebSocket-Version"); versions != "" {

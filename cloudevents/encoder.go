@@ -224,3 +224,13 @@ func appendID(b []byte, id domain.EventID) []byte {
 	}
 	return b
 }
+
+// AppendPlace appends a structured CloudEvent that tells a follower where it is: its type is "manifold." and the kind, such as
+// checkpoint, and its only extension the position. It is no event of the log.
+func AppendPlace(b []byte, kind string, position int64) []byte {
+	b = append(append(append(b, `{"specversion":"1.0","id":"`...), kind...), '-')
+	b = strconv.AppendInt(b, position, 10)
+	b = append(append(append(b, `","source":"/v1/subscribe","type":"manifold.`...), kind...), `","`+ExtensionPosition+`":"`...)
+	b = strconv.AppendInt(b, position, 10)
+	return append(b, `"}`...)
+}

@@ -14,7 +14,7 @@ import (
 type Form int
 
 // Forms is how many there can be.
-const Forms = 4
+const Forms = 5
 
 // Entry is an event of a feed. Where feeds take it from the memory of their tail they share it, with what was made of it. It
 // never changes, may be kept, and may be used by any number of goroutines at once.

@@ -1,0 +1,200 @@
+package api
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// cloudForm is the form in which a request's body has CloudEvents.
+type cloudForm int
+
+const (
+	noCloudEvents   cloudForm = iota // it has none
+	cloudStructured                  // one, as a JSON object
+	cloudBatch                       // a JSON array of them
+	cloudBinary                      // one, whose attributes are headers, and whose data is the body
+)
+
+// cloudTypes is what the media types of all bodies with CloudEvents begin with.
+const cloudTypes = "application/cloudevents"
+
+// cloudFormOf says by a request's headers what its body has.
+func cloudFormOf(header http.Header) (cloudForm, error) {
+	given := header["Content-Type"]
+	if len(given) == 1 && len(given[0]) >= len(cloudTypes) && strings.EqualFold(given[0][:len(cloudTypes)], cloudTypes) {
+		name, parameters, err := mime.ParseMediaType(given[0])
+		charset := strings.ToLower(parameters["charset"])
+		switch {
+		case err != nil || charset != "" && charset != "utf-8":
+		case name == cloudevents.StructuredType:
+			return cloudStructured, nil
+		case name == cloudevents.BatchType:
+			return cloudBatch, nil
+		}
+		return 0, domain.Errorf(codeUnsupportedMediaType, "Content-Type", "%q is not taken; CloudEvents come as %s or %s, in UTF-8, or in the binary form with %s headers",
+			clip(given[0], 60), cloudevents.StructuredType, cloudevents.BatchType, "ce-")
+	}
+	if cloudevents.IsBinary(header) {
+		return cloudBinary, nil
+	}
+	return noCloudEvents, nil
+}
+
+// events reads the CloudEvents of a request.
+func (f cloudForm) events(header http.Header, body []byte) ([]cloudevents.Event, error) {
+	if f == cloudBatch {
+		return cloudevents.ParseBatch(body, domain.MaxRequestEvents)
+	}
+	var event cloudevents.Event
+	var err error
+	if f == cloudBinary {
+		event, err = cloudevents.ParseBinary(header, body)
+	} else {
+		event, err = cloudevents.Parse(body)
+	}
+	return []cloudevents.Event{event}, err
+}
+
+// place is where an attribute, or the data, of an event is in the request.
+func (f cloudForm) place(index int, name string) string {
+	switch {
+	case f == cloudBatch:
+		return place(fmt.Sprintf("events[%d]", index), name)
+	case f != cloudBinary:
+		return name
+	case name == "data":
+		return "body"
+	}
+	return "ce-" + name
+}
+
+// newEvents reads what a request appends to a stream, in whatever form its body has it.
+func (f cloudForm) newEvents(header http.Header, stream string, body []byte) ([]domain.NewEvent, error) {
+	if f == noCloudEvents {
+		return decodeEvents(body)
+	}
+	came, err := f.events(header, body)
+	if err != nil {
+		return nil, err
+	}
+	events := make([]domain.NewEvent, len(came))
+	for i := range came {
+		if events[i], err = came[i].NewEvent(stream); err != nil {
+			return nil, f.within(i, err)
+		}
+	}
+	return events, nil
+}
+
+// within gives an error of one event, whose place is an attribute, its place in the request.
+func (f cloudForm) within(index int, err error) error {
+	if e, ok := err.(*domain.Error); ok {
+		e.Where = f.place(index, e.Where)
+	}
+	return err
+}
+
+// asked gives an error of the append its place in the request, where that has CloudEvents.
+func (f cloudForm) asked(err error) error {
+	e, ok := err.(*domain.Error)
+	if !ok || f == noCloudEvents {
+		return err
+	}
+	inEvents, ok := strings.CutPrefix(strings.TrimPrefix(e.Where, "streams[0]."), "events[")
+	if !ok {
+		return err
+	}
+	index, field, ok := indexed(inEvents)
+	if !ok {
+		return err
+	}
+	placed := *e
+	placed.Where = f.place(index, field)
+	return &placed
+}
+
+// publication reads the CloudEvents that a request publishes. Their topic and key are the query's, or else type and subject.
+func (f cloudForm) publication(request *http.Request, body []byte) (publication, error) {
+	p := publication{}
+	query, err := url.ParseQuery(request.URL.RawQuery)
+	if err != nil {
+		return p, domain.Errorf(domain.CodeInvalidRequest, "query", "it cannot be read: %s", err)
+	}
+	for name, values := range query {
+		if name != "topic" && name != "key" {
+			return p, domain.Errorf(domain.CodeInvalidRequest, "query "+clip(name, 60), "there is no such parameter here; there are topic and key")
+		}
+		if len(values) > 1 {
+			return p, domain.Errorf(domain.CodeInvalidRequest, "query "+name, "it is given %d times; give it once", len(values))
+		}
+	}
+	if query.Has("topic") {
+		if err := domain.CheckCategory("query topic", query.Get("topic")); err != nil {
+			return p, err
+		}
+	}
+	came, err := f.events(request.Header, body)
+	if err != nil {
+		return p, err
+	}
+	p.messages = make([]domain.Message, len(came))
+	for i := range came {
+		if p.messages[i], err = f.message(i, &came[i], query); err != nil {
+			return p, err
+		}
+	}
+	p.placeOf = func(index int, field string) string {
+		switch {
+		case (field == "topic" || field == "key") && query.Has(field):
+			return "query " + field
+		case field == "topic":
+			field = "type"
+		case field == "key":
+			field = "subject"
+		case field == "payload":
+			field = "data"
+		case field == "ts":
+			field = "time"
+		}
+		return f.place(index, field)
+	}
+	return p, nil
+}
+
+// message is one CloudEvent as it is published.
+func (f cloudForm) message(index int, event *cloudevents.Event, query url.Values) (domain.Message, error) {
+	topic, key := event.Type, event.Subject
+	if query.Has("topic") {
+		topic = query.Get("topic")
+	} else if err := domain.CheckCategory(f.place(index, "type"), topic); err != nil {
+		return domain.Message{}, withAdvice(err, "; it is the topic, since ?topic= is not given")
+	}
+	where, advice := f.place(index, "subject"), "; it is the key, since ?key= is not given, which may be empty for none"
+	if query.Has("key") {
+		key, where, advice = query.Get("key"), "query key", ""
+	}
+	if key != "" {
+		if err := domain.CheckStream(where, topic+"-"+key); err != nil {
+			return domain.Message{}, withAdvice(err, advice)
+		}
+	}
+	message, err := event.Message(topic, key)
+	if err != nil {
+		return message, f.within(index, err)
+	}
+	return message, nil
+}
+
+// withAdvice says at the end of an error's message what else can be done.
+func withAdvice(err error, advice string) error {
+	if e, ok := err.(*domain.Error); ok {
+		e.Message += advice
+	}
+	return err
+}
