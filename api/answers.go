@@ -19,7 +19,7 @@ func (s generated) AckEvent(ctx context.Context, request openapi.AckEventRequest
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "path eventId", "%s", err)
 	}
 	caller := callerOf(ctx)
-	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeEventsConsume); err != nil {
+	if err := s.allowOwnGroup(ctx, caller, request.Name, domain.ScopeEventsConsume); err != nil {
 		return nil, err
 	}
 	attempt := domain.Attempt{EventID: id, Attempt: request.Params.Attempt}
@@ -81,7 +81,7 @@ func (s generated) answers(
 		attempts[i] = domain.Attempt{EventID: id, Attempt: attempt.Attempt}
 	}
 	caller := callerOf(ctx)
-	if err := s.allowGroup(ctx, caller, name, domain.ScopeEventsConsume); err != nil {
+	if err := s.allowOwnGroup(ctx, caller, name, domain.ScopeEventsConsume); err != nil {
 		return openapi.Answers{}, err
 	}
 	outcomes, err := give(ctx, caller.tenant, name, attempts)

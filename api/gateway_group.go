@@ -49,7 +49,7 @@ type gatewayLease struct {
 func (g *gatewayConnection) groupOf(m *gatewayMessage, name string) (func(context.Context) (gatewaySource, *gatewayAnswer, error), error) {
 	f := &m.fields
 	source := &gatewayGroup{g: g, subscribed: name, leases: map[domain.EventID]*gatewayLease{}}
-	source.group = f.text("group", 1, domain.MaxNameBytes)
+	source.group = f.text("group", 1, domain.MaxGroupNameBytes)
 	source.maxInFlight = f.integer("maxInFlight", 1, gatewayInFlight, gatewayInFlight)
 	if member := f.text("memberId", 0, math.MaxInt); member != "" {
 		var err error
@@ -60,7 +60,7 @@ func (g *gatewayConnection) groupOf(m *gatewayMessage, name string) (func(contex
 	if err := f.end(); err != nil {
 		return nil, err
 	}
-	if err := domain.CheckName("group", source.group); err != nil {
+	if err := domain.CheckGroupName("group", source.group); err != nil {
 		return nil, err
 	}
 	source.room = semaphore.NewWeighted(int64(source.maxInFlight))
@@ -81,6 +81,9 @@ func (s *gatewayGroup) open(ctx context.Context) error {
 	groups := g.server.config.Groups
 	if err := g.server.allowGroup(ctx, g.caller, s.group, domain.ScopeEventsConsume); err != nil {
 		return ofGroup("group", err)
+	}
+	if err := refuseServiceGroup("group", s.group); err != nil {
+		return err
 	}
 	group, err := groups.Get(ctx, g.caller.tenant, s.group)
 	if err != nil {

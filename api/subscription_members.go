@@ -25,7 +25,7 @@ func (s generated) ListSubscriptionMembers(ctx context.Context, request openapi.
 
 func (s generated) JoinSubscription(ctx context.Context, request openapi.JoinSubscriptionRequestObject) (openapi.JoinSubscriptionResponseObject, error) {
 	caller := callerOf(ctx)
-	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeEventsConsume); err != nil {
+	if err := s.allowOwnGroup(ctx, caller, request.Name, domain.ScopeEventsConsume); err != nil {
 		return nil, err
 	}
 	var name string
@@ -72,7 +72,7 @@ func (s generated) memberOf(ctx context.Context, name, text string) (caller, dom
 	if err != nil {
 		return caller, id, domain.Errorf(domain.CodeInvalidRequest, "path memberId", "%s", err)
 	}
-	return caller, id, s.allowGroup(ctx, caller, name, domain.ScopeEventsConsume)
+	return caller, id, s.allowOwnGroup(ctx, caller, name, domain.ScopeEventsConsume)
 }
 
 func memberAnswer(member domain.GroupMember) openapi.SubscriptionMember {

@@ -94,6 +94,9 @@ func (s generated) PutSubscription(ctx context.Context, request openapi.PutSubsc
 	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil && !isCode(err, domain.CodeNotFound) {
 		return nil, err
 	}
+	if err := refuseServiceGroup("name", request.Name); err != nil {
+		return nil, err
+	}
 	group, created, err := s.config.Groups.Put(ctx, caller.tenant, request.Name, definition)
 	if err != nil {
 		return nil, err
@@ -106,7 +109,7 @@ func (s generated) PutSubscription(ctx context.Context, request openapi.PutSubsc
 
 func (s generated) DeleteSubscription(ctx context.Context, request openapi.DeleteSubscriptionRequestObject) (openapi.DeleteSubscriptionResponseObject, error) {
 	caller := callerOf(ctx)
-	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil {
+	if err := s.allowOwnGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil {
 		return nil, err
 	}
 	if err := s.config.Groups.Delete(ctx, caller.tenant, request.Name); err != nil {
@@ -117,7 +120,7 @@ func (s generated) DeleteSubscription(ctx context.Context, request openapi.Delet
 
 func (s generated) SeekSubscription(ctx context.Context, request openapi.SeekSubscriptionRequestObject) (openapi.SeekSubscriptionResponseObject, error) {
 	caller := callerOf(ctx)
-	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil {
+	if err := s.allowOwnGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil {
 		return nil, err
 	}
 	var to domain.From
@@ -148,7 +151,7 @@ func (s generated) ResumeSubscription(ctx context.Context, request openapi.Resum
 
 func (s generated) pause(ctx context.Context, name string, paused bool) (groupAnswer, error) {
 	caller := callerOf(ctx)
-	if err := s.allowGroup(ctx, caller, name, domain.ScopeSubscriptionsWrite); err != nil {
+	if err := s.allowOwnGroup(ctx, caller, name, domain.ScopeSubscriptionsWrite); err != nil {
 		return groupAnswer{}, err
 	}
 	group, err := s.config.Groups.Pause(ctx, caller.tenant, name, paused)

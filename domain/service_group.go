@@ -14,6 +14,9 @@ const (
 	ServiceEgress  = "egress"  // publishes to a message broker
 )
 
+// MaxGroupNameBytes is what the name of a group has at most: that of a service group is longer by its kind.
+const MaxGroupNameBytes = MaxNameBytes + len(ServiceWebhook) + 1
+
 var serviceKinds = []string{ServiceWebhook, ServiceReplay, ServiceReactor, ServiceChanges, ServiceEgress}
 
 // ServiceGroup is the name of the group with which the service does something itself: its kind, one of the constants, a dot,
@@ -29,15 +32,11 @@ func ParseServiceGroup(group string) (kind, name string, ok bool) {
 	return kind, name, true
 }
 
-// CheckGroupName reports what is wrong with the name of a group: 1 to MaxNameBytes of lower-case letters, digits, "-" and
-// "_", beginning with a letter; or, of a group whose consumer is the service, one that ServiceGroup gives, whose second part may have
-// MaxNameBytes by itself.
+// CheckGroupName reports what is wrong with the name of a group: as CheckName, or one that ServiceGroup gives, of a name that
+// CheckProjectionName accepts, since that is what some service groups are named after.
 func CheckGroupName(where, name string) error {
 	if _, of, ok := ParseServiceGroup(name); ok {
-		return CheckName(where, of)
-	}
-	if strings.Contains(name, ".") {
-		return Errorf(CodeInvalidRequest, where, "%q is no group's name; use lower-case letters, digits, - and _, beginning with a letter", clip(name, 80))
+		return CheckProjectionName(where, of)
 	}
 	return CheckName(where, name)
 }

@@ -1,0 +1,39 @@
+package api
+
+import (
+	"context"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// allowOwnGroup returns nil where the caller may do one of scopes with the events of a group, and its consumers are the tenant's. That
+// of a service group is the service: what would change the group, or take its events, is asked of what it belongs to.
+func (s *Server) allowOwnGroup(ctx context.Context, caller caller, name string, scopes ...domain.Scope) error {
+	if err := s.allowGroup(ctx, caller, name, scopes...); err != nil {
+		return err
+	}
+	return refuseServiceGroup("name", name)
+}
+
+// refuseServiceGroup is domain.CodeConflict for a service group; where is the place of its name.
+func refuseServiceGroup(where, group string) error {
+	kind, name, ok := domain.ParseServiceGroup(group)
+	if !ok {
+		return nil
+	}
+	belongs := func(format string, args ...any) error {
+		return domain.Errorf(domain.CodeConflict, where, "group %q is the service's own: it belongs to "+format, append([]any{clip(group, 2*domain.MaxNameBytes)}, args...)...)
+	}
+	switch kind {
+	case domain.ServiceWebhook:
+		return belongs("the webhook %s: use /v1/webhooks/%[2]s", name)
+	case domain.ServiceReplay:
+		return belongs("the replay of the webhook %s: use /v1/webhooks/%[2]s/replay", name)
+	case domain.ServiceReactor:
+		return belongs("the reactor %s, which is a part of the program that runs here", name)
+	case domain.ServiceChanges:
+		return belongs("the projection %s, which publishes its changes: use /v1/projections/%[2]s", name)
+	default:
+		return belongs("the egress %s, which the operator has configured", name)
+	}
+}
