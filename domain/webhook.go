@@ -47,7 +47,7 @@ type Webhook struct {
 	UpdatedAt      time.Time
 }
 
-// Stopped reports whether nothing is sent but a replay or a test: it is paused or disabled.
+// Stopped reports whether it is paused or disabled: then nothing is sent, of a replay neither, but test messages.
 func (w *Webhook) Stopped() bool { return w.Paused || !w.DisabledAt.IsZero() }
 
 // WebhookSecretID names a secret. It is no secret.
@@ -78,7 +78,8 @@ func (s *WebhookSecret) Signs(at time.Time) bool {
 	return s.ExpiresAt.IsZero() || at.Before(s.ExpiresAt)
 }
 
-// WebhookReplay sends the events of a range once more. There is one at a time for a webhook.
+// WebhookReplay sends the events of a range once more. There is one at a time for a webhook. Its group stays behind the end of
+// the range with its dead letters, until another replay takes its place.
 type WebhookReplay struct {
 	From      int64 // the first position
 	To        int64 // the last position, included

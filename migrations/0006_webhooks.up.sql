@@ -83,7 +83,7 @@ end $$;
 revoke update on manifold.webhook_attempts, manifold.webhook_claims from manifold_app;
 -- Erasing removes secrets by their tenant, and reads no more of them than that.
 revoke select on manifold.webhook_secrets from manifold_retention;
-grant select (tenant_id) on manifold.webhook_secrets to manifold_retention;
+grant select (tenant_id, ctid) on manifold.webhook_secrets to manifold_retention;
 -- Which tenants have webhooks. A URL may have a secret in it: it is not read across tenants.
 create policy system on manifold.webhooks for select to manifold_system using (true);
 grant select (tenant_id, name, revision, paused, disabled_at) on manifold.webhooks to manifold_system;

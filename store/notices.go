@@ -17,6 +17,8 @@ const (
 	keysChannel        = "manifold_keys"        // the payload is the tenant
 	projectionsChannel = "manifold_projections" // no payload
 	retriesChannel     = "manifold_retries"     // the payload is the tenant, the projection's owner and its name
+	retentionChannel   = "manifold_retention"   // the payload is the tenant
+	webhooksChannel    = "manifold_webhooks"    // the payload is the tenant
 )
 
 // Waits of a listener.
@@ -31,7 +33,14 @@ const (
 // changed must return soon, and is called by several goroutines. ListenKeys blocks until ctx ends, and returns nil then.
 func (s *Store) ListenKeys(ctx context.Context, changed func(tenant domain.TenantID)) error {
 	defer s.keysChanged.add(changed)()
-	s.listen(ctx, keysChannel, func() { changed(domain.Everyone) }, func(payload string) {
+	s.listenTenants(ctx, keysChannel, changed)
+	return nil
+}
+
+// listenTenants calls changed for each notice on a channel whose payload is a tenant, and with domain.Everyone where some may
+// have been lost.
+func (s *Store) listenTenants(ctx context.Context, channel string, changed func(tenant domain.TenantID)) {
+	s.listen(ctx, channel, func() { changed(domain.Everyone) }, func(payload string) {
 		// What cannot be read was sent by somebody else: the careful answer is to forget everything.
 		tenant, err := domain.ParseTenantID(payload)
 		if err != nil {
@@ -39,6 +48,14 @@ func (s *Store) ListenKeys(ctx context.Context, changed func(tenant domain.Tenan
 		}
 		changed(tenant)
 	})
+}
+
+// ListenWebhooks calls changed when a tenant's webhooks, their secrets or their replays changed, in whichever process; with
+// domain.Everyone where notices may have been lost, which is also so at the start. changed must return soon, and is called
+// by several goroutines. ListenWebhooks blocks until ctx ends, and returns nil then.
+func (s *Store) ListenWebhooks(ctx context.Context, changed func(tenant domain.TenantID)) error {
+	defer s.webhooksChanged.add(changed)()
+	s.listenTenants(ctx, webhooksChannel, changed)
 	return nil
 }
 

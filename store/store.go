@@ -60,6 +60,8 @@ type Store struct {
 	keysChanged        subscribers[domain.TenantID]
 	projectionsChanged subscribers[struct{}]
 	retries            subscribers[Retry]
+	retentionChanged   subscribers[domain.TenantID]
+	webhooksChanged    subscribers[domain.TenantID]
 
 	observer                    Observer
 	queueBytes, totalQueueBytes int64
@@ -101,7 +103,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	}{
 		{&s.app, "app", config.AppURL, most, appSettings},
 		{&s.system, "system", config.SystemURL, max(2, most/4), nil},
-		{&s.retention, "retention", config.RetentionURL, max(2, most/4), nil},
+		{&s.retention, "retention", config.RetentionURL, max(2, most/4), plannerSettings},
 	} {
 		pool, err := openPool(ctx, login.url, login.most, login.set)
 		if err != nil {
@@ -126,14 +128,26 @@ func remedy(err error) string {
 	return ""
 }
 
-// appSettings are those of the app login's connections. Its statements are made for an index each; a plan that reads the
-// whole table looks better to the planner while the table is small, and a prepared statement keeps it when it is not.
-var appSettings = map[string]string{
+// plannerSettings are those of the connections that read and remove events. Their statements are made for an index each; a plan
+// that reads the whole table looks better to the planner while the table is small, and a prepared statement keeps it when it is
+// not.
+var plannerSettings = map[string]string{
 	"enable_seqscan":    "off",
 	"enable_bitmapscan": "off",
 	"plan_cache_mode":   "force_generic_plan",
+}
+
+// appSettings are those of the app login's connections.
+var appSettings = with(plannerSettings, map[string]string{
 	"lock_timeout":      "4000",
 	"statement_timeout": "30000",
+})
+
+// with returns settings with others added.
+func with(settings, others map[string]string) map[string]string {
+	all := maps.Clone(settings)
+	maps.Copy(all, others)
+	return all
 }
 
 func openPool(ctx context.Context, url string, most int, settings map[string]string) (*pgxpool.Pool, error) {

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// AddWebhookAttempts adds to a webhook's log of attempts, in one statement. Those of a webhook that is no more are left
+// out.
+func (s *Store) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error {
+	if len(attempts) == 0 {
+		return nil
+	}
+	n := len(attempts)
+	ids, events := make([]domain.WebhookAttemptID, n), make([]domain.EventID, n)
+	types, outcomes, errs, excerpts := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	positions, numbers, statuses, took := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	replays := make([]bool, n)
+	at, next := make([]time.Time, n), make([]*time.Time, n)
+	for i := range attempts {
+		a := &attempts[i]
+		ids[i], events[i], types[i], positions[i], numbers[i], replays[i] = a.ID, a.EventID, a.Type, a.Position, int64(a.Attempt), a.Replay
+		outcomes[i], statuses[i], took[i], at[i], next[i] = string(a.Outcome), int64(a.Status), a.Took.Microseconds(), a.At, instant(a.NextAt)
+		errs[i], excerpts[i] = plain(a.Error), plain(a.Excerpt)
+	}
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			insert into webhook_attempts (tenant_id, name, attempt_id, event_id, event_type, position, attempt, replay, outcome, status, took, error, excerpt, at, next_at)
+			select w.tenant_id, w.name, a.* from webhooks as w
+			cross join unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[], $8::boolean[], $9::text[], $10::bigint[], $11::bigint[],
+				$12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[]) as a
+			where w.tenant_id = $1 and w.name = $2
+			on conflict (tenant_id, name, attempt_id) do nothing`, // the same call once more
+			tenant, name, ids, events, types, positions, numbers, replays, outcomes, statuses, took, errs, excerpts, at, next)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record attempts of a webhook: %w", err)
+	}
+	return nil
+}
+
+// WebhookAttempts returns a webhook's attempts that a question is for, newest first; domain.CodeNotFound where there is no
+// such webhook.
+func (s *Store) WebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, q domain.WebhookAttempts) (attempts []domain.WebhookAttempt, err error) {
+	params := []any{tenant, name}
+	where := ""
+	with := func(condition string, param any) {
+		params = append(params, param)
+		where += fmt.Sprintf(condition, len(params))
+	}
+	if !q.Before.IsZero() {
+		with(" and a.attempt_id < $%d", q.Before)
+	}
+	if !q.EventID.IsZero() {
+		with(" and a.event_id = $%d", q.EventID)
+	}
+	if q.Outcome != "" {
+		with(" and a.outcome = $%d", string(q.Outcome))
+	}
+	with(" order by a.attempt_id desc limit $%d", q.Limit)
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		var there bool
+		if err := tx.QueryRow(ctx, "select exists (select from webhooks w where w.tenant_id = $1 and w.name = $2)", tenant, name).Scan(&there); err != nil {
+			return fmt.Errorf("look for a webhook: %w", err)
+		}
+		if !there {
+			return noWebhook(name)
+		}
+		rows, _ := tx.Query(ctx, `
+			select a.attempt_id, a.event_id, a.event_type, a.position, a.attempt, a.replay, a.outcome, a.status, a.took, a.error, a.excerpt, a.at, a.next_at
+			from webhook_attempts as a where a.tenant_id = $1 and a.name = $2`+where, params...)
+		attempts, err = pgx.CollectRows(rows, scanAttempt)
+		if err != nil {
+			return fmt.Errorf("read a webhook's attempts: %w", err)
+		}
+		return nil
+	})
+	return attempts, err
+}
+
+func scanAttempt(row pgx.CollectableRow) (domain.WebhookAttempt, error) {
+	var a domain.WebhookAttempt
+	var took int64
+	err := row.Scan(&a.ID, &a.EventID, &a.Type, &a.Position, &a.Attempt, &a.Replay, &a.Outcome, &a.Status, &took, &a.Error, &a.Excerpt,
+		(*moment)(&a.At), (*moment)(&a.NextAt))
+	a.Took = time.Duration(took) * time.Microsecond
+	return a, err
+}
+
+// SweepWebhook removes some of what a webhook keeps too long: attempts beyond the newest domain.MaxWebhookAttempts or older
+// than domain.WebhookAttemptsLife, and claims that no event can meet any more. more says that there may be more of it. It
+// takes no longer than a moment; a webhook that is no more has nothing left.
+func (s *Store) SweepWebhook(ctx context.Context, tenant domain.TenantID, name string) (more bool, err error) {
+	webhook, err := s.Webhook(ctx, tenant, name)
+	if isCode(err, domain.CodeNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		more = false
+		// The oldest come first in the index, and are removed from that end.
+		gone, err := tx.Exec(ctx, `
+			delete from webhook_attempts as a where a.tenant_id = $1 and a.name = $2 and a.attempt_id in (
+				select o.attempt_id from webhook_attempts as o where o.tenant_id = $1 and o.name = $2
+					and (o.at < now() - $3::interval or o.attempt_id <= coalesce((
+						select k.attempt_id from webhook_attempts as k where k.tenant_id = $1 and k.name = $2 order by k.attempt_id desc offset $4 limit 1),
+						'00000000-0000-0000-0000-000000000000'))
+				order by o.attempt_id limit $5)`,
+			tenant, name, domain.WebhookAttemptsLife, domain.MaxWebhookAttempts, webhookSlice)
+		if err != nil {
+			return fmt.Errorf("sweep a webhook's attempts: %w", err)
+		}
+		more = gone.RowsAffected() == webhookSlice
+		for _, group := range []string{webhookGroup(name), replayGroup(name)} {
+			gone, err := tx.Exec(ctx, sweepClaims, tenant, group, webhook.DedupeWindow+domain.WebhookClaimsKeepFor, webhookSlice)
+			if err != nil {
+				return fmt.Errorf("sweep a webhook's claims: %w", err)
+			}
+			more = more || gone.RowsAffected() == webhookSlice
+		}
+		return nil
+	})
+	return more, err
+}

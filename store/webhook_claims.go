@@ -1,0 +1,127 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Claims are kept relative to the newest one, and not to the clock: a webhook that stood still for days comes to the same
+// conclusions as one that did not.
+const sweepClaims = `
+	delete from webhook_claims as c where c.tenant_id = $1 and c.name = $2 and (c.claim, c.position) in (
+		select o.claim, o.position from webhook_claims as o where o.tenant_id = $1 and o.name = $2 and o.recorded_at < (
+			select k.recorded_at from webhook_claims as k where k.tenant_id = $1 and k.name = $2 order by k.recorded_at desc limit 1) - $3::interval
+		order by o.recorded_at limit $4)`
+
+// ClaimWebhookEvents says of each claim whether it is a duplicate: whether another event that is none has the same id, and was
+// recorded less than window before it, or after it where that one was asked for first. The others are written down, for the
+// group; of the events of one call in the order of their positions. So asking again answers the same, however often and by
+// whatever process. Where the webhook is no more all are duplicates.
+func (s *Store) ClaimWebhookEvents(
+	ctx context.Context, tenant domain.TenantID, group string, window time.Duration, claims []domain.WebhookClaim,
+) (duplicate []bool, err error) {
+	duplicate = make([]bool, len(claims))
+	if len(claims) == 0 {
+		return duplicate, nil
+	}
+	_, name, ok := domain.ParseServiceGroup(group)
+	if !ok {
+		return nil, fmt.Errorf("claim events of a webhook: %q is no webhook's group", group)
+	}
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		for i := range duplicate {
+			duplicate[i] = true
+		}
+		// One at a time decides for a webhook.
+		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+			if isCode(err, domain.CodeNotFound) {
+				return nil
+			}
+			return err
+		}
+		there, err := readClaims(ctx, tx, tenant, group, claims)
+		if err != nil {
+			return err
+		}
+		var taken []domain.WebhookClaim
+		for _, i := range byPosition(claims) {
+			claim := claims[i]
+			own := func(other domain.WebhookClaim) bool { return other.Position == claim.Position }
+			near := func(other domain.WebhookClaim) bool { return claim.RecordedAt.Sub(other.RecordedAt).Abs() < window }
+			switch of := there[claim.ID]; {
+			case slices.ContainsFunc(of, own):
+				duplicate[i] = false
+			case !slices.ContainsFunc(of, near):
+				duplicate[i] = false
+				there[claim.ID] = append(of, claim)
+				taken = append(taken, claim)
+			}
+		}
+		return insertClaims(ctx, tx, tenant, name, group, taken)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim events of a webhook: %w", err)
+	}
+	return duplicate, nil
+}
+
+// byPosition are the places of claims in the order of their events' positions.
+func byPosition(claims []domain.WebhookClaim) []int {
+	order := make([]int, len(claims))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(claims[a].Position - claims[b].Position) })
+	return order
+}
+
+// readClaims reads the claims of a group that have one of the ids.
+func readClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, claims []domain.WebhookClaim) (map[[32]byte][]domain.WebhookClaim, error) {
+	ids := make([][]byte, len(claims))
+	for i := range claims {
+		ids[i] = claims[i].ID[:]
+	}
+	slices.SortFunc(ids, bytes.Compare)
+	ids = slices.CompactFunc(ids, bytes.Equal)
+	rows, _ := tx.Query(ctx, `
+		select c.claim, c.position, c.recorded_at from webhook_claims as c
+		where c.tenant_id = $1 and c.name = $2 and c.claim = any($3::bytea[])`, tenant, group, ids)
+	there := make(map[[32]byte][]domain.WebhookClaim, len(ids))
+	var id []byte
+	var claim domain.WebhookClaim
+	_, err := pgx.ForEachRow(rows, []any{&id, &claim.Position, (*moment)(&claim.RecordedAt)}, func() error {
+		copy(claim.ID[:], id)
+		there[claim.ID] = append(there[claim.ID], claim)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read claims: %w", err)
+	}
+	return there, nil
+}
+
+// insertClaims keeps claims of a webhook's group.
+func insertClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name, group string, claims []domain.WebhookClaim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	ids, positions, recorded := make([][]byte, len(claims)), make([]int64, len(claims)), make([]time.Time, len(claims))
+	for i := range claims {
+		ids[i], positions[i], recorded[i] = claims[i].ID[:], claims[i].Position, claims[i].RecordedAt
+	}
+	_, err := tx.Exec(ctx, `
+		insert into webhook_claims (tenant_id, name, claim, position, recorded_at)
+		select w.tenant_id, $3::text, c.* from webhooks as w cross join unnest($4::bytea[], $5::bigint[], $6::timestamptz[]) as c
+		where w.tenant_id = $1 and w.name = $2`, tenant, name, group, ids, positions, recorded)
+	if err != nil {
+		return fmt.Errorf("keep claims: %w", err)
+	}
+	return nil
+}

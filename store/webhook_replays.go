@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// readWebhookReplays gives webhooks their replays.
+func readWebhookReplays(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*domain.Webhook) error {
+	rows, _ := tx.Query(ctx, `
+		select r.name, r.from_position, r.to_position, r.started_at, r.done_at from replays as r
+		where r.tenant_id = $1 and r.name = any($2::text[])`, tenant, names)
+	var name string
+	var replay domain.WebhookReplay
+	_, err := pgx.ForEachRow(rows, []any{&name, &replay.From, &replay.To, (*moment)(&replay.StartedAt), (*moment)(&replay.DoneAt)}, func() error {
+		at[name].Replay = new(replay)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the replays of webhooks: %w", err)
+	}
+	return nil
+}
+
+// StartWebhookReplay begins a replay of a webhook, with a group of its own that reads from replay.From on, and returns the
+// webhook with it. One that is done makes room, with its dead letters; one that is under way is domain.CodeConflict.
+func (s *Store) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, name string, replay domain.WebhookReplay, group domain.GroupDefinition) (domain.Webhook, error) {
+	before, err := s.Webhook(ctx, tenant, name)
+	if err == nil {
+		err = replaying(name, before.Replay)
+	}
+	if err != nil {
+		return domain.Webhook{}, err
+	}
+	// What there may be much of goes first, in slices.
+	if err := s.emptyGroup(ctx, tenant, replayGroup(name)); err != nil {
+		return domain.Webhook{}, err
+	}
+	webhook, err := s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
+		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+			return false, err
+		}
+		there, err := readWebhooks(ctx, tx, tenant, "w.name = $2", name)
+		if err != nil {
+			return false, err
+		}
+		if err := replaying(name, there[0].Replay); err != nil {
+			return false, err
+		}
+		if _, err := removeReplay(ctx, tx, tenant, name); err != nil {
+			return false, err
+		}
+		_, err = tx.Exec(ctx, `
+			insert into replays (tenant_id, name, from_position, to_position)
+			select w.tenant_id, w.name, $3::bigint, $4::bigint from webhooks as w where w.tenant_id = $1 and w.name = $2`, tenant, name, replay.From, replay.To)
+		if err != nil {
+			return false, fmt.Errorf("keep a webhook's replay: %w", err)
+		}
+		_, _, _, err = putGroup(ctx, tx, tenant, replayGroup(name), group, replay.From)
+		return true, err
+	})
+	s.NotifyGroup(tenant, replayGroup(name))
+	return webhook, err
+}
+
+// replaying is an error where a replay is under way.
+func replaying(name string, replay *domain.WebhookReplay) error {
+	if replay == nil || !replay.DoneAt.IsZero() {
+		return nil
+	}
+	return domain.Errorf(domain.CodeConflict, "", "positions %d to %d of webhook %q are being replayed; wait for the end, or end it with DELETE /v1/webhooks/%s/replay",
+		replay.From, replay.To, name, name)
+}
+
+// EndWebhookReplay notes that the replay that was started at a time is done, where it is still the one. Its group stays, with
+// its dead letters.
+func (s *Store) EndWebhookReplay(ctx context.Context, tenant domain.TenantID, name string, startedAt time.Time) error {
+	_, err := s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
+		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+			return false, err
+		}
+		done, err := tx.Exec(ctx, `
+			update replays as r set done_at = now() where r.tenant_id = $1 and r.name = $2 and r.started_at = $3 and r.done_at is null`, tenant, name, startedAt)
+		if err != nil {
+			return false, fmt.Errorf("end a webhook's replay: %w", err)
+		}
+		return done.RowsAffected() > 0, nil
+	})
+	return err
+}
+
+// CancelWebhookReplay removes a webhook's replay, wherever it is, with its group and dead letters, and returns the webhook
+// without it; domain.CodeNotFound where there is none.
+func (s *Store) CancelWebhookReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
+	if _, err := s.Webhook(ctx, tenant, name); err != nil {
+		return domain.Webhook{}, err
+	}
+	if err := s.emptyGroup(ctx, tenant, replayGroup(name)); err != nil {
+		return domain.Webhook{}, err
+	}
+	webhook, err := s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
+		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+			return false, err
+		}
+		found, err := removeReplay(ctx, tx, tenant, name)
+		if err == nil && !found {
+			err = domain.Errorf(domain.CodeNotFound, "name", "webhook %q has no replay", name)
+		}
+		return true, err
+	})
+	s.NotifyGroup(tenant, replayGroup(name))
+	return webhook, err
+}
+
+// removeReplay removes the rows of a replay and of its group; found says that there was one.
+func removeReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (found bool, err error) {
+	if err := removeGroup(ctx, tx, tenant, replayGroup(name)); err != nil && !isCode(err, domain.CodeNotFound) {
+		return false, err
+	}
+	if _, err := tx.Exec(ctx, "delete from webhook_claims as c where c.tenant_id = $1 and c.name = $2", tenant, replayGroup(name)); err != nil {
+		return false, fmt.Errorf("remove a replay's claims: %w", err)
+	}
+	gone, err := tx.Exec(ctx, "delete from replays as r where r.tenant_id = $1 and r.name = $2", tenant, name)
+	if err != nil {
+		return false, fmt.Errorf("remove a replay: %w", err)
+	}
+	return gone.RowsAffected() > 0, nil
+}

@@ -1,0 +1,350 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Who locks a webhook and its group locks the webhook's row first. Whatever belongs to a webhook is changed under its row's
+// lock.
+
+// keptWebhook is how a webhook's definition is kept. What a later release adds is left out by this one, which runs beside it.
+type keptWebhook struct {
+	Stream       string   `json:"stream,omitempty"`
+	Categories   []string `json:"categories,omitempty"`
+	Types        []string `json:"types,omitempty"`
+	Filter       string   `json:"filter,omitempty"`
+	Projection   string   `json:"projection,omitempty"`
+	URL          string   `json:"url"`
+	Delay        int64    `json:"delay,omitempty"` // all times are in milliseconds
+	DedupeID     string   `json:"dedupeId,omitempty"`
+	DedupeWindow int64    `json:"dedupeWindow,omitempty"`
+	From         string   `json:"from"`
+	Format       string   `json:"format"`
+	Ordering     string   `json:"ordering"`
+	Timeout      int64    `json:"timeout"`
+}
+
+func keepWebhook(d domain.WebhookDefinition) keptWebhook {
+	return keptWebhook{
+		Stream: d.Stream, Categories: orNil(d.Categories), Types: orNil(d.Types), Filter: d.Filter, Projection: d.Projection, URL: d.URL,
+		Delay: d.Delay.Milliseconds(), DedupeID: d.DedupeID, DedupeWindow: d.DedupeWindow.Milliseconds(), From: d.From, Format: string(d.Format),
+		Ordering: string(d.Ordering), Timeout: d.Timeout.Milliseconds(),
+	}
+}
+
+func readWebhookDefinition(raw []byte) (domain.WebhookDefinition, error) {
+	var k keptWebhook
+	if err := json.Unmarshal(raw, &k); err != nil {
+		return domain.WebhookDefinition{}, fmt.Errorf("a webhook's definition that is kept cannot be read: %w", err)
+	}
+	return domain.WebhookDefinition{
+		Selection:  domain.Selection{Stream: k.Stream, Categories: k.Categories, Types: k.Types, Filter: k.Filter},
+		Projection: k.Projection, URL: k.URL, Delay: time.Duration(k.Delay) * time.Millisecond, DedupeID: k.DedupeID,
+		DedupeWindow: time.Duration(k.DedupeWindow) * time.Millisecond, From: k.From, Format: domain.WebhookFormat(k.Format),
+		Ordering: domain.Ordering(k.Ordering), Timeout: time.Duration(k.Timeout) * time.Millisecond,
+	}, nil
+}
+
+// webhookColumns are what scanWebhook expects, of the table of webhooks as w.
+const webhookColumns = `w.name, w.definition, w.revision, w.paused, w.disabled_at, w.disabled_reason, w.created_at, w.updated_at`
+
+func scanWebhook(row pgx.CollectableRow) (domain.Webhook, error) {
+	var w domain.Webhook
+	var definition []byte
+	err := row.Scan(&w.Name, &definition, &w.Revision, &w.Paused, (*moment)(&w.DisabledAt), &w.DisabledReason, (*moment)(&w.CreatedAt), (*moment)(&w.UpdatedAt))
+	if err != nil {
+		return domain.Webhook{}, err
+	}
+	w.WebhookDefinition, err = readWebhookDefinition(definition)
+	return w, err
+}
+
+func noWebhook(name string) error {
+	return domain.Errorf(domain.CodeNotFound, "name", "there is no webhook %q; put one at /v1/webhooks/%s", name, name)
+}
+
+// webhookGroup is the name of a webhook's group, and replayGroup that of its replay's.
+func webhookGroup(name string) string { return domain.ServiceGroup(domain.ServiceWebhook, name) }
+func replayGroup(name string) string  { return domain.ServiceGroup(domain.ServiceReplay, name) }
+
+// PutWebhook makes a webhook with its group, which then begins to read at the position start, and its first secret; or
+// replaces the definitions of the one that is there, which goes on where it was disabled. It returns it as it is then. Where
+// both definitions are the same and it is not disabled nothing changes, the revision neither. A tenant has up to
+// domain.MaxWebhooks, give or take what is made at the same moment; one more is domain.CodeTooManyRequests.
+func (s *Store) PutWebhook(
+	ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition, group domain.GroupDefinition, start int64, secret domain.WebhookSecret,
+) (webhook domain.Webhook, created bool, err error) {
+	kept := keepWebhook(definition)
+	raw, err := json.Marshal(kept)
+	if err != nil {
+		return domain.Webhook{}, false, fmt.Errorf("write the webhook's definition: %w", err)
+	}
+	webhook, err = s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
+		created = false
+		rows, _ := tx.Query(ctx, `
+			insert into webhooks as w (tenant_id, name, definition, revision) values ($1, $2, $3, $4)
+			on conflict (tenant_id, name) do nothing returning `+webhookColumns, tenant, name, raw, firstRevision())
+		_, err = pgx.CollectExactlyOneRow(rows, scanWebhook)
+		switch {
+		case err == nil:
+			created = true
+			if err := checkWebhookRoom(ctx, tx, tenant); err != nil {
+				return false, err
+			}
+			if err := insertSecret(ctx, tx, tenant, name, secret); err != nil {
+				return false, err
+			}
+		case !errors.Is(err, pgx.ErrNoRows):
+			return false, fmt.Errorf("make a webhook: %w", err)
+		default:
+			there, err := lockWebhook(ctx, tx, tenant, name)
+			if err != nil {
+				return false, err
+			}
+			if changed = !reflect.DeepEqual(keepWebhook(there.WebhookDefinition), kept) || !there.DisabledAt.IsZero(); changed {
+				_, err := tx.Exec(ctx, `
+					update webhooks as w set definition = $3, disabled_at = null, disabled_reason = '' where w.tenant_id = $1 and w.name = $2`, tenant, name, raw)
+				if err != nil {
+					return false, fmt.Errorf("change a webhook: %w", err)
+				}
+			}
+		}
+		_, _, moved, err := putGroup(ctx, tx, tenant, webhookGroup(name), group, start)
+		return changed || moved, err
+	})
+	return webhook, created, err
+}
+
+func checkWebhookRoom(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) error {
+	var webhooks int
+	if err := tx.QueryRow(ctx, "select count(*) from webhooks w where w.tenant_id = $1", tenant).Scan(&webhooks); err != nil {
+		return fmt.Errorf("count the webhooks: %w", err)
+	}
+	if webhooks > domain.MaxWebhooks {
+		return domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d webhooks, the most there may be; remove one that nobody needs", domain.MaxWebhooks)
+	}
+	return nil
+}
+
+// changeWebhook runs do in a transaction under the tenant, gives the webhook another revision where do says that it has
+// changed what was there, and returns it as it is then. Whoever uses webhooks is told.
+func (s *Store) changeWebhook(ctx context.Context, tenant domain.TenantID, name string, do func(pgx.Tx) (changed bool, err error)) (webhook domain.Webhook, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		changed, err := do(tx)
+		if err != nil {
+			return err
+		}
+		if changed {
+			_, err := tx.Exec(ctx, `
+				update webhooks as w set revision = w.revision + 1, updated_at = now() where w.tenant_id = $1 and w.name = $2`, tenant, name)
+			if err != nil {
+				return fmt.Errorf("give a webhook another revision: %w", err)
+			}
+		}
+		found, err := readWebhooks(ctx, tx, tenant, "w.name = $2", name)
+		switch {
+		case err != nil:
+			return err
+		case len(found) == 0:
+			return noWebhook(name)
+		}
+		webhook = found[0]
+		return notify(ctx, tx, webhooksChannel, tenant.String())
+	})
+	if err != nil {
+		return domain.Webhook{}, err
+	}
+	s.webhooksChanged.tell(tenant)
+	s.NotifyGroup(tenant, webhookGroup(name))
+	return webhook, nil
+}
+
+// lockWebhook locks a webhook's row, and returns it without its secrets and replay; domain.CodeNotFound where there is none.
+func lockWebhook(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (domain.Webhook, error) {
+	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and w.name = $2 for update", tenant, name)
+	webhook, err := pgx.CollectExactlyOneRow(rows, scanWebhook)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return domain.Webhook{}, noWebhook(name)
+	case err != nil:
+		return domain.Webhook{}, fmt.Errorf("lock a webhook: %w", err)
+	}
+	return webhook, nil
+}
+
+// readWebhooks reads a tenant's webhooks, by name, with their secrets and replays. where is about the table of webhooks as
+// w, with params from $2 on.
+func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where string, params ...any) ([]domain.Webhook, error) {
+	params = append([]any{tenant}, params...)
+	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and "+where, params...)
+	found, err := pgx.CollectRows(rows, scanWebhook)
+	if err != nil {
+		return nil, fmt.Errorf("read webhooks: %w", err)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	names, at := make([]string, len(found)), make(map[string]*domain.Webhook, len(found))
+	for i := range found {
+		names[i], at[found[i].Name] = found[i].Name, &found[i]
+	}
+	if err := readSecrets(ctx, tx, tenant, names, at); err != nil {
+		return nil, err
+	}
+	return found, readWebhookReplays(ctx, tx, tenant, names, at)
+}
+
+// Webhook returns a webhook; domain.CodeNotFound where there is none.
+func (s *Store) Webhook(ctx context.Context, tenant domain.TenantID, name string) (webhook domain.Webhook, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		found, err := readWebhooks(ctx, tx, tenant, "w.name = $2", name)
+		switch {
+		case err != nil:
+			return err
+		case len(found) == 0:
+			return noWebhook(name)
+		}
+		webhook = found[0]
+		return nil
+	})
+	return webhook, err
+}
+
+// Webhooks returns the first limit webhooks behind the name after (empty: from the first), by name.
+func (s *Store) Webhooks(ctx context.Context, tenant domain.TenantID, after string, limit int) (webhooks []domain.Webhook, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		webhooks, err = readWebhooks(ctx, tx, tenant, "w.name > $2 order by w.name limit $3", after, limit)
+		return err
+	})
+	return webhooks, err
+}
+
+// WebhookTenants returns the tenants that have a webhook, in no order.
+func (s *Store) WebhookTenants(ctx context.Context) ([]domain.TenantID, error) {
+	rows, _ := s.system.Query(ctx, "select distinct w.tenant_id from webhooks w")
+	tenants, err := pgx.CollectRows(rows, pgx.RowTo[domain.TenantID])
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the tenants with webhooks: %w", err))
+	}
+	return tenants, nil
+}
+
+// PauseWebhook pauses or resumes a webhook, and returns it as it is then. One that is disabled is resumed, too. One that is
+// so already keeps its revision.
+func (s *Store) PauseWebhook(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Webhook, error) {
+	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
+		webhook, err := lockWebhook(ctx, tx, tenant, name)
+		if err != nil || webhook.Paused == paused && (paused || webhook.DisabledAt.IsZero()) {
+			return false, err
+		}
+		_, err = tx.Exec(ctx, `
+			update webhooks as w set paused = $3, disabled_at = case when $3 then w.disabled_at end, disabled_reason = case when $3 then w.disabled_reason else '' end
+			where w.tenant_id = $1 and w.name = $2`, tenant, name, paused)
+		if err != nil {
+			return false, fmt.Errorf("pause or resume a webhook: %w", err)
+		}
+		return true, nil
+	})
+}
+
+// DisableWebhook stops a webhook on the service's own account, with a reason for people. Where it has another revision than
+// the one that is meant nothing changes: what was wrong may be mended. disabled says that it did.
+func (s *Store) DisableWebhook(ctx context.Context, tenant domain.TenantID, name string, revision int64, reason string) (disabled bool, err error) {
+	_, err = s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
+		done, err := tx.Exec(ctx, `
+			update webhooks as w set disabled_at = now(), disabled_reason = $4
+			where w.tenant_id = $1 and w.name = $2 and w.revision = $3 and w.disabled_at is null`, tenant, name, revision, plain(reason))
+		if err != nil {
+			return false, fmt.Errorf("disable a webhook: %w", err)
+		}
+		disabled = done.RowsAffected() > 0
+		return disabled, nil
+	})
+	return disabled, err
+}
+
+// webhookTables are the tables with a webhook's rows, in the order in which they are emptied.
+var webhookTables = [...]string{"webhooks", "webhook_secrets", "replays", "webhook_attempts", "webhook_claims"}
+
+// DeleteWebhook removes a webhook with its group, its replay, and all that belongs to them; domain.CodeNotFound where there is
+// none. What there may be much of goes before it, in slices: where the call is cut off, it may be there with less of it.
+func (s *Store) DeleteWebhook(ctx context.Context, tenant domain.TenantID, name string) error {
+	if _, err := s.Webhook(ctx, tenant, name); err != nil {
+		return err
+	}
+	for _, group := range []string{webhookGroup(name), replayGroup(name)} {
+		if err := s.emptyGroup(ctx, tenant, group); err != nil {
+			return err
+		}
+	}
+	if err := s.emptyWebhook(ctx, tenant, "webhook_attempts", name); err != nil {
+		return err
+	}
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+			return err
+		}
+		for _, group := range []string{webhookGroup(name), replayGroup(name)} {
+			if err := removeGroup(ctx, tx, tenant, group); err != nil && !isCode(err, domain.CodeNotFound) {
+				return err
+			}
+		}
+		for _, table := range webhookTables {
+			names := []string{name}
+			if table == "webhook_claims" {
+				names = []string{webhookGroup(name), replayGroup(name)}
+			}
+			if _, err := tx.Exec(ctx, "delete from "+table+" as t where t.tenant_id = $1 and t.name = any($2::text[])", tenant, names); err != nil {
+				return fmt.Errorf("remove a webhook's rows of %s: %w", table, err)
+			}
+		}
+		return notify(ctx, tx, webhooksChannel, tenant.String())
+	})
+	if err != nil {
+		return err
+	}
+	s.webhooksChanged.tell(tenant)
+	s.NotifyGroup(tenant, webhookGroup(name))
+	s.NotifyGroup(tenant, replayGroup(name))
+	return nil
+}
+
+// emptyGroup removes the dead letters and the claims of a group of the service, in slices.
+func (s *Store) emptyGroup(ctx context.Context, tenant domain.TenantID, group string) error {
+	if _, err := s.DiscardDeadLetters(ctx, tenant, group, domain.EventID{}); err != nil && !isCode(err, domain.CodeNotFound) {
+		return err
+	}
+	return s.emptyWebhook(ctx, tenant, "webhook_claims", group)
+}
+
+// emptyWebhook removes the rows of a name from a table of webhooks, in slices.
+func (s *Store) emptyWebhook(ctx context.Context, tenant domain.TenantID, table, name string) error {
+	for {
+		var gone int64
+		err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+			done, err := tx.Exec(ctx, fmt.Sprintf(`
+				delete from %[1]s as t where t.tenant_id = $1 and t.name = $2
+				  and t.ctid = any (array(select o.ctid from %[1]s as o where o.tenant_id = $1 and o.name = $2 limit $3))`, table), tenant, name, webhookSlice)
+			gone = done.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("remove rows of %s: %w", table, err)
+		}
+		if gone < webhookSlice {
+			return nil
+		}
+	}
+}
+
+// webhookSlice is how many rows of webhooks one statement removes: few enough that it takes no longer than a moment.
+const webhookSlice = 2000
