@@ -2,17 +2,34 @@ package domain
 
 import "strings"
 
-// CheckName reports what is wrong with the name of a projection: 1 to MaxNameBytes of lower-case letters, digits, "-"
-// and "_", beginning with a letter, since tables and views are named after it.
+// CheckName reports what is wrong with the name of something that a team names, such as a database, a group or a webhook: 1 to
+// MaxNameBytes of lower-case letters, digits, "-" and "_", beginning with a letter.
 func CheckName(where, name string) error {
 	if err := checkAlphabet(where, "name", name, MaxNameBytes, "-_"); err != nil {
 		return err
 	}
-	if name[0] < 'a' || name[0] > 'z' || strings.ToLower(name) != name {
+	if !beginsSmall(name) || strings.ToLower(name) != name {
 		return Errorf(CodeInvalidRequest, where, "%q is not a name; use lower-case letters, digits, - and _, beginning with a letter", name)
 	}
 	return nil
 }
+
+// CheckProjectionName reports what is wrong with the name of a projection: as CheckName, and it may have dots, behind each of
+// which comes a letter. So no name is that of another projection's table, which ends with the number of a build.
+func CheckProjectionName(where, name string) error {
+	if err := checkAlphabet(where, "name", name, MaxNameBytes, "-_."); err != nil {
+		return err
+	}
+	for part := range strings.SplitSeq(name, ".") {
+		if !beginsSmall(part) || strings.ToLower(part) != part {
+			return Errorf(CodeInvalidRequest, where, "%q is not a projection's name; use lower-case letters, digits, -, _ and dots, beginning with a letter, and with a letter behind each dot", name)
+		}
+	}
+	return nil
+}
+
+// beginsSmall reports whether the first byte is a lower-case letter.
+func beginsSmall(text string) bool { return text != "" && 'a' <= text[0] && text[0] <= 'z' }
 
 func checkAlphabet(where, what, text string, most int, punctuation string) error {
 	if text == "" || len(text) > most {

@@ -43,7 +43,9 @@ type Definition struct {
 	PartitionBy string            `json:"partitionBy,omitempty" yaml:"partitionBy"` // the path in the document by which every list of documents is narrowed; empty: none
 	Mode        Mode              `json:"mode,omitempty" yaml:"mode"`
 	OnError     OnError           `json:"onError,omitempty" yaml:"onError"`
-	Assert      []string          `json:"assert,omitempty" yaml:"assert"` // expressions (doc) -> bool that every document of a rebuild must pass
+	// PublishChanges is that each change of a document becomes an event of the category ChangesCategory gives.
+	PublishChanges bool     `json:"publishChanges,omitempty" yaml:"publishChanges"`
+	Assert         []string `json:"assert,omitempty" yaml:"assert"` // expressions (doc) -> bool that every document of a rebuild must pass
 }
 
 // Types returns the event types that the definition folds; nil where "*" makes it all of them.
@@ -61,6 +63,9 @@ func (d *Definition) Types() []string {
 	}
 	return types
 }
+
+// ChangesCategory is the category, and the type, of the events that a projection publishes when its documents change.
+func ChangesCategory(projection string) string { return projection + ".changed" }
 
 // ProjectionID names a projection: the tenant whose own it is, or Everyone for a shared one, and its name.
 type ProjectionID struct {

@@ -30,7 +30,7 @@ type Rules struct {
 func (r Rules) Check(id domain.ProjectionID, d domain.Definition) error {
 	d = WithDefaults(d)
 	var found problems
-	found.adopt(domain.CheckName("name", d.Name))
+	found.adopt(domain.CheckProjectionName("name", d.Name))
 	if d.Name != id.Name && id.Name != "" {
 		found.add("name", "the definition is named %q, but the projection is %q; a projection keeps its name", clip(d.Name), clip(id.Name))
 	}
@@ -49,6 +49,7 @@ func (r Rules) Check(id domain.ProjectionID, d domain.Definition) error {
 	r.checkModes(d, &found)
 	checkIndexes(d, &found)
 	checkPartition(d, &found)
+	checkChanges(d, &found)
 	if len(d.Assert) > maxAsserts {
 		found.add("assert", "there are %d assertions; at most %d are allowed", len(d.Assert), maxAsserts)
 	}
@@ -185,6 +186,30 @@ func checkInline(f *Fold, found *problems) {
 func checkPartition(d domain.Definition, found *problems) {
 	if d.PartitionBy != "" && !indexPath(d.PartitionBy) {
 		found.add("partitionBy", "%q is not the path of a field; write names of letters, digits and _ with dots between them, such as customer.id", clip(d.PartitionBy))
+	}
+}
+
+// checkChanges looks at what makes events of changes: the category must be one, and must not be among those that make
+// documents, or each change would be the cause of the next.
+func checkChanges(d domain.Definition, found *problems) {
+	if !d.PublishChanges {
+		return
+	}
+	category := domain.ChangesCategory(d.Name)
+	if d.Mode == domain.ModeLive {
+		found.add("publishChanges", "with mode live nothing is stored, so nothing changes; leave publishChanges out, or use async")
+	}
+	switch {
+	case strings.Contains(d.Name, "-"):
+		found.add("publishChanges", "changes are events of the category %q, and no category has a \"-\" in it; give the projection a name with . or _, such as %q", category, strings.ReplaceAll(d.Name, "-", "."))
+	case len(category) > domain.MaxCategoryBytes:
+		found.add("publishChanges", "changes are events of the category %q, which has %d bytes; at most %d are allowed, so use a shorter name", category, len(category), domain.MaxCategoryBytes)
+	}
+	switch {
+	case len(d.Source.Categories) == 0:
+		found.add("source.categories", "with publishChanges the source must name its categories: otherwise the changes are events that make changes")
+	case slices.Contains(d.Source.Categories, category):
+		found.add("source.categories", "%q is the category of the projection's own changes; leave it out", category)
 	}
 }
 

@@ -64,12 +64,13 @@ func readDefinition(root tree, found *problems) (d domain.Definition) {
 				d.Map[f.name] = f.value.expression(found, "map."+f.name)
 			}
 		},
-		"handler":     func(v tree) { d.Handler = v.text(found, "handler") },
-		"indexes":     func(v tree) { d.Indexes = v.texts(found, "indexes") },
-		"partitionBy": func(v tree) { d.PartitionBy = v.text(found, "partitionBy") },
-		"mode":        func(v tree) { d.Mode = domain.Mode(v.text(found, "mode")) },
-		"onError":     func(v tree) { d.OnError = domain.OnError(v.text(found, "onError")) },
-		"assert":      func(v tree) { d.Assert = v.texts(found, "assert") },
+		"handler":        func(v tree) { d.Handler = v.text(found, "handler") },
+		"indexes":        func(v tree) { d.Indexes = v.texts(found, "indexes") },
+		"partitionBy":    func(v tree) { d.PartitionBy = v.text(found, "partitionBy") },
+		"mode":           func(v tree) { d.Mode = domain.Mode(v.text(found, "mode")) },
+		"onError":        func(v tree) { d.OnError = domain.OnError(v.text(found, "onError")) },
+		"publishChanges": func(v tree) { d.PublishChanges = v.boolean(found, "publishChanges") },
+		"assert":         func(v tree) { d.Assert = v.texts(found, "assert") },
 	})
 	return d
 }
@@ -108,7 +109,7 @@ func WithDefaults(d domain.Definition) domain.Definition {
 func SameDefinition(a, b domain.Definition) bool {
 	a, b = WithDefaults(a), WithDefaults(b)
 	return a.Name == b.Name && a.Database == b.Database && a.Key == b.Key && a.Handler == b.Handler &&
-		a.Mode == b.Mode && a.OnError == b.OnError &&
+		a.Mode == b.Mode && a.OnError == b.OnError && a.PublishChanges == b.PublishChanges &&
 		slices.Equal(sorted(a.Source.Categories), sorted(b.Source.Categories)) &&
 		maps.Equal(a.On, b.On) && maps.Equal(a.Map, b.Map) &&
 		a.PartitionBy == b.PartitionBy && slices.Equal(a.Indexes, b.Indexes) && slices.Equal(a.Assert, b.Assert) &&

@@ -60,10 +60,11 @@ func Changes(before, after *domain.Definition) []FieldChange {
 }
 
 // SameDocuments reports whether two definitions make the same documents in the same place, with the same indexes: they
-// differ at most in what becomes of events that cannot be folded and in what a rebuild asserts. One can be put in the
+// differ at most in what becomes of events that cannot be folded, in whether changes are published, and in what a rebuild
+// asserts. One can be put in the
 // other's place at once, without a rebuild.
 func SameDocuments(a, b domain.Definition) bool {
-	b.OnError, b.Assert = a.OnError, a.Assert
+	b.OnError, b.PublishChanges, b.Assert = a.OnError, a.PublishChanges, a.Assert
 	return SameDefinition(a, b)
 }
 
@@ -116,6 +117,7 @@ func fieldsOf(d domain.Definition) (fields []part) {
 	list("indexes", d.Indexes)
 	one("mode", string(d.Mode))
 	one("onError", string(d.OnError))
+	add("publishChanges", d.PublishChanges, !d.PublishChanges, false)
 	list("assert", d.Assert)
 	return fields
 }

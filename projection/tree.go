@@ -317,6 +317,14 @@ func (t tree) text(found *problems, where string) string {
 	return text
 }
 
+func (t tree) boolean(found *problems, where string) bool {
+	value, ok := t.value.(bool)
+	if !ok {
+		t.wrong(found, where, "true or false")
+	}
+	return value
+}
+
 // expression reads an expression's text. YAML makes values of some of them unless they are quoted: that is named.
 func (t tree) expression(found *problems, where string) string {
 	if text, ok := t.value.(string); ok && text != "" {

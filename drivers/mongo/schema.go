@@ -23,25 +23,31 @@ const (
 // went on, and the server gives up every write after saveTime.
 const tombstoneLife = 24 * 60 * 60
 
-// collectionName is the build's collection. The names of shared builds' have a dot in them, which no projection's name
-// has, so that collections and views cannot meet. MongoDB keeps names that begin with "system." for itself.
+// collectionName is the build's collection. The names of shared builds' have a number behind a dot, where a projection's
+// name has a letter, so that collections and views cannot meet. MongoDB keeps names that begin with "system." for itself.
 func collectionName(build domain.Build) string {
 	if !build.Shared() {
 		return commonCollection
 	}
 	name := build.Name + "." + strconv.FormatInt(build.Number, 10)
-	if build.Name == "system" {
+	return unlikeSystem(name)
+}
+
+// unlikeSystem puts a "~", which is in no projection's name, before a name that MongoDB keeps for itself.
+func unlikeSystem(name string) string {
+	if strings.HasPrefix(name, "system.") {
 		return "~" + name
 	}
 	return name
 }
 
-// viewName is the public name of a shared projection: the projection's own, but for the one that the common collection has.
+// viewName is the public name of a shared projection: the projection's own, but for the one that the common collection has,
+// and those that would then be taken for it.
 func viewName(projection string) string {
-	if projection == commonCollection {
+	if projection == commonCollection || strings.HasPrefix(projection, commonCollection+".") {
 		return projection + ".public"
 	}
-	return projection
+	return unlikeSystem(projection)
 }
 
 // prepareDatabase makes what Open promises. running ends when the driver is closed.

@@ -42,8 +42,8 @@ func identifier(name string) string {
 	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 }
 
-// tableName is the build's table as it stands in a statement. The names of shared builds' tables have a "." in them,
-// which no projection's name has, so that tables and views cannot meet.
+// tableName is the build's table as it stands in a statement. The names of shared builds' tables have a number behind a ".",
+// where a projection's name has a letter, so that tables and views cannot meet.
 func tableName(build domain.Build) string {
 	if !build.Shared() {
 		return schema + "." + identifier(commonTable)
@@ -55,9 +55,10 @@ func buildName(build domain.Build) string {
 	return build.Name + "." + strconv.FormatInt(build.Number, 10)
 }
 
-// viewName is the public name of a shared projection: the projection's own, but for the one that the common table has.
+// viewName is the public name of a shared projection: the projection's own, but for those that the common table and what is
+// beside it have.
 func viewName(projection string) string {
-	if projection == commonTable {
+	if projection == commonTable || strings.HasPrefix(projection, commonTable+".") {
 		projection += ".public"
 	}
 	return schema + "." + identifier(projection)

@@ -58,8 +58,8 @@ func units(text string) (n int) {
 	return n
 }
 
-// tableName is the build's table as it stands in a statement. The names of shared builds' tables have a "." in them,
-// which no projection's name has, so that tables and views cannot meet.
+// tableName is the build's table as it stands in a statement. The names of shared builds' tables have a number behind a ".",
+// where a projection's name has a letter, so that tables and views cannot meet.
 func tableName(build domain.Build) string {
 	if !build.Shared() {
 		return schema + "." + identifier(commonTable)
@@ -71,9 +71,10 @@ func buildName(build domain.Build) string {
 	return build.Name + "." + strconv.FormatInt(build.Number, 10)
 }
 
-// viewName is the public name of a shared projection: the projection's own, but for the one that the common table has.
+// viewName is the public name of a shared projection: the projection's own, but for the one that the common table has, and
+// those that would then be taken for it.
 func viewName(projection string) string {
-	if projection == commonTable {
+	if projection == commonTable || strings.HasPrefix(projection, commonTable+".") {
 		projection += ".public"
 	}
 	return schema + "." + identifier(projection)
