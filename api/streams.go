@@ -72,7 +72,7 @@ func (s generated) GetStreamMetadata(ctx context.Context, request openapi.GetStr
 	return openapi.GetStreamMetadata200JSONResponse{
 		Body: openapi.StreamMetadata{
 			Stream: info.Stream, Version: info.Version, Events: info.Events, Bytes: info.Bytes,
-			FirstAt: info.FirstAt.UTC(), LastAt: info.LastAt.UTC(),
+			FirstVersion: info.FirstVersion, FirstAt: moment(info.FirstAt), LastAt: moment(info.LastAt),
 		},
 		Headers: openapi.GetStreamMetadata200ResponseHeaders{ETag: &tag},
 	}, nil

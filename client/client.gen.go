@@ -315,6 +315,10 @@ type Delivery struct {
 
 	// Replays How often the event has come back from the dead letters; missing where it has not.
 	Replays int `json:"replays,omitempty"`
+
+	// Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
+	// are given as usual. It is no place to go on from.
+	Gap *Gap `json:"gap,omitempty"`
 }
 
 // Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
@@ -470,6 +474,19 @@ type FieldChange struct {
 	After json.RawMessage `json:"after,omitempty"`
 }
 
+// Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
+// are given as usual. It is no place to go on from.
+type Gap struct {
+	// From The first position that may be missing.
+	From int64 `json:"from"`
+
+	// To The last one.
+	To int64 `json:"to"`
+
+	// Categories At most 100 of them, those of which the most recent events are gone.
+	Categories []string `json:"categories"`
+}
+
 // GivenEvent defines model for GivenEvent.
 type GivenEvent struct {
 	Stream string `json:"stream,omitempty"`
@@ -544,6 +561,14 @@ type Lag struct {
 type LagList struct {
 	Head      int64 `json:"head"`
 	Consumers []Lag `json:"consumers"`
+}
+
+// Loss defines model for Loss.
+type Loss struct {
+	Category string `json:"category"`
+
+	// RemovedTo Up to this position events of the category may be missing.
+	RemovedTo int64 `json:"removedTo"`
 }
 
 // Member defines model for Member.
@@ -669,6 +694,9 @@ type NewRebuild struct {
 
 	// DryRun It builds, validates, reports, and drops what it made.
 	DryRun bool `json:"dryRun,omitempty"`
+
+	// AcceptLoss It makes documents of what is left where retention has removed events; without it that is refused with `events-removed`.
+	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 
 // NewSnapshot defines model for NewSnapshot.
@@ -912,6 +940,9 @@ type ProjectionState struct {
 
 	// NextTry With error: when it is tried again, where the process that answers knows it.
 	NextTry *time.Time `json:"nextTry,omitempty"`
+
+	// Loss What retention had removed when the documents were made; missing where they have all.
+	Loss []Loss `json:"loss,omitempty"`
 }
 
 // ProjectionVersion defines model for ProjectionVersion.
@@ -995,6 +1026,9 @@ type Rebuild struct {
 	Approved bool `json:"approved,omitempty"`
 	DryRun   bool `json:"dryRun,omitempty"`
 
+	// AcceptLoss It may do without events that retention has removed.
+	AcceptLoss bool `json:"acceptLoss,omitempty"`
+
 	// Tenants Missing where it is for all.
 	Tenants            []UUID `json:"tenants,omitempty"`
 	MaxEventsPerSecond int64  `json:"maxEventsPerSecond,omitempty"`
@@ -1022,6 +1056,9 @@ type Rebuild struct {
 
 	// Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
 	Difference *Difference `json:"difference,omitempty"`
+
+	// Loss With acceptLoss: what was missing, over all tenants; for the projection's owner alone.
+	Loss []Loss `json:"loss,omitempty"`
 
 	// RollbackUntil With swapped: until when the old documents are kept.
 	RollbackUntil *time.Time `json:"rollbackUntil,omitempty"`
@@ -1127,6 +1164,9 @@ type Snapshot struct {
 	// State Any JSON value.
 	State   JSON      `json:"state"`
 	TakenAt time.Time `json:"takenAt"`
+
+	// RemovedTo The highest version that is missing in the state; missing where none is.
+	RemovedTo int64 `json:"removedTo,omitempty"`
 }
 
 // State defines model for State.
@@ -1144,6 +1184,15 @@ type State struct {
 
 	// EventsRead How many events were read behind the snapshot.
 	EventsRead int `json:"eventsRead"`
+
+	// Loss With `acceptLoss`, where events are missing in the state.
+	Loss *StateLoss `json:"loss,omitempty"`
+}
+
+// StateLoss With `acceptLoss`, where events are missing in the state.
+type StateLoss struct {
+	// RemovedTo The highest version that is missing.
+	RemovedTo int64 `json:"removedTo"`
 }
 
 // StreamAppend defines model for StreamAppend.
@@ -1164,16 +1213,23 @@ type StreamList struct {
 type StreamMetadata struct {
 	Stream string `json:"stream"`
 
-	// Version Of the newest event.
+	// Version Of the newest event, also where that was removed.
 	Version int64 `json:"version"`
 
 	// Events How many there are; fewer than the version where retention removed some.
 	Events int64 `json:"events"`
 
 	// Bytes Of data and metadata as JSON text.
-	Bytes   int64     `json:"bytes"`
-	FirstAt time.Time `json:"firstAt"`
-	LastAt  time.Time `json:"lastAt"`
+	Bytes int64 `json:"bytes"`
+
+	// FirstVersion Of the oldest event that is left; missing where none is.
+	FirstVersion int64 `json:"firstVersion,omitempty"`
+
+	// FirstAt Missing where no event is left.
+	FirstAt *time.Time `json:"firstAt,omitempty"`
+
+	// LastAt Missing where no event is left.
+	LastAt *time.Time `json:"lastAt,omitempty"`
 }
 
 // Subscription defines model for Subscription.
@@ -1202,6 +1258,9 @@ type Subscription struct {
 
 	// Head The log's head.
 	Head int64 `json:"head"`
+
+	// RemovedTo The highest position of the group's categories that retention has removed; missing where nothing was.
+	RemovedTo int64 `json:"removedTo,omitempty"`
 
 	// Progress Of each partition; of the one, numbered 0, where there are none.
 	Progress []SubscriptionProgress `json:"progress"`
@@ -1435,6 +1494,9 @@ type UpcasterTouches struct {
 	Aggregates []string `json:"aggregates"`
 }
 
+// AcceptLoss defines model for acceptLoss.
+type AcceptLoss = bool
+
 // AttemptNumber defines model for attemptNumber.
 type AttemptNumber = int
 
@@ -1543,6 +1605,9 @@ type Conflict = Problem
 // Events defines model for Events.
 type Events = EventList
 
+// EventsRemoved An error by RFC 9457.
+type EventsRemoved = Problem
+
 // Gone An error by RFC 9457.
 type Gone = Problem
 
@@ -1634,6 +1699,12 @@ type ImportEventsParams struct {
 	Strict *bool `form:"strict,omitempty" json:"strict,omitempty"`
 }
 
+// PutProjectionParams defines parameters for PutProjection.
+type PutProjectionParams struct {
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
+}
+
 // CatchUpProjectionParams defines parameters for CatchUpProjection.
 type CatchUpProjectionParams struct {
 	// Timeout How many seconds `minPosition` may wait.
@@ -1717,6 +1788,12 @@ type ReplayParkedDocumentParams struct {
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
+// RollbackRebuildParams defines parameters for RollbackRebuild.
+type RollbackRebuildParams struct {
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
+}
+
 // ListRebuildTenantsParams defines parameters for ListRebuildTenants.
 type ListRebuildTenantsParams struct {
 	// PageSize At most this many on a page.
@@ -1724,6 +1801,12 @@ type ListRebuildTenantsParams struct {
 
 	// PageToken From a `Link` header; never made by hand.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// ResetProjectionParams defines parameters for ResetProjection.
+type ResetProjectionParams struct {
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
 // RetryProjectionParams defines parameters for RetryProjection.
@@ -1764,6 +1847,12 @@ type SnapDocumentParams struct {
 
 	// IfNoneMatch ETags that the client has, or `*`.
 	IfNoneMatch *string `json:"If-None-Match,omitempty"`
+}
+
+// TakeSnapshotParams defines parameters for TakeSnapshot.
+type TakeSnapshotParams struct {
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
 // ListStreamsParams defines parameters for ListStreams.
@@ -1839,6 +1928,9 @@ type GetStateParams struct {
 
 	// At The state as recorded at this time. Not together with `version`.
 	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
+
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
 // FollowAllParams defines parameters for FollowAll.
@@ -2368,7 +2460,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
-	PutProjectionWithBody(ctx context.Context, name Name, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutProjectionWithBody(ctx context.Context, name Name, params *PutProjectionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutProjection Create or change a projection
 	//
@@ -2379,7 +2471,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
-	PutProjection(ctx context.Context, name Name, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutProjection(ctx context.Context, name Name, params *PutProjectionParams, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CatchUpProjection Wait until a projection has reached the head
 	//
@@ -2506,7 +2598,7 @@ type ClientInterface interface {
 	// their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
-	RollbackRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
+	RollbackRebuild(ctx context.Context, name Name, rebuildId RebuildId, params *RollbackRebuildParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListRebuildTenants How far a rebuild is with each tenant
 	//
@@ -2519,7 +2611,7 @@ type ClientInterface interface {
 	// ones, start a rebuild.
 	//
 	// Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
-	ResetProjection(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ResetProjection(ctx context.Context, name Name, params *ResetProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryProjection Try the event again that a projection stands before
 	//
@@ -2611,7 +2703,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
-	TakeSnapshotWithBody(ctx context.Context, streamId StreamId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	TakeSnapshotWithBody(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TakeSnapshot Take or put a snapshot
 	//
@@ -2621,7 +2713,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
-	TakeSnapshot(ctx context.Context, streamId StreamId, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	TakeSnapshot(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetLatestSnapshot A stream's newest snapshot
 	//
@@ -2647,7 +2739,8 @@ type ClientInterface interface {
 
 	// ReadStream Read a stream
 	//
-	// Events of one stream in the order of their versions. 404 where the stream has no event.
+	// Events of one stream in the order of their versions. 404 where the stream never had an event; where retention has removed
+	// all of them, the list is empty and `ETag` has the version.
 	//
 	// Corresponds with GET /v1/streams/{streamId} (the `ReadStream` operationId).
 	ReadStream(ctx context.Context, streamId StreamId, params *ReadStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2697,8 +2790,8 @@ type ClientInterface interface {
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 	//
-	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Corresponds with GET /v1/subscribe/$all (the `FollowAll` operationId).
@@ -2710,8 +2803,8 @@ type ClientInterface interface {
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 	//
-	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Corresponds with GET /v1/subscribe/categories/{category} (the `FollowCategory` operationId).
@@ -2723,8 +2816,8 @@ type ClientInterface interface {
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 	//
-	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Corresponds with GET /v1/subscribe/streams/{streamId} (the `FollowStream` operationId).
@@ -3750,8 +3843,8 @@ func (c *Client) GetProjection(ctx context.Context, name Name, reqEditors ...Req
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
-func (c *Client) PutProjectionWithBody(ctx context.Context, name Name, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutProjectionRequestWithBody(c.Server, name, contentType, body)
+func (c *Client) PutProjectionWithBody(ctx context.Context, name Name, params *PutProjectionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutProjectionRequestWithBody(c.Server, name, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3771,8 +3864,8 @@ func (c *Client) PutProjectionWithBody(ctx context.Context, name Name, contentTy
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
-func (c *Client) PutProjection(ctx context.Context, name Name, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutProjectionRequest(c.Server, name, body)
+func (c *Client) PutProjection(ctx context.Context, name Name, params *PutProjectionParams, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutProjectionRequest(c.Server, name, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4068,8 +4161,8 @@ func (c *Client) ResumeRebuild(ctx context.Context, name Name, rebuildId Rebuild
 // their definition. 409 when it was not swapped, when something else was swapped in since, or when they are gone.
 //
 // Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
-func (c *Client) RollbackRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewRollbackRebuildRequest(c.Server, name, rebuildId)
+func (c *Client) RollbackRebuild(ctx context.Context, name Name, rebuildId RebuildId, params *RollbackRebuildParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRollbackRebuildRequest(c.Server, name, rebuildId, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4101,8 +4194,8 @@ func (c *Client) ListRebuildTenants(ctx context.Context, name Name, rebuildId Re
 // ones, start a rebuild.
 //
 // Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
-func (c *Client) ResetProjection(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewResetProjectionRequest(c.Server, name)
+func (c *Client) ResetProjection(ctx context.Context, name Name, params *ResetProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResetProjectionRequest(c.Server, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4293,8 +4386,8 @@ func (c *Client) SnapDocument(ctx context.Context, projection string, key string
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
-func (c *Client) TakeSnapshotWithBody(ctx context.Context, streamId StreamId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewTakeSnapshotRequestWithBody(c.Server, streamId, contentType, body)
+func (c *Client) TakeSnapshotWithBody(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTakeSnapshotRequestWithBody(c.Server, streamId, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4313,8 +4406,8 @@ func (c *Client) TakeSnapshotWithBody(ctx context.Context, streamId StreamId, co
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
-func (c *Client) TakeSnapshot(ctx context.Context, streamId StreamId, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewTakeSnapshotRequest(c.Server, streamId, body)
+func (c *Client) TakeSnapshot(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTakeSnapshotRequest(c.Server, streamId, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4379,7 +4472,8 @@ func (c *Client) ReadAll(ctx context.Context, params *ReadAllParams, reqEditors 
 
 // ReadStream Read a stream
 //
-// Events of one stream in the order of their versions. 404 where the stream has no event.
+// Events of one stream in the order of their versions. 404 where the stream never had an event; where retention has removed
+// all of them, the list is empty and `ETag` has the version.
 //
 // Corresponds with GET /v1/streams/{streamId} (the `ReadStream` operationId).
 func (c *Client) ReadStream(ctx context.Context, streamId StreamId, params *ReadStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4479,8 +4573,8 @@ func (c *Client) GetState(ctx context.Context, streamId StreamId, params *GetSta
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 // `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 //
-// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Corresponds with GET /v1/subscribe/$all (the `FollowAll` operationId).
@@ -4502,8 +4596,8 @@ func (c *Client) FollowAll(ctx context.Context, params *FollowAllParams, reqEdit
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 // `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 //
-// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Corresponds with GET /v1/subscribe/categories/{category} (the `FollowCategory` operationId).
@@ -4525,8 +4619,8 @@ func (c *Client) FollowCategory(ctx context.Context, category Category, params *
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 // `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 //
-// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Corresponds with GET /v1/subscribe/streams/{streamId} (the `FollowStream` operationId).
@@ -6622,18 +6716,18 @@ func NewGetProjectionRequest(server string, name Name) (*http.Request, error) {
 }
 
 // NewPutProjectionRequest calls the generic PutProjection builder with application/json body
-func NewPutProjectionRequest(server string, name Name, body PutProjectionJSONRequestBody) (*http.Request, error) {
+func NewPutProjectionRequest(server string, name Name, params *PutProjectionParams, body PutProjectionJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewPutProjectionRequestWithBody(server, name, "application/json", bodyReader)
+	return NewPutProjectionRequestWithBody(server, name, params, "application/json", bodyReader)
 }
 
 // NewPutProjectionRequestWithBody constructs an http.Request for the PutProjection method, with any body, and a specified content type
-func NewPutProjectionRequestWithBody(server string, name Name, contentType string, body io.Reader) (*http.Request, error) {
+func NewPutProjectionRequestWithBody(server string, name Name, params *PutProjectionParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -6656,6 +6750,33 @@ func NewPutProjectionRequestWithBody(server string, name Name, contentType strin
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.AcceptLoss != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acceptLoss", *params.AcceptLoss, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
@@ -7600,7 +7721,7 @@ func NewResumeRebuildRequest(server string, name Name, rebuildId RebuildId) (*ht
 }
 
 // NewRollbackRebuildRequest constructs an http.Request for the RollbackRebuild method
-func NewRollbackRebuildRequest(server string, name Name, rebuildId RebuildId) (*http.Request, error) {
+func NewRollbackRebuildRequest(server string, name Name, rebuildId RebuildId, params *RollbackRebuildParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -7630,6 +7751,33 @@ func NewRollbackRebuildRequest(server string, name Name, rebuildId RebuildId) (*
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.AcceptLoss != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acceptLoss", *params.AcceptLoss, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
@@ -7721,7 +7869,7 @@ func NewListRebuildTenantsRequest(server string, name Name, rebuildId RebuildId,
 }
 
 // NewResetProjectionRequest constructs an http.Request for the ResetProjection method
-func NewResetProjectionRequest(server string, name Name) (*http.Request, error) {
+func NewResetProjectionRequest(server string, name Name, params *ResetProjectionParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -7744,6 +7892,33 @@ func NewResetProjectionRequest(server string, name Name) (*http.Request, error) 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.AcceptLoss != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acceptLoss", *params.AcceptLoss, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
@@ -8180,18 +8355,18 @@ func NewSnapDocumentRequest(server string, projection string, key string, params
 }
 
 // NewTakeSnapshotRequest calls the generic TakeSnapshot builder with application/json body
-func NewTakeSnapshotRequest(server string, streamId StreamId, body TakeSnapshotJSONRequestBody) (*http.Request, error) {
+func NewTakeSnapshotRequest(server string, streamId StreamId, params *TakeSnapshotParams, body TakeSnapshotJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewTakeSnapshotRequestWithBody(server, streamId, "application/json", bodyReader)
+	return NewTakeSnapshotRequestWithBody(server, streamId, params, "application/json", bodyReader)
 }
 
 // NewTakeSnapshotRequestWithBody constructs an http.Request for the TakeSnapshot method, with any body, and a specified content type
-func NewTakeSnapshotRequestWithBody(server string, streamId StreamId, contentType string, body io.Reader) (*http.Request, error) {
+func NewTakeSnapshotRequestWithBody(server string, streamId StreamId, params *TakeSnapshotParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8214,6 +8389,33 @@ func NewTakeSnapshotRequestWithBody(server string, streamId StreamId, contentTyp
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.AcceptLoss != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acceptLoss", *params.AcceptLoss, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -8727,6 +8929,18 @@ func NewGetStateRequest(server string, streamId StreamId, params *GetStateParams
 		if params.At != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "at", *params.At, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AcceptLoss != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acceptLoss", *params.AcceptLoss, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -11053,7 +11267,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
-	PutProjectionWithBodyWithResponse(ctx context.Context, name Name, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error)
+	PutProjectionWithBodyWithResponse(ctx context.Context, name Name, params *PutProjectionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error)
 
 	// PutProjectionWithResponse Create or change a projection
 	//
@@ -11064,7 +11278,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
-	PutProjectionWithResponse(ctx context.Context, name Name, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error)
+	PutProjectionWithResponse(ctx context.Context, name Name, params *PutProjectionParams, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error)
 
 	// CatchUpProjectionWithResponse Wait until a projection has reached the head
 	//
@@ -11221,7 +11435,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
-	RollbackRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*RollbackRebuildResponse, error)
+	RollbackRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, params *RollbackRebuildParams, reqEditors ...RequestEditorFn) (*RollbackRebuildResponse, error)
 
 	// ListRebuildTenantsWithResponse How far a rebuild is with each tenant
 	//
@@ -11238,7 +11452,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
-	ResetProjectionWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*ResetProjectionResponse, error)
+	ResetProjectionWithResponse(ctx context.Context, name Name, params *ResetProjectionParams, reqEditors ...RequestEditorFn) (*ResetProjectionResponse, error)
 
 	// RetryProjectionWithResponse Try the event again that a projection stands before
 	//
@@ -11340,7 +11554,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
-	TakeSnapshotWithBodyWithResponse(ctx context.Context, streamId StreamId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error)
+	TakeSnapshotWithBodyWithResponse(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error)
 
 	// TakeSnapshotWithResponse Take or put a snapshot
 	//
@@ -11350,7 +11564,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
-	TakeSnapshotWithResponse(ctx context.Context, streamId StreamId, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error)
+	TakeSnapshotWithResponse(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error)
 
 	// GetLatestSnapshotWithResponse A stream's newest snapshot
 	//
@@ -11382,7 +11596,8 @@ type ClientWithResponsesInterface interface {
 
 	// ReadStreamWithResponse Read a stream
 	//
-	// Events of one stream in the order of their versions. 404 where the stream has no event.
+	// Events of one stream in the order of their versions. 404 where the stream never had an event; where retention has removed
+	// all of them, the list is empty and `ETag` has the version.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -11438,8 +11653,8 @@ type ClientWithResponsesInterface interface {
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 	//
-	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -11453,8 +11668,8 @@ type ClientWithResponsesInterface interface {
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 	//
-	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -11468,8 +11683,8 @@ type ClientWithResponsesInterface interface {
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 	//
-	// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-	// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 	// does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -12593,8 +12808,9 @@ func (r AppendResponse) ContentType() string {
 
 // ReadCategoryResponse200Headers the declared response headers of an HTTP 200 response for ReadCategory
 type ReadCategoryResponse200Headers struct {
-	ETag *string
-	Link *string
+	ETag              *string
+	Link              *string
+	ManifoldRemovedTo *int64
 }
 
 type ReadCategoryResponse struct {
@@ -12649,8 +12865,9 @@ func (r ReadCategoryResponse) ContentType() string {
 
 // ReadLatestResponse200Headers the declared response headers of an HTTP 200 response for ReadLatest
 type ReadLatestResponse200Headers struct {
-	ETag *string
-	Link *string
+	ETag              *string
+	Link              *string
+	ManifoldRemovedTo *int64
 }
 
 type ReadLatestResponse struct {
@@ -12806,11 +13023,18 @@ func (r ReadEventResponse) ContentType() string {
 	return ""
 }
 
+// ExportEventsResponse200Headers the declared response headers of an HTTP 200 response for ExportEvents
+type ExportEventsResponse200Headers struct {
+	ManifoldRemovedTo *int64
+}
+
 type ExportEventsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExportEventsResponse200Headers
 }
 
 // GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
@@ -15176,8 +15400,9 @@ func (r ListStreamsResponse) ContentType() string {
 
 // ReadAllResponse200Headers the declared response headers of an HTTP 200 response for ReadAll
 type ReadAllResponse200Headers struct {
-	ETag *string
-	Link *string
+	ETag              *string
+	Link              *string
+	ManifoldRemovedTo *int64
 }
 
 type ReadAllResponse struct {
@@ -15232,8 +15457,9 @@ func (r ReadAllResponse) ContentType() string {
 
 // ReadStreamResponse200Headers the declared response headers of an HTTP 200 response for ReadStream
 type ReadStreamResponse200Headers struct {
-	ETag *string
-	Link *string
+	ETag              *string
+	Link              *string
+	ManifoldRemovedTo *int64
 }
 
 type ReadStreamResponse struct {
@@ -15457,6 +15683,8 @@ type GetStateResponse struct {
 	JSON200 *State
 	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *EventsRemoved
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
@@ -15471,6 +15699,11 @@ func (r GetStateResponse) GetJSON200() *State {
 // GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r GetStateResponse) GetApplicationproblemJSON404() *NotFound {
 	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r GetStateResponse) GetApplicationproblemJSON409() *EventsRemoved {
+	return r.ApplicationproblemJSON409
 }
 
 // GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
@@ -18250,8 +18483,8 @@ func (c *ClientWithResponses) GetProjectionWithResponse(ctx context.Context, nam
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
-func (c *ClientWithResponses) PutProjectionWithBodyWithResponse(ctx context.Context, name Name, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error) {
-	rsp, err := c.PutProjectionWithBody(ctx, name, contentType, body, reqEditors...)
+func (c *ClientWithResponses) PutProjectionWithBodyWithResponse(ctx context.Context, name Name, params *PutProjectionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error) {
+	rsp, err := c.PutProjectionWithBody(ctx, name, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -18267,8 +18500,8 @@ func (c *ClientWithResponses) PutProjectionWithBodyWithResponse(ctx context.Cont
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
-func (c *ClientWithResponses) PutProjectionWithResponse(ctx context.Context, name Name, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error) {
-	rsp, err := c.PutProjection(ctx, name, body, reqEditors...)
+func (c *ClientWithResponses) PutProjectionWithResponse(ctx context.Context, name Name, params *PutProjectionParams, body PutProjectionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutProjectionResponse, error) {
+	rsp, err := c.PutProjection(ctx, name, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -18526,8 +18759,8 @@ func (c *ClientWithResponses) ResumeRebuildWithResponse(ctx context.Context, nam
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback (the `RollbackRebuild` operationId).
-func (c *ClientWithResponses) RollbackRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*RollbackRebuildResponse, error) {
-	rsp, err := c.RollbackRebuild(ctx, name, rebuildId, reqEditors...)
+func (c *ClientWithResponses) RollbackRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, params *RollbackRebuildParams, reqEditors ...RequestEditorFn) (*RollbackRebuildResponse, error) {
+	rsp, err := c.RollbackRebuild(ctx, name, rebuildId, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -18555,8 +18788,8 @@ func (c *ClientWithResponses) ListRebuildTenantsWithResponse(ctx context.Context
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
-func (c *ClientWithResponses) ResetProjectionWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*ResetProjectionResponse, error) {
-	rsp, err := c.ResetProjection(ctx, name, reqEditors...)
+func (c *ClientWithResponses) ResetProjectionWithResponse(ctx context.Context, name Name, params *ResetProjectionParams, reqEditors ...RequestEditorFn) (*ResetProjectionResponse, error) {
+	rsp, err := c.ResetProjection(ctx, name, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -18717,8 +18950,8 @@ func (c *ClientWithResponses) SnapDocumentWithResponse(ctx context.Context, proj
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
-func (c *ClientWithResponses) TakeSnapshotWithBodyWithResponse(ctx context.Context, streamId StreamId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error) {
-	rsp, err := c.TakeSnapshotWithBody(ctx, streamId, contentType, body, reqEditors...)
+func (c *ClientWithResponses) TakeSnapshotWithBodyWithResponse(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error) {
+	rsp, err := c.TakeSnapshotWithBody(ctx, streamId, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -18733,8 +18966,8 @@ func (c *ClientWithResponses) TakeSnapshotWithBodyWithResponse(ctx context.Conte
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
-func (c *ClientWithResponses) TakeSnapshotWithResponse(ctx context.Context, streamId StreamId, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error) {
-	rsp, err := c.TakeSnapshot(ctx, streamId, body, reqEditors...)
+func (c *ClientWithResponses) TakeSnapshotWithResponse(ctx context.Context, streamId StreamId, params *TakeSnapshotParams, body TakeSnapshotJSONRequestBody, reqEditors ...RequestEditorFn) (*TakeSnapshotResponse, error) {
+	rsp, err := c.TakeSnapshot(ctx, streamId, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -18789,7 +19022,8 @@ func (c *ClientWithResponses) ReadAllWithResponse(ctx context.Context, params *R
 
 // ReadStreamWithResponse Read a stream
 //
-// Events of one stream in the order of their versions. 404 where the stream has no event.
+// Events of one stream in the order of their versions. 404 where the stream never had an event; where retention has removed
+// all of them, the list is empty and `ETag` has the version.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -18875,8 +19109,8 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, streamId
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 // `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 //
-// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -18896,8 +19130,8 @@ func (c *ClientWithResponses) FollowAllWithResponse(ctx context.Context, params 
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 // `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 //
-// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -18917,8 +19151,8 @@ func (c *ClientWithResponses) FollowCategoryWithResponse(ctx context.Context, ca
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
 // `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
 //
-// A frame is `event`; `caught-up`, when everything up to the head has been sent; or `checkpoint`, when events were passed
-// over, and every 15 s while nothing comes. To go on later, begin at the position behind the last one seen; an EventSource
+// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
+// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
 // does that by itself (`Last-Event-ID`). A follower that is slow is sent what it has missed from the log.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -20173,6 +20407,13 @@ func ParseReadCategoryResponse(rsp *http.Response) (*ReadCategoryResponse, error
 			}
 			headers.Link = &value
 		}
+		if values := rsp.Header.Values("Manifold-Removed-To"); len(values) > 0 {
+			var value int64
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Removed-To", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldRemovedTo = &value
+		}
 		response.Headers200 = &headers
 	}
 
@@ -20228,6 +20469,13 @@ func ParseReadLatestResponse(rsp *http.Response) (*ReadLatestResponse, error) {
 				return nil, err
 			}
 			headers.Link = &value
+		}
+		if values := rsp.Header.Values("Manifold-Removed-To"); len(values) > 0 {
+			var value int64
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Removed-To", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldRemovedTo = &value
 		}
 		response.Headers200 = &headers
 	}
@@ -20329,6 +20577,19 @@ func ParseExportEventsResponse(rsp *http.Response) (*ExportEventsResponse, error
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExportEventsResponse200Headers
+		if values := rsp.Header.Values("Manifold-Removed-To"); len(values) > 0 {
+			var value int64
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Removed-To", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldRemovedTo = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
@@ -22195,6 +22456,13 @@ func ParseReadAllResponse(rsp *http.Response) (*ReadAllResponse, error) {
 			}
 			headers.Link = &value
 		}
+		if values := rsp.Header.Values("Manifold-Removed-To"); len(values) > 0 {
+			var value int64
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Removed-To", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldRemovedTo = &value
+		}
 		response.Headers200 = &headers
 	}
 
@@ -22257,6 +22525,13 @@ func ParseReadStreamResponse(rsp *http.Response) (*ReadStreamResponse, error) {
 				return nil, err
 			}
 			headers.Link = &value
+		}
+		if values := rsp.Header.Values("Manifold-Removed-To"); len(values) > 0 {
+			var value int64
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Removed-To", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldRemovedTo = &value
 		}
 		response.Headers200 = &headers
 	}
@@ -22428,6 +22703,13 @@ func ParseGetStateResponse(rsp *http.Response) (*GetStateResponse, error) {
 			return nil, err
 		}
 		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest EventsRemoved
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

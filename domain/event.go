@@ -171,12 +171,13 @@ type StreamQuery struct {
 
 // StreamInfo is what can be said of a stream without reading its events' data.
 type StreamInfo struct {
-	Stream  string
-	Version int64 // of its newest event
-	Events  int64 // how many it has now; fewer than Version where retention removed some
-	Bytes   int64 // of the events' data and metadata as JSON text
-	FirstAt time.Time
-	LastAt  time.Time
+	Stream       string
+	Version      int64 // of its newest event, also where retention has removed that
+	Events       int64 // how many it has now; fewer than Version where retention removed some
+	Bytes        int64 // of the events' data and metadata as JSON text
+	FirstVersion int64 // of the oldest event that is left; 0: none is
+	FirstAt      time.Time
+	LastAt       time.Time // both zero where no event is left
 }
 
 // Head is how far a tenant's log has come.

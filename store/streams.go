@@ -25,7 +25,7 @@ var (
 	streamInfo = statement{"manifold_stream_info", `
 		select count(*), max(e.stream_version), min(e.created_at), max(e.created_at),
 			sum(octet_length(e.event_data::text) + coalesce(octet_length(e.metadata::text), 0))::bigint,
-			(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = $2::text)
+			(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = $2::text), min(e.stream_version)
 		from events as e where e.tenant_id = $1::uuid and e.stream_id = $2::text`}
 )
 
@@ -71,7 +71,7 @@ func (s *Store) StreamInfo(ctx context.Context, tenant domain.TenantID, stream s
 		info.Events = int8Value(values[0])
 		info.Version = max(int8Value(values[1]), int8Value(values[5]))
 		info.FirstAt, info.LastAt = timeValue(values[2]), timeValue(values[3])
-		info.Bytes = int8Value(values[4])
+		info.Bytes, info.FirstVersion = int8Value(values[4]), int8Value(values[6])
 		return nil
 	}})
 	if err == nil && info.Version == 0 {

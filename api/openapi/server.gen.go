@@ -266,6 +266,10 @@ type Delivery struct {
 
 	// Replays How often the event has come back from the dead letters; missing where it has not.
 	Replays int `json:"replays,omitempty"`
+
+	// Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
+	// are given as usual. It is no place to go on from.
+	Gap *Gap `json:"gap,omitempty"`
 }
 
 // Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
@@ -421,11 +425,28 @@ type FieldChange struct {
 	After json.RawMessage `json:"after,omitempty"`
 }
 
-// Frame One of: an event; that everything up to the head has been sent; that events were passed over up to a position, or that nothing has come.
+// Frame One of: an event; that everything up to the head has been sent; that events were passed over up to a position, or that nothing has come; that retention has removed events.
 type Frame struct {
 	Event      *Event `json:"event,omitempty"`
 	CaughtUp   *Place `json:"caughtUp,omitempty"`
 	Checkpoint *Place `json:"checkpoint,omitempty"`
+
+	// Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
+	// are given as usual. It is no place to go on from.
+	Gap *Gap `json:"gap,omitempty"`
+}
+
+// Gap Retention has removed events of the categories within this stretch of the log, perhaps such as would have been given here. Those that are left in it
+// are given as usual. It is no place to go on from.
+type Gap struct {
+	// From The first position that may be missing.
+	From int64 `json:"from"`
+
+	// To The last one.
+	To int64 `json:"to"`
+
+	// Categories At most 100 of them, those of which the most recent events are gone.
+	Categories []string `json:"categories"`
 }
 
 // GivenEvent defines model for GivenEvent.
@@ -552,6 +573,14 @@ type LagList struct {
 	Consumers []Lag `json:"consumers"`
 }
 
+// Loss defines model for Loss.
+type Loss struct {
+	Category string `json:"category"`
+
+	// RemovedTo Up to this position events of the category may be missing.
+	RemovedTo int64 `json:"removedTo"`
+}
+
 // Member defines model for Member.
 type Member struct {
 	// Id 36 characters, with hyphens.
@@ -675,6 +704,9 @@ type NewRebuild struct {
 
 	// DryRun It builds, validates, reports, and drops what it made.
 	DryRun bool `json:"dryRun,omitempty"`
+
+	// AcceptLoss It makes documents of what is left where retention has removed events; without it that is refused with `events-removed`.
+	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 
 // NewSnapshot defines model for NewSnapshot.
@@ -923,6 +955,9 @@ type ProjectionState struct {
 
 	// NextTry With error: when it is tried again, where the process that answers knows it.
 	NextTry *time.Time `json:"nextTry,omitempty"`
+
+	// Loss What retention had removed when the documents were made; missing where they have all.
+	Loss []Loss `json:"loss,omitempty"`
 }
 
 // ProjectionVersion defines model for ProjectionVersion.
@@ -1006,6 +1041,9 @@ type Rebuild struct {
 	Approved bool `json:"approved,omitempty"`
 	DryRun   bool `json:"dryRun,omitempty"`
 
+	// AcceptLoss It may do without events that retention has removed.
+	AcceptLoss bool `json:"acceptLoss,omitempty"`
+
 	// Tenants Missing where it is for all.
 	Tenants            []UUID `json:"tenants,omitempty"`
 	MaxEventsPerSecond int64  `json:"maxEventsPerSecond,omitempty"`
@@ -1033,6 +1071,9 @@ type Rebuild struct {
 
 	// Difference How the new documents differ from the live ones. Documents that events changed while they were compared are left out.
 	Difference *Difference `json:"difference,omitempty"`
+
+	// Loss With acceptLoss: what was missing, over all tenants; for the projection's owner alone.
+	Loss []Loss `json:"loss,omitempty"`
 
 	// RollbackUntil With swapped: until when the old documents are kept.
 	RollbackUntil *time.Time `json:"rollbackUntil,omitempty"`
@@ -1138,6 +1179,9 @@ type Snapshot struct {
 	// State Any JSON value.
 	State   JSON      `json:"state"`
 	TakenAt time.Time `json:"takenAt"`
+
+	// RemovedTo The highest version that is missing in the state; missing where none is.
+	RemovedTo int64 `json:"removedTo,omitempty"`
 }
 
 // State defines model for State.
@@ -1155,6 +1199,15 @@ type State struct {
 
 	// EventsRead How many events were read behind the snapshot.
 	EventsRead int `json:"eventsRead"`
+
+	// Loss With `acceptLoss`, where events are missing in the state.
+	Loss *StateLoss `json:"loss,omitempty"`
+}
+
+// StateLoss With `acceptLoss`, where events are missing in the state.
+type StateLoss struct {
+	// RemovedTo The highest version that is missing.
+	RemovedTo int64 `json:"removedTo"`
 }
 
 // StreamAppend defines model for StreamAppend.
@@ -1175,16 +1228,23 @@ type StreamList struct {
 type StreamMetadata struct {
 	Stream string `json:"stream"`
 
-	// Version Of the newest event.
+	// Version Of the newest event, also where that was removed.
 	Version int64 `json:"version"`
 
 	// Events How many there are; fewer than the version where retention removed some.
 	Events int64 `json:"events"`
 
 	// Bytes Of data and metadata as JSON text.
-	Bytes   int64     `json:"bytes"`
-	FirstAt time.Time `json:"firstAt"`
-	LastAt  time.Time `json:"lastAt"`
+	Bytes int64 `json:"bytes"`
+
+	// FirstVersion Of the oldest event that is left; missing where none is.
+	FirstVersion int64 `json:"firstVersion,omitempty"`
+
+	// FirstAt Missing where no event is left.
+	FirstAt *time.Time `json:"firstAt,omitempty"`
+
+	// LastAt Missing where no event is left.
+	LastAt *time.Time `json:"lastAt,omitempty"`
 }
 
 // Subscription defines model for Subscription.
@@ -1213,6 +1273,9 @@ type Subscription struct {
 
 	// Head The log's head.
 	Head int64 `json:"head"`
+
+	// RemovedTo The highest position of the group's categories that retention has removed; missing where nothing was.
+	RemovedTo int64 `json:"removedTo,omitempty"`
 
 	// Progress Of each partition; of the one, numbered 0, where there are none.
 	Progress []SubscriptionProgress `json:"progress"`
@@ -1446,6 +1509,9 @@ type UpcasterTouches struct {
 	Aggregates []string `json:"aggregates"`
 }
 
+// AcceptLoss defines model for acceptLoss.
+type AcceptLoss = bool
+
 // AttemptNumber defines model for attemptNumber.
 type AttemptNumber = int
 
@@ -1554,6 +1620,9 @@ type Conflict = Problem
 // Events defines model for Events.
 type Events = EventList
 
+// EventsRemoved An error by RFC 9457.
+type EventsRemoved = Problem
+
 // Gone An error by RFC 9457.
 type Gone = Problem
 
@@ -1596,6 +1665,12 @@ type ListAllDocumentsParams struct {
 
 	// PageToken From a `Link` header; never made by hand.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// PutProjectionParams defines parameters for PutProjection.
+type PutProjectionParams struct {
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
 // CatchUpProjectionParams defines parameters for CatchUpProjection.
@@ -1681,6 +1756,12 @@ type ReplayParkedDocumentParams struct {
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
+// RollbackRebuildParams defines parameters for RollbackRebuild.
+type RollbackRebuildParams struct {
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
+}
+
 // ListRebuildTenantsParams defines parameters for ListRebuildTenants.
 type ListRebuildTenantsParams struct {
 	// PageSize At most this many on a page.
@@ -1688,6 +1769,12 @@ type ListRebuildTenantsParams struct {
 
 	// PageToken From a `Link` header; never made by hand.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// ResetProjectionParams defines parameters for ResetProjection.
+type ResetProjectionParams struct {
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
 // RetryProjectionParams defines parameters for RetryProjection.
@@ -1706,6 +1793,12 @@ type SkipEventParams struct {
 type ListSkippedEventsParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// TakeSnapshotParams defines parameters for TakeSnapshot.
+type TakeSnapshotParams struct {
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
 // ListStreamsParams defines parameters for ListStreams.
@@ -1730,6 +1823,9 @@ type GetStateParams struct {
 
 	// At The state as recorded at this time. Not together with `version`.
 	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
+
+	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
 // ListSubscriptionsParams defines parameters for ListSubscriptions.
@@ -1892,7 +1988,7 @@ type ServerInterface interface {
 	GetProjection(ctx echo.Context, name Name) error
 	// PutProjection Create or change a projection
 	// (PUT /v1/projections/{name})
-	PutProjection(ctx echo.Context, name Name) error
+	PutProjection(ctx echo.Context, name Name, params PutProjectionParams) error
 	// CatchUpProjection Wait until a projection has reached the head
 	// (POST /v1/projections/{name}/catch-up)
 	CatchUpProjection(ctx echo.Context, name Name, params CatchUpProjectionParams) error
@@ -1937,13 +2033,13 @@ type ServerInterface interface {
 	ResumeRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
 	// RollbackRebuild Go back to the documents from before a swap
 	// (POST /v1/projections/{name}/rebuilds/{rebuildId}/rollback)
-	RollbackRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error
+	RollbackRebuild(ctx echo.Context, name Name, rebuildId RebuildId, params RollbackRebuildParams) error
 	// ListRebuildTenants How far a rebuild is with each tenant
 	// (GET /v1/projections/{name}/rebuilds/{rebuildId}/tenants)
 	ListRebuildTenants(ctx echo.Context, name Name, rebuildId RebuildId, params ListRebuildTenantsParams) error
 	// ResetProjection Begin again with an empty build
 	// (POST /v1/projections/{name}/reset)
-	ResetProjection(ctx echo.Context, name Name) error
+	ResetProjection(ctx echo.Context, name Name, params ResetProjectionParams) error
 	// RetryProjection Try the event again that a projection stands before
 	// (POST /v1/projections/{name}/retry)
 	RetryProjection(ctx echo.Context, name Name, params RetryProjectionParams) error
@@ -1961,7 +2057,7 @@ type ServerInterface interface {
 	ListProjectionVersions(ctx echo.Context, name Name) error
 	// TakeSnapshot Take or put a snapshot
 	// (POST /v1/snapshots/{streamId})
-	TakeSnapshot(ctx echo.Context, streamId StreamId) error
+	TakeSnapshot(ctx echo.Context, streamId StreamId, params TakeSnapshotParams) error
 	// GetLatestSnapshot A stream's newest snapshot
 	// (GET /v1/snapshots/{streamId}/latest)
 	GetLatestSnapshot(ctx echo.Context, streamId StreamId) error
@@ -2333,8 +2429,17 @@ func (w *ServerInterfaceWrapper) PutProjection(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutProjectionParams
+	// ------------- Optional query parameter "acceptLoss" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.PutProjection(ctx, name)
+	err = w.Handler.PutProjection(ctx, name, params)
 	return err
 }
 
@@ -2799,8 +2904,17 @@ func (w *ServerInterfaceWrapper) RollbackRebuild(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter rebuildId: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RollbackRebuildParams
+	// ------------- Optional query parameter "acceptLoss" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RollbackRebuild(ctx, name, rebuildId)
+	err = w.Handler.RollbackRebuild(ctx, name, rebuildId, params)
 	return err
 }
 
@@ -2855,8 +2969,17 @@ func (w *ServerInterfaceWrapper) ResetProjection(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResetProjectionParams
+	// ------------- Optional query parameter "acceptLoss" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ResetProjection(ctx, name)
+	err = w.Handler.ResetProjection(ctx, name, params)
 	return err
 }
 
@@ -2978,8 +3101,17 @@ func (w *ServerInterfaceWrapper) TakeSnapshot(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter streamId: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TakeSnapshotParams
+	// ------------- Optional query parameter "acceptLoss" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.TakeSnapshot(ctx, streamId)
+	err = w.Handler.TakeSnapshot(ctx, streamId, params)
 	return err
 }
 
@@ -3079,6 +3211,13 @@ func (w *ServerInterfaceWrapper) GetState(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "at", ctx.QueryParams(), &params.At, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter at: %s", err))
+	}
+
+	// ------------- Optional query parameter "acceptLoss" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter acceptLoss: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -3867,8 +4006,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 type ConflictApplicationProblemPlusJSONResponse Problem
 
 type EventsResponseHeaders struct {
-	ETag *string
-	Link *string
+	ETag              *string
+	Link              *string
+	ManifoldRemovedTo *int64
 }
 type EventsJSONResponse struct {
 	Body EventList
@@ -3881,6 +4021,8 @@ type EventsApplicationxNdjsonResponse struct {
 	Headers       EventsResponseHeaders
 	ContentLength int64
 }
+
+type EventsRemovedApplicationProblemPlusJSONResponse Problem
 
 type FramesApplicationxNdjsonResponse struct {
 	Body io.Reader
@@ -4809,8 +4951,9 @@ func (response GetProjectiondefaultApplicationProblemPlusJSONResponse) VisitGetP
 }
 
 type PutProjectionRequestObject struct {
-	Name Name `json:"name"`
-	Body *PutProjectionJSONRequestBody
+	Name   Name `json:"name"`
+	Params PutProjectionParams
+	Body   *PutProjectionJSONRequestBody
 }
 
 type PutProjectionResponseObject interface {
@@ -5885,6 +6028,7 @@ func (response ResumeRebuilddefaultApplicationProblemPlusJSONResponse) VisitResu
 type RollbackRebuildRequestObject struct {
 	Name      Name      `json:"name"`
 	RebuildId RebuildId `json:"rebuildId"`
+	Params    RollbackRebuildParams
 }
 
 type RollbackRebuildResponseObject interface {
@@ -6032,7 +6176,8 @@ func (response ListRebuildTenantsdefaultApplicationProblemPlusJSONResponse) Visi
 }
 
 type ResetProjectionRequestObject struct {
-	Name Name `json:"name"`
+	Name   Name `json:"name"`
+	Params ResetProjectionParams
 }
 
 type ResetProjectionResponseObject interface {
@@ -6399,6 +6544,7 @@ func (response ListProjectionVersionsdefaultApplicationProblemPlusJSONResponse) 
 
 type TakeSnapshotRequestObject struct {
 	StreamId StreamId `json:"streamId"`
+	Params   TakeSnapshotParams
 	Body     *TakeSnapshotJSONRequestBody
 }
 
@@ -6667,6 +6813,22 @@ func (response GetState404ApplicationProblemPlusJSONResponse) VisitGetStateRespo
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetState409ApplicationProblemPlusJSONResponse struct {
+	EventsRemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetState409ApplicationProblemPlusJSONResponse) VisitGetStateResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -9573,10 +9735,11 @@ func (sh *strictHandler) GetProjection(ctx echo.Context, name Name) error {
 }
 
 // PutProjection operation middleware
-func (sh *strictHandler) PutProjection(ctx echo.Context, name Name) error {
+func (sh *strictHandler) PutProjection(ctx echo.Context, name Name, params PutProjectionParams) error {
 	var request PutProjectionRequestObject
 
 	request.Name = name
+	request.Params = params
 
 	var body PutProjectionJSONRequestBody
 	var err error
@@ -10012,11 +10175,12 @@ func (sh *strictHandler) ResumeRebuild(ctx echo.Context, name Name, rebuildId Re
 }
 
 // RollbackRebuild operation middleware
-func (sh *strictHandler) RollbackRebuild(ctx echo.Context, name Name, rebuildId RebuildId) error {
+func (sh *strictHandler) RollbackRebuild(ctx echo.Context, name Name, rebuildId RebuildId, params RollbackRebuildParams) error {
 	var request RollbackRebuildRequestObject
 
 	request.Name = name
 	request.RebuildId = rebuildId
+	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.RollbackRebuild(ctx.Request().Context(), request.(RollbackRebuildRequestObject))
@@ -10065,10 +10229,11 @@ func (sh *strictHandler) ListRebuildTenants(ctx echo.Context, name Name, rebuild
 }
 
 // ResetProjection operation middleware
-func (sh *strictHandler) ResetProjection(ctx echo.Context, name Name) error {
+func (sh *strictHandler) ResetProjection(ctx echo.Context, name Name, params ResetProjectionParams) error {
 	var request ResetProjectionRequestObject
 
 	request.Name = name
+	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.ResetProjection(ctx.Request().Context(), request.(ResetProjectionRequestObject))
@@ -10241,10 +10406,11 @@ func (sh *strictHandler) ListProjectionVersions(ctx echo.Context, name Name) err
 }
 
 // TakeSnapshot operation middleware
-func (sh *strictHandler) TakeSnapshot(ctx echo.Context, streamId StreamId) error {
+func (sh *strictHandler) TakeSnapshot(ctx echo.Context, streamId StreamId, params TakeSnapshotParams) error {
 	var request TakeSnapshotRequestObject
 
 	request.StreamId = streamId
+	request.Params = params
 
 	var body TakeSnapshotJSONRequestBody
 	var err error
