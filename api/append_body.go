@@ -33,19 +33,6 @@ func decodeEvents(text []byte) ([]domain.NewEvent, error) {
 	return events, nil
 }
 
-// decodeEvent reads one event, which stands at a place of its own.
-func decodeEvent(where string, text []byte) (domain.NewEvent, error) {
-	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
-	event, at, err := d.fields()
-	if err == nil {
-		err = d.scan.End()
-	}
-	if err != nil {
-		return event, d.mend(place(where, at), err)
-	}
-	return event, nil
-}
-
 // decodeAppend reads the body of an append to several streams.
 func decodeAppend(text []byte) (domain.Append, error) {
 	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}

@@ -36,10 +36,14 @@ func (d *appendBody) one(where string) (publication, error) {
 		err = d.scan.End()
 	}
 	p := publication{messages: []domain.Message{message}, single: true, where: where}
-	if err != nil {
-		return p, d.mend(p.place(0, at), err)
+	if err == nil {
+		return p, nil
 	}
-	return p, nil
+	at = p.place(0, at)
+	if at == "" {
+		at = "body"
+	}
+	return p, d.mend(at, err)
 }
 
 func (d *appendBody) messages(where string) ([]domain.Message, error) {

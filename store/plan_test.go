@@ -68,6 +68,8 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		{&categoriesTypesBackward, id + ", 30000, 1, 20, '{order,rare}', '{Common}'", 200},
 		{&streamForward, id + ", 'order-0', 1000, " + all + ", 100", 150},
 		{&streamBackward, id + ", 'order-0', " + all + ", 1, 100", 150},
+		{&latestOf, id + ", '{order-0,order-1,invoice-7,none-1}'", 40},
+		{&eventByID, id + ", gen_random_uuid()", 10},
 		{&streamVersions, id + ", '{order-0,order-1,invoice-7,none-1}'", 40},
 		{&lookUpIDs, id + ", array[gen_random_uuid(), gen_random_uuid()], '{order-1,order-2}', '{Common,Common}', array['{}', '{}']::jsonb[]", 20},
 		{&versionsAbove, id + ", 59900, 4001", 60},
