@@ -37,6 +37,9 @@ type Store interface {
 	// AddWebhookAttempts writes attempts, in one statement. Of a webhook that is gone nothing is written, and that is no error.
 	AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error
 
+	// SweepWebhook removes some of what a webhook keeps too long: old attempts and claims. more: there may be more of it.
+	SweepWebhook(ctx context.Context, tenant domain.TenantID, name string) (more bool, err error)
+
 	// ClaimWebhookEvents says of each claim whether it is a duplicate: whether an event before it in the log has the same id, was not
 	// a duplicate itself, and was recorded less than the window before it. The others are written down, for the group. The claims are
 	// in the log's order, and asking again answers the same.
@@ -50,4 +53,7 @@ type Store interface {
 	EndWebhookReplay(ctx context.Context, tenant domain.TenantID, name string, startedAt time.Time) error
 	// CancelWebhookReplay removes the replay with its group; domain.CodeNotFound: there is none.
 	CancelWebhookReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error)
+
+	// Head is how far the tenant's log has come.
+	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
 }

@@ -1,0 +1,81 @@
+package webhook
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// standardType is the media type of the standard form.
+const standardType = "application/json"
+
+// extensionDocument is the extension of a CloudEvent that has the event's document, as JSON text.
+const extensionDocument = "manifolddocument"
+
+// newMessage writes an event in a form. document is what the event has made, where the webhook's source is a projection; else nil.
+func newMessage(format domain.WebhookFormat, event *domain.Event, document *projection.EventDocument) message {
+	m := message{id: event.ID.String(), contentType: standardType}
+	if format == domain.WebhookCloudEvents {
+		m.contentType = cloudevents.StructuredType
+		m.body = new(cloudevents.Encoder).Append(make([]byte, 0, 512+len(event.Data)+len(event.Metadata)), event)
+		if document != nil {
+			m.body = append(m.body[:len(m.body)-1], `,"`+extensionDocument+`":`...)
+			m.body = append(appendText(m.body, string(appendDocument(nil, document))), '}')
+		}
+		return m
+	}
+	b := make([]byte, 0, 512+len(event.Data)+len(event.Metadata))
+	b = appendText(append(b, `{"type":`...), event.Type)
+	at := event.OccurredAt
+	if at.IsZero() {
+		at = event.RecordedAt
+	}
+	b = appendTime(b, "timestamp", at)
+	b = appendEvent(append(b, `,"data":{"event":`...), event)
+	if document != nil {
+		b = appendDocument(append(b, `,"document":`...), document)
+	}
+	m.body = append(b, "}}"...)
+	return m
+}
+
+// appendEvent appends an event as the API shows it.
+func appendEvent(b []byte, event *domain.Event) []byte {
+	b = append(append(append(b, `{"id":"`...), event.ID.String()...), '"')
+	b = appendText(append(b, `,"stream":`...), event.Stream)
+	b = strconv.AppendInt(append(b, `,"version":`...), event.Version, 10)
+	b = strconv.AppendInt(append(b, `,"position":`...), event.Position, 10)
+	b = appendText(append(b, `,"type":`...), event.Type)
+	b = append(append(b, `,"data":`...), event.Data...)
+	if event.Metadata != nil {
+		b = append(append(b, `,"metadata":`...), event.Metadata...)
+	}
+	if !event.OccurredAt.IsZero() {
+		b = appendTime(b, "occurredAt", event.OccurredAt)
+	}
+	return append(appendTime(b, "recordedAt", event.RecordedAt), '}')
+}
+
+// appendDocument appends the document of an event; data is null where there is none: the events made none, or removed it.
+func appendDocument(b []byte, of *projection.EventDocument) []byte {
+	b = appendText(append(b, `{"id":`...), of.ID)
+	if of.Document == nil {
+		return append(b, `,"data":null}`...)
+	}
+	b = strconv.AppendInt(append(b, `,"version":`...), of.Document.Version, 10)
+	return append(append(append(b, `,"data":`...), of.Document.Data...), '}')
+}
+
+func appendTime(b []byte, name string, at time.Time) []byte {
+	b = append(append(append(b, `,"`...), name...), `":"`...)
+	return append(at.UTC().AppendFormat(b, time.RFC3339Nano), '"')
+}
+
+func appendText(b []byte, text string) []byte {
+	written, _ := json.Marshal(text) // a string can always be written
+	return append(b, written...)
+}

@@ -1,0 +1,292 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// Times of a consumer's work.
+const (
+	linger        = time.Second      // for more, where nothing is due
+	lookSoon      = time.Second      // until it looks again where something was due that it was not given
+	settledSoon   = time.Second      // until it looks whether a projection has come further, and longer each time
+	settledSeldom = 30 * time.Second // up to this
+	replaySoon    = 2 * time.Second  // until it looks whether a replay is done, whose place is saved a moment late
+)
+
+// scarceRoom is how many events a webhook is given at a time where all have too much in memory.
+const scarceRoom = 1
+
+// consumer sends what the group of a webhook, or of its replay, delivers. Its run is never called twice at the same time.
+type consumer struct {
+	webhooks *Webhooks
+	tenant   domain.TenantID
+	webhook  domain.Webhook
+	replay   *domain.WebhookReplay // nil: it is the webhook itself
+	group    string
+	endpoint *endpoint
+	dedupe   *expr.Key // nil: none
+	broken   error     // why it can never send
+
+	ended   atomic.Bool   // the endpoint wants no more: another consumer takes this one's place
+	settle  time.Duration // until it looks again whether the projection has come further
+	unswept atomic.Int64  // attempts that were noted since the last sweep was asked for
+}
+
+func newConsumer(w *Webhooks, tenant domain.TenantID, webhook domain.Webhook, replay *domain.WebhookReplay, group string, e *endpoint) *consumer {
+	c := &consumer{webhooks: w, tenant: tenant, webhook: webhook, replay: replay, group: group, endpoint: e}
+	c.dedupe, c.broken = dedupeKey(webhook.WebhookDefinition)
+	return c
+}
+
+// run sends what is due. It is dispatch.Consumer's.
+func (c *consumer) run(ctx context.Context) (again time.Time, err error) {
+	if c.broken != nil {
+		return time.Time{}, c.broken
+	}
+	if c.ended.Load() {
+		return time.Time{}, nil
+	}
+	if room, until := c.endpoint.room(time.Now()); room == 0 {
+		return until, nil
+	}
+	if c.webhook.Projection != "" {
+		if err := c.follow(ctx); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return newRound(c).run(ctx)
+}
+
+// follow has the group be of the events that the projection sees, whose definition may have changed.
+func (c *consumer) follow(ctx context.Context) error {
+	w := c.webhooks
+	wanted, err := w.groupOf(ctx, c.tenant, c.webhook.WebhookDefinition)
+	if err != nil {
+		return err
+	}
+	now, err := w.config.Groups.Selection(ctx, c.tenant, c.group)
+	if err != nil || sameNames(now, wanted.Selection) {
+		return err
+	}
+	if c.replay != nil {
+		return nil // its group is made anew with each
+	}
+	_, _, err = w.config.Groups.Put(ctx, c.tenant, c.group, wanted)
+	return err
+}
+
+func sameNames(a, b domain.Selection) bool {
+	return slices.Equal(a.Categories, b.Categories) && slices.Equal(a.Types, b.Types) && a.Filter == b.Filter
+}
+
+// delivered are events that a group has delivered together, made ready to be sent.
+type delivered struct {
+	jobs []*job
+	at   time.Time // when they were leased, by this process's clock
+}
+
+// job is an event that is to be sent.
+type job struct {
+	delivery domain.Delivery
+	message  message
+	lost     bool // its lease is over
+}
+
+// receive takes what is due, as much as the endpoint has room for, and makes it ready. What is not to be sent is settled. none is set
+// where the group had nothing, and again then says when it has.
+func (c *consumer) receive(ctx context.Context, r *round) (d delivered, none bool, again time.Time, err error) {
+	room, until := c.endpoint.room(time.Now())
+	if room == 0 {
+		return d, true, until, nil
+	}
+	w := c.webhooks
+	if w.held.Load() > int64(w.config.Bytes) {
+		room = scarceRoom
+	}
+	wanted := subscription.Receive{Batch: min(room, domain.MaxBatchSize), Wait: linger}
+	if c.webhook.Projection != "" {
+		if wanted.UpTo, err = w.config.Projections.Settled(ctx, c.tenant, c.webhook.Projection); err != nil {
+			return d, false, again, err
+		}
+		wanted.Wait = 0
+	}
+	var deliveries []domain.Delivery
+	if c.webhook.Projection == "" || wanted.UpTo > 0 {
+		if deliveries, err = w.config.Groups.Receive(ctx, c.tenant, c.group, wanted); err != nil {
+			return d, false, again, err
+		}
+	}
+	if len(deliveries) == 0 {
+		more, again, err := c.rest(ctx, wanted.UpTo)
+		return d, !more, again, err
+	}
+	c.settle = 0
+	d.at = time.Now()
+	if d.jobs, err = c.prepare(ctx, r, deliveries); err != nil {
+		r.giveBack(ctx, attempts(deliveries))
+	}
+	return d, false, again, err
+}
+
+func attempts(deliveries []domain.Delivery) []domain.Attempt {
+	all := make([]domain.Attempt, len(deliveries))
+	for i := range deliveries {
+		all[i] = domain.Attempt{EventID: deliveries[i].Event.ID, Attempt: deliveries[i].Attempt}
+	}
+	return all
+}
+
+// rest says, where nothing was delivered, when there is something; more: now.
+func (c *consumer) rest(ctx context.Context, settled int64) (more bool, again time.Time, err error) {
+	w := c.webhooks
+	if c.webhook.Projection != "" {
+		head, err := w.config.Store.Head(ctx, c.tenant)
+		if err != nil {
+			return false, again, err
+		}
+		if settled < head.Position {
+			moved, err := w.config.Projections.AwaitSettled(ctx, c.tenant, c.webhook.Projection, settled, linger)
+			if err != nil || moved > settled {
+				return err == nil, again, err
+			}
+			// What comes may not be the projection's, and its checkpoint is then saved seldom.
+			c.settle = min(max(2*c.settle, settledSoon), settledSeldom)
+			again = time.Now().Add(c.settle)
+		}
+	}
+	due := subscription.Due{}
+	if c.webhook.Projection == "" || settled > 0 {
+		if due, err = w.config.Groups.Due(ctx, c.tenant, c.group); err != nil {
+			return false, again, err
+		}
+	}
+	again = sooner(again, due.At)
+	if due.Now {
+		again = sooner(again, time.Now().Add(lookSoon))
+	}
+	if c.replay != nil {
+		done, err := c.done(ctx)
+		if done || err != nil {
+			return false, time.Time{}, err
+		}
+		again = sooner(again, time.Now().Add(replaySoon))
+	}
+	return false, again, nil
+}
+
+// sooner is the sooner of two times; zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// done notes that a replay is at its end, where it is.
+func (c *consumer) done(ctx context.Context) (bool, error) {
+	status, err := c.webhooks.config.Groups.Get(ctx, c.tenant, c.group)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range status.Partitions {
+		if p.ReadTo < c.replay.To || p.InFlight > 0 || p.Retrying > 0 || p.Oldest > 0 {
+			return false, nil
+		}
+	}
+	return true, c.webhooks.config.Store.EndWebhookReplay(ctx, c.tenant, c.webhook.Name, c.replay.StartedAt)
+}
+
+// prepare makes deliveries ready to be sent, in their order. What is not to be sent is settled with the round.
+func (c *consumer) prepare(ctx context.Context, r *round, deliveries []domain.Delivery) ([]*job, error) {
+	documents, err := c.documents(ctx, deliveries)
+	if err != nil {
+		return nil, err
+	}
+	duplicate, err := c.duplicates(ctx, deliveries)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]*job, 0, len(deliveries))
+	for i := range deliveries {
+		d := &deliveries[i]
+		var document *projection.EventDocument
+		if documents != nil {
+			document = &documents[i]
+		}
+		switch {
+		case document != nil && document.Waiting:
+			r.report(result{delivery: *d, skipped: waiting})
+		case document != nil && document.ID == "":
+			r.report(result{delivery: *d, skipped: notOfProjection})
+		case duplicate[i]:
+			r.report(result{delivery: *d, began: time.Now(), answer: answer{outcome: domain.WebhookDuplicate}})
+		default:
+			j := &job{delivery: *d, message: newMessage(c.webhook.Format, &d.Event, document)}
+			j.delivery.Event.Data, j.delivery.Event.Metadata = nil, nil // the message has them
+			c.webhooks.held.Add(int64(len(j.message.body)))
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
+}
+
+// documents are what the deliveries' events belong to; nil where the source is no projection.
+func (c *consumer) documents(ctx context.Context, deliveries []domain.Delivery) ([]projection.EventDocument, error) {
+	if c.webhook.Projection == "" {
+		return nil, nil
+	}
+	events := make([]domain.Event, len(deliveries))
+	for i := range deliveries {
+		events[i] = deliveries[i].Event
+	}
+	return c.webhooks.config.Projections.DocumentsOf(ctx, c.tenant, c.webhook.Projection, events)
+}
+
+// duplicates says of each delivery whether another event with its id was sent within the window. An event that has no id, or for
+// which the expression faults, is none.
+func (c *consumer) duplicates(ctx context.Context, deliveries []domain.Delivery) ([]bool, error) {
+	duplicate := make([]bool, len(deliveries))
+	if c.dedupe == nil {
+		return duplicate, nil
+	}
+	var at []int
+	claims := make(map[int]domain.WebhookClaim)
+	for i := range deliveries {
+		event := &deliveries[i].Event
+		id, ok, err := c.dedupe.Eval(expr.NewEvent(*event))
+		if !ok || err != nil {
+			continue
+		}
+		at = append(at, i)
+		claims[i] = domain.WebhookClaim{ID: domain.WebhookClaimID(id), Position: event.Position, RecordedAt: event.RecordedAt}
+	}
+	if len(at) == 0 {
+		return duplicate, nil
+	}
+	slices.SortFunc(at, func(a, b int) int { return cmp.Compare(claims[a].Position, claims[b].Position) })
+	asked := make([]domain.WebhookClaim, len(at))
+	for n, i := range at {
+		asked[n] = claims[i]
+	}
+	found, err := c.webhooks.config.Store.ClaimWebhookEvents(ctx, c.tenant, c.group, c.webhook.DedupeWindow, asked)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) != len(at) {
+		return nil, errors.New("the store answers other claims than it was asked")
+	}
+	for n, i := range at {
+		duplicate[i] = found[n]
+	}
+	return duplicate, nil
+}

@@ -1,0 +1,116 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// What the group of a webhook is beside what its definition says.
+const (
+	groupBatch = 100
+	groupLease = time.Minute // an event that a process has taken which died goes out again then
+	// groupInFlight is more than a process takes at the same time, so that another one finds something, too.
+	groupInFlight = 2000
+)
+
+// maxDedupeBytes bounds an expression of DedupeID.
+const maxDedupeBytes = 8000
+
+// complete fills in what a definition does not say, and checks the rest. What is wrong is a *domain.Error with the field.
+func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinition, error) {
+	if d.Format == "" {
+		d.Format = domain.WebhookStandard
+	}
+	if d.Ordering == "" {
+		d.Ordering = domain.OrderingNone
+	}
+	if d.Timeout == 0 {
+		d.Timeout = domain.DefaultWebhookTimeout
+	}
+	if err := w.sender.checkURL(d.URL); err != nil {
+		return d, err
+	}
+	wrong := func(where, format string, args ...any) (domain.WebhookDefinition, error) {
+		return d, domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
+	}
+	switch {
+	case d.Format != domain.WebhookStandard && d.Format != domain.WebhookCloudEvents:
+		return wrong("format", "%q is no format; it is standard or cloudevents", clip(string(d.Format)))
+	case d.Timeout < domain.MinWebhookTimeout || d.Timeout > domain.MaxWebhookTimeout:
+		return wrong("timeout", "it is %s; it must be from %s to %s", d.Timeout, domain.MinWebhookTimeout, domain.MaxWebhookTimeout)
+	case d.Delay < 0 || d.Delay > domain.MaxWebhookDelay:
+		return wrong("delay", "it is %s; it must be from 0 to %s", d.Delay, domain.MaxWebhookDelay)
+	case d.Projection != "" && (d.Stream != "" || len(d.Categories) > 0):
+		return wrong("source", "it names a projection and categories or a stream; name one or the other: a projection's source is its own")
+	case d.DedupeID == "" && d.DedupeWindow != 0:
+		return wrong("dedupe.id", "it is missing; write an expression of the event that gives a text, such as event.data.order")
+	case d.DedupeID != "" && (d.DedupeWindow < time.Second || d.DedupeWindow > domain.MaxDedupeWindow):
+		return wrong("dedupe.window", "it is %s; it must be from 1s to %s", d.DedupeWindow, domain.MaxDedupeWindow)
+	case len(d.DedupeID) > maxDedupeBytes:
+		return wrong("dedupe.id", "it has %d bytes; at most %d are allowed", len(d.DedupeID), maxDedupeBytes)
+	}
+	if _, err := dedupeKey(d); err != nil {
+		return d, err
+	}
+	d.Timeout, d.Delay, d.DedupeWindow = d.Timeout.Round(time.Millisecond), d.Delay.Round(time.Millisecond), d.DedupeWindow.Round(time.Millisecond)
+	return d, nil
+}
+
+// dedupeKey compiles a definition's DedupeID; nil where there is none.
+func dedupeKey(d domain.WebhookDefinition) (*expr.Key, error) {
+	if d.DedupeID == "" {
+		return nil, nil
+	}
+	key, err := expr.CompileKey(d.DedupeID)
+	if failure, ok := errors.AsType[*expr.CompileError](err); ok {
+		return nil, domain.Errorf(domain.CodeInvalidDefinition, "dedupe.id", "%s", failure)
+	}
+	return key, err
+}
+
+// groupOf is the group of a webhook whose definition is complete: From is as that has it.
+func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.GroupDefinition, error) {
+	selection, err := w.selection(ctx, tenant, d)
+	if err != nil {
+		return domain.GroupDefinition{}, err
+	}
+	return subscription.Complete(domain.GroupDefinition{
+		Selection: selection, From: d.From, BatchSize: groupBatch, MaxInFlight: groupInFlight, AckTimeout: groupLease, MaxAttempts: maxAttempts,
+		BackoffMin: schedule[0], BackoffMax: schedule[len(schedule)-1], Ordering: d.Ordering, Delay: d.Delay,
+	})
+}
+
+// The most names that a group's selection can have. A projection that has more is asked with each event.
+const maxNames = 100
+
+// selection is of which events the group of a webhook is. Of a projection these are those that it sees as it is now.
+func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.Selection, error) {
+	if d.Projection == "" {
+		return d.Selection, nil
+	}
+	p, err := w.config.Projections.Get(ctx, tenant, d.Projection)
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
+		return domain.Selection{}, domain.Errorf(domain.CodeInvalidRequest, "source.projection", "there is no projection %q; make it first, or name another", clip(d.Projection))
+	}
+	if err != nil {
+		return domain.Selection{}, err
+	}
+	if p.Definition.Mode == domain.ModeLive {
+		return domain.Selection{}, domain.Errorf(domain.CodeUnsupported, "source.projection",
+			"projection %q is live: it stores no documents, so there is no moment at which one is stored; change its mode to async", d.Projection)
+	}
+	selection := domain.Selection{Types: d.Types, Filter: d.Filter}
+	categories, types := w.config.Projections.Selects(p)
+	if len(categories) <= maxNames {
+		selection.Categories = categories
+	}
+	if len(d.Types) == 0 && len(types) <= maxNames {
+		selection.Types = types
+	}
+	return selection, nil
+}

@@ -1,0 +1,145 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// result is what became of a delivery.
+type result struct {
+	delivery domain.Delivery
+	began    time.Time
+	answer   answer
+	skipped  skipped // why there was no request, or none that counts; then there is no answer
+}
+
+// skipped says why a delivery was not sent.
+type skipped int
+
+const (
+	sent            skipped = iota // it was, or it is a duplicate
+	notOfProjection                // the event belongs to no document
+	waiting                        // its document is not stored yet
+	cutOff                         // the request was broken off, since the consumer was to return
+)
+
+// tries is how many attempts the event has had, this one among them.
+func (r *result) tries() int { return r.delivery.Attempt - r.delivery.Base }
+
+// retry says after how long the event is tried again; last: it is not.
+func (r *result) retry() (in time.Duration, last bool) {
+	return retryIn(r.tries(), r.answer.retryAfter), r.tries() >= maxAttempts
+}
+
+// reason is what is kept with an event that was not taken.
+func (r *result) reason() string {
+	switch {
+	case r.skipped == waiting:
+		return "its document is parked, or not made anew yet"
+	case r.answer.status == 0:
+		return plain(r.answer.err, domain.MaxReasonBytes)
+	}
+	return plain(fmt.Sprintf("it was answered with %d: %s", r.answer.status, r.answer.excerpt), domain.MaxReasonBytes)
+}
+
+// report has a result settled. It waits where too many are before it.
+func (r *round) report(res result) { r.results <- res }
+
+// settle settles what became of deliveries, as many together as there are.
+func (r *round) settle(ctx context.Context) {
+	defer close(r.settled)
+	for first := range r.results {
+		r.settleAll(ctx, r.gather(first))
+	}
+}
+
+// gather takes the results that are there.
+func (r *round) gather(first result) []result {
+	all := []result{first}
+	for len(all) < domain.MaxBatchSize {
+		select {
+		case next, ok := <-r.results:
+			if !ok {
+				return all
+			}
+			all = append(all, next)
+		default:
+			return all
+		}
+	}
+	return all
+}
+
+// settleAll tells the group, and the log of attempts.
+func (r *round) settleAll(ctx context.Context, results []result) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	c, groups := r.c, r.c.webhooks.config.Groups
+	var work sync.WaitGroup
+	do := func(tell func() error) {
+		work.Go(func() {
+			if err := tell(); err != nil {
+				r.failed(err)
+			}
+		})
+	}
+	var done, back []domain.Attempt
+	var noted []domain.WebhookAttempt
+	for i := range results {
+		res := &results[i]
+		attempt := domain.Attempt{EventID: res.delivery.Event.ID, Attempt: res.delivery.Attempt}
+		var next time.Time
+		switch {
+		case res.skipped == cutOff:
+			back = append(back, attempt)
+		case res.skipped == notOfProjection, res.skipped == sent && res.answer.outcome == domain.WebhookOK, res.skipped == sent && res.answer.outcome == domain.WebhookDuplicate:
+			done = append(done, attempt)
+		default:
+			in, last := res.retry()
+			if !last {
+				next = time.Now().Add(in)
+			}
+			do(func() error {
+				_, err := groups.Nack(ctx, c.tenant, c.group, []domain.Attempt{attempt}, domain.Nack{Action: domain.NackRetry, Delay: in, Reason: res.reason()})
+				return err
+			})
+		}
+		if res.skipped == sent {
+			c.webhooks.observe(res.answer)
+			line := newAttempt(&res.delivery.Event, res.delivery.Attempt, res.began, res.answer)
+			line.Replay, line.NextAt = c.replay != nil, next
+			noted = append(noted, line)
+		}
+	}
+	if len(done) > 0 {
+		do(func() error { _, err := groups.Ack(ctx, c.tenant, c.group, done); return err })
+	}
+	if len(back) > 0 {
+		do(func() error { _, err := groups.GiveBack(ctx, c.tenant, c.group, back); return err })
+	}
+	if len(noted) > 0 {
+		do(func() error { return c.note(ctx, noted) })
+	}
+	work.Wait()
+}
+
+// note writes lines in the log of attempts.
+func (c *consumer) note(ctx context.Context, lines []domain.WebhookAttempt) error {
+	w := c.webhooks
+	if err := w.config.Store.AddWebhookAttempts(ctx, c.tenant, c.webhook.Name, lines); err != nil {
+		return err
+	}
+	if c.unswept.Add(int64(len(lines))) < sweepAfter {
+		return nil
+	}
+	select {
+	case w.sweeps <- named{c.tenant, c.webhook.Name}:
+		c.unswept.Store(0)
+	default:
+	}
+	return nil
+}

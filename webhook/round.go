@@ -1,0 +1,223 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Times of a round.
+const (
+	grace         = 3 * time.Second  // for requests that are under way when the consumer is to return
+	settleTimeout = 20 * time.Second // for the answers of a group
+	leaseSlack    = 10 * time.Second // of a lease, which is to hold until the request is over and settled
+)
+
+// round is one run of a consumer, from the first event that it takes until nothing is due any more. One goroutine takes events and makes
+// them ready, another starts their requests, each of which has one, and another settles what came of them, as many at a time as
+// there are.
+type round struct {
+	c       *consumer
+	sends   sync.WaitGroup
+	results chan result
+	settled chan struct{}      // closed when all results are settled
+	stop    context.CancelFunc // nothing more is taken
+
+	mu   sync.Mutex
+	fail error // the first that kept something from being settled
+}
+
+// resultsAhead is how many results may wait until they are settled. Beyond it requests hold their places.
+const resultsAhead = 256
+
+func newRound(c *consumer) *round {
+	return &round{c: c, results: make(chan result, resultsAhead), settled: make(chan struct{})}
+}
+
+// batch is what the goroutine that takes events hands over.
+type batch struct {
+	delivered
+	none  bool
+	again time.Time
+	err   error
+}
+
+func (r *round) run(ctx context.Context) (again time.Time, err error) {
+	taking, stop := context.WithCancel(ctx)
+	defer stop()
+	r.stop = stop
+	sending, endSending := context.WithCancel(context.WithoutCancel(ctx))
+	defer endSending()
+	// Who is told to return lets what is under way come to its end, for a moment.
+	defer context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(grace, endSending)
+		context.AfterFunc(sending, func() { late.Stop() })
+	})()
+	go r.settle(context.WithoutCancel(ctx))
+	batches := make(chan batch)
+	go r.take(taking, batches)
+	for b := range batches {
+		switch {
+		case b.err != nil:
+			err = b.err
+		case b.none:
+			again = b.again
+		default:
+			r.start(taking, sending, b.delivered)
+		}
+	}
+	r.sends.Wait()
+	close(r.results)
+	<-r.settled
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		err = nil // by stop
+	}
+	if err == nil {
+		err = r.fail
+	}
+	if _, until := r.c.endpoint.room(time.Now()); !until.IsZero() {
+		again = until // nothing is taken before, whatever is due
+	} else if taking.Err() != nil && ctx.Err() == nil {
+		again = time.Now()
+	}
+	return again, err
+}
+
+// take takes events ahead of those that are being sent, until there are none.
+func (r *round) take(ctx context.Context, batches chan<- batch) {
+	defer close(batches)
+	for {
+		var b batch
+		b.delivered, b.none, b.again, b.err = r.c.receive(ctx, r)
+		if len(b.jobs) == 0 && !b.none && b.err == nil {
+			if ctx.Err() != nil {
+				return
+			}
+			continue
+		}
+		batches <- b
+		if b.none || b.err != nil {
+			return
+		}
+	}
+}
+
+// start starts the requests of events, each as soon as the endpoint has room for it. Where the breaker opens, or ctx ends, those that are
+// left go back to the group.
+func (r *round) start(ctx, sending context.Context, d delivered) {
+	for i, j := range d.jobs {
+		s, ok := r.c.endpoint.acquire(ctx)
+		if !ok {
+			r.stop()
+			r.handBack(sending, d.jobs[i:])
+			return
+		}
+		r.keep(sending, &d, d.jobs[i:])
+		if j.lost {
+			r.c.webhooks.held.Add(-int64(len(j.message.body)))
+			s.end()
+			continue
+		}
+		r.sends.Go(func() { r.send(sending, s, j) })
+	}
+}
+
+// keep has the leases of events hold on that have waited long. Those that are no longer this consumer's are lost.
+func (r *round) keep(ctx context.Context, d *delivered, jobs []*job) {
+	c := r.c
+	if time.Since(d.at) < groupLease-c.webhook.Timeout-leaseSlack {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	outcomes, err := c.webhooks.config.Groups.Extend(ctx, c.tenant, c.group, attemptsOf(jobs), groupLease)
+	if err != nil {
+		r.failed(err)
+	}
+	d.at = time.Now()
+	for i, j := range jobs {
+		j.lost = err != nil || outcomes[i] != domain.OutcomeDone
+	}
+}
+
+func attemptsOf(jobs []*job) []domain.Attempt {
+	all := make([]domain.Attempt, len(jobs))
+	for i, j := range jobs {
+		all[i] = domain.Attempt{EventID: j.delivery.Event.ID, Attempt: j.delivery.Attempt}
+	}
+	return all
+}
+
+// send sends an event, and notes what the answer says of the endpoint.
+func (r *round) send(ctx context.Context, s slot, j *job) {
+	c, w := r.c, r.c.webhooks
+	res := result{delivery: j.delivery, began: time.Now()}
+	if event := &j.delivery.Event; c.replay == nil && res.tries() == 1 && w.config.Observer.Delayed != nil {
+		w.config.Observer.Delayed(max(0, res.began.Sub(event.RecordedAt)-c.webhook.Delay))
+	}
+	res.answer = w.sender.send(ctx, c.webhook.URL, c.webhook.Timeout, c.webhook.Secrets, j.message)
+	w.held.Add(-int64(len(j.message.body)))
+	if ctx.Err() != nil && res.answer.status == 0 {
+		res.skipped = cutOff
+		r.report(res)
+		s.end()
+		return
+	}
+	r.report(res)
+	switch res.answer.outcome {
+	case domain.WebhookOK:
+		s.taken(res.answer.took)
+	case domain.WebhookGone:
+		s.failed(time.Now(), 0)
+		r.gone(ctx)
+	default:
+		s.failed(time.Now(), res.answer.retryAfter)
+	}
+}
+
+// gone disables the webhook, whose endpoint wants no more.
+func (r *round) gone(ctx context.Context) {
+	c := r.c
+	if !c.ended.CompareAndSwap(false, true) {
+		return
+	}
+	r.stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	const reason = "its URL has answered 410 Gone: it wants no more; resume the webhook, or put it anew, to go on"
+	if _, err := c.webhooks.config.Store.DisableWebhook(ctx, c.tenant, c.webhook.Name, c.webhook.Revision, reason); err != nil {
+		c.ended.Store(false) // with the next one, then
+		r.failed(err)
+		return
+	}
+	c.webhooks.Notice(c.tenant) // another revision is there, whoever has made it
+}
+
+// handBack gives events back that were not sent.
+func (r *round) handBack(ctx context.Context, jobs []*job) {
+	for _, j := range jobs {
+		r.c.webhooks.held.Add(-int64(len(j.message.body)))
+	}
+	r.giveBack(ctx, attemptsOf(jobs))
+}
+
+// giveBack gives attempts back with which nothing was begun. Where it cannot, their leases expire.
+func (r *round) giveBack(ctx context.Context, attempts []domain.Attempt) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if _, err := r.c.webhooks.config.Groups.GiveBack(ctx, r.c.tenant, r.c.group, attempts); err != nil {
+		r.failed(err)
+	}
+}
+
+// failed notes that something could not be settled.
+func (r *round) failed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail == nil {
+		r.fail = err
+	}
+}

@@ -1,0 +1,218 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Bounds of a request and its answer.
+const (
+	connectTimeout  = 10 * time.Second       // to one address; the webhook's own bounds all of it
+	maxAnswerHeader = 64 << 10               // bytes
+	drainBytes      = 4 << 10                // of an answer's body, so that its connection can be used again
+	drainFor        = 250 * time.Millisecond // likewise
+	idleFor         = 30 * time.Second       // until a connection that nobody uses is closed
+	idleAll         = 1000                   // connections that nobody uses, of all webhooks
+)
+
+// sender makes requests. It follows no redirect, knows no proxy and no cookie, and connects to no address that its guard refuses.
+type sender struct {
+	guard  *guard
+	http   bool // http:// is allowed
+	agent  string
+	dialer *net.Dialer
+	client *http.Client
+}
+
+func newSender(allow []netip.Prefix, allowHTTP bool, version string) *sender {
+	s := &sender{guard: newGuard(allow), http: allowHTTP, agent: "Manifold/" + version}
+	// The resolver in Go waits for an answer without a thread of its own, so that many names that are slow hold nobody up.
+	s.dialer = &net.Dialer{Timeout: connectTimeout, Control: s.guard.control, Resolver: &net.Resolver{PreferGo: true}}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return s.dialer.DialContext(ctx, network, address)
+		},
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		MaxIdleConns:           idleAll,
+		MaxIdleConnsPerHost:    maxWindow,
+		IdleConnTimeout:        idleFor,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		DisableCompression:     true,
+		Protocols:              new(http.Protocols),
+	}
+	// One request to a connection: where a connection hangs, no other request does.
+	transport.Protocols.SetHTTP1(true)
+	s.client = &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return s
+}
+
+// close lets go of the connections that nobody uses.
+func (s *sender) close() { s.client.CloseIdleConnections() }
+
+// message is what is sent to an endpoint.
+type message struct {
+	id          string // the same each time that it is sent
+	contentType string
+	body        []byte
+}
+
+// answer is what came of a request.
+type answer struct {
+	outcome    domain.WebhookOutcome
+	status     int // 0: there was no answer
+	took       time.Duration
+	err        string        // why there was none
+	excerpt    string        // of one that was no 2xx
+	retryAfter time.Duration // that it asks for; 0: nothing
+}
+
+// send sends a message and waits for the answer, as long as the timeout. It is WebhookFailed where ctx ended before, with an error
+// of which nobody should learn: the caller has to ask ctx.
+func (s *sender) send(ctx context.Context, url string, timeout time.Duration, secrets []domain.WebhookSecret, m message) answer {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	a, err := s.request(ctx, cancel, url, secrets, m)
+	a.took = time.Since(began)
+	if err == nil {
+		return a
+	}
+	a.outcome = domain.WebhookFailed
+	switch {
+	case errors.Is(err, errBlocked):
+		a.outcome = domain.WebhookBlocked
+	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+		a.outcome = domain.WebhookTimeout
+	}
+	a.err = describe(err, timeout)
+	return a
+}
+
+func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url string, secrets []domain.WebhookSecret, m message) (answer, error) {
+	// What was allowed when the webhook was put may no longer be, and a port is no matter of addresses.
+	if err := s.checkURL(url); err != nil {
+		return answer{}, fmt.Errorf("%w: %w", errBlocked, err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(m.body))
+	if err != nil {
+		return answer{}, err
+	}
+	now := time.Now()
+	r.Header.Set("Content-Type", m.contentType)
+	r.Header.Set("User-Agent", s.agent)
+	r.Header.Set("Webhook-Id", m.id)
+	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	r.Header.Set("Webhook-Signature", sign(secrets, m.id, now, m.body))
+	response, err := s.client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	// The status is the answer. What comes behind it, however slowly, is waited for a moment.
+	late := time.AfterFunc(drainFor, cancel)
+	defer late.Stop()
+	a := answer{status: response.StatusCode, retryAfter: retryAfter(response.Header.Get("Retry-After"), now)}
+	body, _ := io.ReadAll(io.LimitReader(response.Body, drainBytes)) // as far as it comes
+	switch {
+	case a.status >= 200 && a.status < 300:
+		a.outcome, a.retryAfter = domain.WebhookOK, 0
+		return a, nil
+	case a.status == http.StatusGone:
+		a.outcome = domain.WebhookGone
+	default:
+		a.outcome = domain.WebhookFailed
+	}
+	a.excerpt = plain(string(body), domain.MaxWebhookExcerptBytes)
+	if location := response.Header.Get("Location"); location != "" && a.status >= 300 && a.status < 400 {
+		a.err = "it redirects, which is not followed"
+	}
+	return a, nil
+}
+
+// retryAfter reads the header of that name: seconds, or a time. What is neither asks for nothing.
+func retryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
+		return max(0, time.Duration(seconds)*time.Second)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+func isTimeout(err error) bool {
+	failure, ok := errors.AsType[net.Error](err)
+	return ok && failure.Timeout()
+}
+
+// describe says for the webhook's owner why there was no answer, without the addresses of anything inside the network: not those of
+// its servers of names, nor this machine's.
+func describe(err error, timeout time.Duration) string {
+	if failure, ok := errors.AsType[*domain.Error](err); ok {
+		return plain(failure.Message, domain.MaxWebhookErrorBytes)
+	}
+	if errors.Is(err, errBlocked) {
+		return "the URL leads to an address that is not public, and the service sends to no other; nothing was sent"
+	}
+	if failure, ok := errors.AsType[*net.DNSError](err); ok {
+		switch {
+		case failure.IsNotFound:
+			return fmt.Sprintf("the name %s is not known", plain(failure.Name, 260))
+		case failure.IsTimeout:
+			return fmt.Sprintf("nobody has said in time what the name %s stands for", plain(failure.Name, 260))
+		}
+		return fmt.Sprintf("what the name %s stands for could not be found out", plain(failure.Name, 260))
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("there was no answer within %s", timeout)
+	}
+	if failure, ok := errors.AsType[*net.OpError](err); ok {
+		if failure.Op == "dial" {
+			return plain("no connection: "+failure.Err.Error(), domain.MaxWebhookErrorBytes)
+		}
+		return plain("the connection broke: "+failure.Err.Error(), domain.MaxWebhookErrorBytes)
+	}
+	if failure, ok := errors.AsType[interface {
+		error
+		Unwrap() error
+		Timeout() bool
+		Temporary() bool
+	}](err); ok && failure.Unwrap() != nil {
+		err = failure.Unwrap() // of the client: it repeats the URL
+	}
+	return plain(err.Error(), domain.MaxWebhookErrorBytes)
+}
+
+// plain makes a text one that can be kept and shown: UTF-8 without control characters, and at most so many bytes.
+func plain(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == utf8.RuneError, r < ' ' && r != '\n' && r != '\t', r >= 0x7f && r < 0xa0:
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}

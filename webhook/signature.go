@@ -1,0 +1,35 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"strconv"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// secretPrefix begins the written form of a secret.
+const secretPrefix = "whsec_"
+
+// FormatSecret gives the form in which a secret is shown, and in which libraries of Standard Webhooks take it.
+func FormatSecret(key []byte) string { return secretPrefix + base64.StdEncoding.EncodeToString(key) }
+
+// sign returns the signatures of a message by all secrets that have not expired, as one header's value.
+func sign(secrets []domain.WebhookSecret, id string, at time.Time, body []byte) string {
+	var header []byte
+	for i := range secrets {
+		if !secrets[i].Signs(at) {
+			continue
+		}
+		mac := hmac.New(sha256.New, secrets[i].Key)
+		mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
+		mac.Write(body)
+		if len(header) > 0 {
+			header = append(header, ' ')
+		}
+		header = base64.StdEncoding.AppendEncode(append(header, "v1,"...), mac.Sum(nil))
+	}
+	return string(header)
+}

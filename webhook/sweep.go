@@ -1,0 +1,84 @@
+package webhook
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const (
+	sweepEvery = 10 * time.Minute // all webhooks of the tenants that this process looks after
+	sweepAfter = 5000             // attempts of one webhook, besides
+	sweepQueue = 1000             // webhooks that wait for the latter
+	sweepPause = 100 * time.Millisecond
+)
+
+// Run removes what webhooks keep too long, until ctx ends.
+func (w *Webhooks) Run(ctx context.Context) error {
+	defer w.sender.close()
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case one := <-w.sweeps:
+			w.sweep(ctx, one.tenant, one.name)
+		case <-ticker.C:
+			w.sweepAll(ctx)
+		}
+	}
+}
+
+// sweepAll sweeps the webhooks of all tenants that this process looks after, and forgets what it knows of others.
+func (w *Webhooks) sweepAll(ctx context.Context) {
+	found, err := w.config.Store.WebhookTenants(ctx)
+	if err != nil {
+		w.unswept(ctx, err)
+		return
+	}
+	w.mu.Lock()
+	for id := range w.tenants {
+		if !w.config.Owns(id) {
+			delete(w.tenants, id)
+		}
+	}
+	w.mu.Unlock()
+	for _, id := range found {
+		if !w.config.Owns(id) {
+			continue
+		}
+		webhooks, err := w.config.Store.Webhooks(ctx, id, "", domain.MaxWebhooks)
+		if err != nil {
+			w.unswept(ctx, err)
+			return
+		}
+		for i := range webhooks {
+			w.sweep(ctx, id, webhooks[i].Name)
+		}
+	}
+}
+
+// sweep removes what one webhook keeps too long, in slices, with pauses between them.
+func (w *Webhooks) sweep(ctx context.Context, id domain.TenantID, name string) {
+	for ctx.Err() == nil {
+		more, err := w.config.Store.SweepWebhook(ctx, id, name)
+		if err != nil {
+			w.unswept(ctx, err)
+		}
+		if !more || err != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(sweepPause):
+		}
+	}
+}
+
+func (w *Webhooks) unswept(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		w.config.Log.Warn("old attempts of webhooks were not removed; trying again later", "error", err)
+	}
+}

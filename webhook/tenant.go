@@ -1,0 +1,157 @@
+package webhook
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// tenant is what this process knows of one tenant's webhooks. Webhooks.mu is its lock.
+type tenant struct {
+	changes   int  // grows with each notice
+	known     bool // what follows is so
+	consumers []dispatch.Consumer
+	running   map[string]*consumer // by their groups
+	endpoints map[string]*endpoint // by the names of their webhooks and the URLs
+}
+
+// Notice tells that a tenant's webhooks have changed; domain.Everyone stands for all tenants.
+func (w *Webhooks) Notice(id domain.TenantID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if id == domain.Everyone {
+		w.with, w.noticed = nil, nil
+		for _, t := range w.tenants {
+			t.changes++
+			t.known = false
+		}
+		return
+	}
+	if w.with != nil {
+		w.with[id] = true
+	}
+	if w.noticed != nil {
+		w.noticed[id] = true
+	}
+	if t := w.tenants[id]; t != nil {
+		t.changes++
+		t.known = false
+	}
+}
+
+// Consumers returns a tenant's webhooks that are not stopped, and their replays that are under way. It is dispatch.Source's.
+func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]dispatch.Consumer, error) {
+	has, err := w.has(ctx, id)
+	if !has || err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	t := w.tenants[id]
+	if t == nil {
+		t = &tenant{running: make(map[string]*consumer), endpoints: make(map[string]*endpoint)}
+		w.tenants[id] = t
+	}
+	if t.known {
+		defer w.mu.Unlock()
+		return t.consumers, nil
+	}
+	changes := t.changes
+	w.mu.Unlock()
+	found, err := w.config.Store.Webhooks(ctx, id, "", domain.MaxWebhooks)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	consumers := w.list(id, t, found)
+	// Others may have changed between the reading and now; then whoever asks next reads again.
+	t.known = t.changes == changes
+	if t.known && len(found) == 0 {
+		delete(w.tenants, id)
+		delete(w.with, id)
+	}
+	return consumers, nil
+}
+
+// has reports whether a tenant may have webhooks. Which tenants have is read once for all, so that those that have none, which may be
+// many, are asked nothing.
+func (w *Webhooks) has(ctx context.Context, id domain.TenantID) (bool, error) {
+	for {
+		w.mu.Lock()
+		known, has := w.with != nil, w.with[id]
+		w.mu.Unlock()
+		if known {
+			return has, nil
+		}
+		if err := w.readTenants(ctx); err != nil {
+			return false, err
+		}
+	}
+}
+
+// readTenants reads which tenants have webhooks. One goroutine does at a time; what is noticed meanwhile counts, too.
+func (w *Webhooks) readTenants(ctx context.Context) error {
+	select {
+	case w.reading <- struct{}{}:
+		defer func() { <-w.reading }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	noticed := make(map[domain.TenantID]bool)
+	w.mu.Lock()
+	known := w.with != nil
+	w.noticed = noticed
+	w.mu.Unlock()
+	if known {
+		return nil // somebody else has just read it
+	}
+	found, err := w.config.Store.WebhookTenants(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.noticed == nil {
+		return nil // all may be otherwise
+	}
+	w.noticed = nil
+	for _, id := range found {
+		noticed[id] = true
+	}
+	w.with = noticed
+	return nil
+}
+
+// list makes the consumers of webhooks as they were read. What is as it was stays. w.mu must be held.
+func (w *Webhooks) list(id domain.TenantID, t *tenant, found []domain.Webhook) []dispatch.Consumer {
+	before, endpoints := t.running, t.endpoints
+	t.running, t.endpoints, t.consumers = make(map[string]*consumer), make(map[string]*endpoint), nil
+	for i := range found {
+		webhook := found[i]
+		at := webhook.Name + " " + webhook.URL
+		e := endpoints[at]
+		if e == nil {
+			e = newEndpoint()
+		}
+		t.endpoints[at] = e
+		if webhook.Stopped() {
+			continue
+		}
+		add := func(replay *domain.WebhookReplay, kind string) {
+			group := domain.ServiceGroup(kind, webhook.Name)
+			c := before[group]
+			if c == nil || c.webhook.Revision != webhook.Revision {
+				c = newConsumer(w, id, webhook, replay, group, e)
+			}
+			t.running[group] = c
+			t.consumers = append(t.consumers, dispatch.Consumer{Name: group, Revision: strconv.FormatInt(webhook.Revision, 10), Run: c.run})
+		}
+		add(nil, domain.ServiceWebhook)
+		if webhook.Replay != nil && webhook.Replay.DoneAt.IsZero() {
+			add(webhook.Replay, domain.ServiceReplay)
+		}
+	}
+	return t.consumers
+}

@@ -1,0 +1,53 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// testType is the type of the event that a test message has. It is in no log: its version and position are 0.
+const testType = "webhook.test"
+
+// Test sends one test message at once, also where the webhook is stopped, and returns what came of it. It is noted among the
+// attempts.
+func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string) (domain.WebhookAttempt, error) {
+	webhook, err := w.config.Store.Webhook(ctx, tenant, name)
+	if err != nil {
+		return domain.WebhookAttempt{}, err
+	}
+	data, err := json.Marshal(map[string]string{"webhook": name})
+	if err != nil {
+		return domain.WebhookAttempt{}, err
+	}
+	now := time.Now()
+	event := domain.Event{ID: domain.NewEventID(), Stream: "webhook-" + name, Type: testType, Data: data, RecordedAt: now}
+	var document *projection.EventDocument
+	if webhook.Projection != "" {
+		document = &projection.EventDocument{ID: "test"}
+	}
+	answer := w.sender.send(ctx, webhook.URL, webhook.Timeout, webhook.Secrets, newMessage(webhook.Format, &event, document))
+	if ctx.Err() != nil {
+		return domain.WebhookAttempt{}, context.Cause(ctx)
+	}
+	w.observe(answer)
+	attempt := newAttempt(&event, 0, now, answer)
+	return attempt, w.config.Store.AddWebhookAttempts(ctx, tenant, name, []domain.WebhookAttempt{attempt})
+}
+
+// newAttempt is the line in the log of attempts for an answer.
+func newAttempt(event *domain.Event, attempt int, began time.Time, a answer) domain.WebhookAttempt {
+	return domain.WebhookAttempt{
+		ID: domain.NewWebhookAttemptID(), EventID: event.ID, Type: event.Type, Position: event.Position, Attempt: attempt, Outcome: a.outcome,
+		Status: a.status, Took: a.took.Round(time.Microsecond), Error: a.err, Excerpt: a.excerpt, At: began,
+	}
+}
+
+func (w *Webhooks) observe(a answer) {
+	if w.config.Observer.Attempted != nil {
+		w.config.Observer.Attempted(a.outcome, a.took)
+	}
+}

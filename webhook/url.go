@@ -1,0 +1,59 @@
+package webhook
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// checkURL refuses a URL that requests can never go to. What its name leads to is found out with each request.
+func (s *sender) checkURL(text string) error {
+	wrong := func(format string, args ...any) error {
+		return domain.Errorf(domain.CodeInvalidRequest, "url", format, args...)
+	}
+	if len(text) > domain.MaxWebhookURLBytes {
+		return wrong("it has %d bytes; at most %d are allowed", len(text), domain.MaxWebhookURLBytes)
+	}
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return wrong("it is missing; write where events are to be sent to, such as https://example.com/events")
+	case err != nil || u.Opaque != "" || u.Scheme != "http" && u.Scheme != "https":
+		return wrong("it is no URL of HTTP; write one such as https://example.com/events")
+	case u.Hostname() == "":
+		return wrong("it names no host; write one such as https://example.com/events")
+	case u.User != nil:
+		return wrong("it has a user or a password in it; leave them out: the signature says who has sent an event")
+	case strings.Contains(text, "#"):
+		return wrong("it has a fragment, behind the #, which is never sent; leave it out")
+	case u.Scheme == "http" && !s.http:
+		return wrong("it is not https, and what is sent could be read on the way; use https (or allow http with the setting webhooks.allowHTTP)")
+	}
+	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return wrong("%q is no port; it is a number from 1 to 65535", clip(port))
+		}
+		if !portAllowed(int(n)) {
+			return wrong("the port %d is of another protocol; use 80, 443 or one from 1024 on", n)
+		}
+	}
+	if addr, err := netip.ParseAddr(u.Hostname()); err == nil && s.guard.check(addr) != nil {
+		return wrong("%s is no public address, and the service sends to no other (but for those of its setting webhooks.allow)", addr)
+	}
+	return nil
+}
+
+// portAllowed reports whether requests may go to a port. Below 1024 are those of mail and other protocols, whose servers could be
+// made to do something by what looks like theirs.
+func portAllowed(port int) bool { return port == 80 || port == 443 || port >= 1024 }
+
+func clip(text string) string {
+	if len(text) <= 60 {
+		return text
+	}
+	return text[:60] + "..."
+}
