@@ -25,6 +25,7 @@ func TestBench(t *testing.T) {
 		"direct":    {"append", "--direct", "--clients", "3", "--batch", "2", "--tenants", "2", "--stream-length", "5", "--preload", "100"},
 		"processes": {"append", "--direct", "--clients", "3", "--processes", "2"},
 		"append":    {"append", "--clients", "3", "--batch", "4", "--preload", "100"},
+		"publish":   {"publish", "--clients", "3", "--batch", "4"},
 		"read":      {"read", "--events", "3000", "--documents", "100", "--clients", "2"},
 		"project":   {"project", "--events", "2000", "--documents", "100"},
 		"database":  {"project", "--events", "2000", "--documents", "2000", "--database", "default"},

@@ -51,15 +51,19 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 }
 
 func (f *flags) appendName() string {
-	name := "append"
 	if f.direct {
-		name += " --direct"
+		return f.loadName("append --direct")
 	}
+	return f.loadName("append")
+}
+
+// loadName is a command with the flags that tell it from others.
+func (f *flags) loadName(name string) string {
 	name += fmt.Sprintf(" --clients %d", f.clients)
 	for _, extra := range []struct {
 		flag        string
 		value, hide int
-	}{{"batch", f.batch, 1}, {"tenants", f.tenants, 1}, {"processes", f.processes, 1}, {"preload", f.preload, 0}, {"inline", f.inline, 0}} {
+	}{{"batch", f.batch, 1}, {"tenants", max(f.tenants, 1), 1}, {"processes", max(f.processes, 1), 1}, {"preload", f.preload, 0}, {"inline", f.inline, 0}} {
 		if extra.value != extra.hide {
 			name += fmt.Sprintf(" --%s %d", extra.flag, extra.value)
 		}
