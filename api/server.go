@@ -36,6 +36,7 @@ type Config struct {
 	Tickets     Tickets
 	Follower    Follower
 	Groups      Groups
+	Webhooks    Webhooks
 
 	// Ready says what the service depends on, for /readyz.
 	Ready func(ctx context.Context) []Check

@@ -768,6 +768,52 @@ type NewUpcaster struct {
 	Rebuild bool `json:"rebuild,omitempty"`
 }
 
+// NewWebhook defines model for NewWebhook.
+type NewWebhook struct {
+	// Source One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
+	Source *WebhookSource `json:"source,omitempty"`
+	Types  []string       `json:"types,omitempty"`
+
+	// Filter An expression of the event (CEL), true for those that are sent.
+	Filter string `json:"filter,omitempty"`
+
+	// Url https, with a name or an address that is public. User, password and fragment are refused.
+	Url string `json:"url"`
+
+	// Delay Seconds between an event's recording and its sending.
+	Delay float64 `json:"delay,omitempty"`
+
+	// Dedupe Of the events with one id that were recorded within a window the first is sent.
+	Dedupe *WebhookDedupe `json:"dedupe,omitempty"`
+
+	// From Where a new webhook begins: start, end, a position such as "17", a time, or an event's id.
+	From string `json:"from,omitempty"`
+
+	// Format standard: {type, timestamp, data: {event, document}}; cloudevents: one structured CloudEvent.
+	Format string `json:"format,omitempty"`
+
+	// Ordering stream: an event of a stream is sent when the one before it was taken, or given up.
+	Ordering string `json:"ordering,omitempty"`
+
+	// Timeout Seconds from looking up the name to the answer.
+	Timeout float64 `json:"timeout,omitempty"`
+}
+
+// NewWebhookReplay defines model for NewWebhookReplay.
+type NewWebhookReplay struct {
+	// From The first position.
+	From int64 `json:"from"`
+
+	// To The last position, included; the log's head where it is left out.
+	To *int64 `json:"to,omitempty"`
+}
+
+// NewWebhookSecret defines model for NewWebhookSecret.
+type NewWebhookSecret struct {
+	// ExpireOldAfter Seconds for which those that are there go on signing; left out: until they are removed.
+	ExpireOldAfter *float64 `json:"expireOldAfter,omitempty"`
+}
+
 // ParkedDocument A document that is set aside, as it was before the event that it could not be folded by.
 type ParkedDocument struct {
 	// Id The document's; where the key of an event could not be worked out: a blank and the event's id.
@@ -1509,6 +1555,156 @@ type UpcasterTouches struct {
 	Aggregates []string `json:"aggregates"`
 }
 
+// Webhook defines model for Webhook.
+type Webhook struct {
+	Name string `json:"name"`
+
+	// Source One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
+	Source WebhookSource `json:"source"`
+	Types  []string      `json:"types,omitempty"`
+	Filter string        `json:"filter,omitempty"`
+	Url    string        `json:"url"`
+	Delay  float64       `json:"delay"`
+
+	// Dedupe Of the events with one id that were recorded within a window the first is sent.
+	Dedupe   *WebhookDedupe `json:"dedupe,omitempty"`
+	From     string         `json:"from"`
+	Format   string         `json:"format"`
+	Ordering string         `json:"ordering"`
+	Timeout  float64        `json:"timeout"`
+	Paused   bool           `json:"paused"`
+
+	// Disabled The service has stopped it. `resume` or a PUT has it go on.
+	Disabled *WebhookDisabled `json:"disabled,omitempty"`
+
+	// Secrets Those that sign, oldest first.
+	Secrets   []WebhookSecret `json:"secrets"`
+	CreatedAt time.Time       `json:"createdAt"`
+	UpdatedAt time.Time       `json:"updatedAt"`
+
+	// Head The log's head.
+	Head     int64           `json:"head"`
+	Progress WebhookProgress `json:"progress"`
+}
+
+// WebhookAttempt defines model for WebhookAttempt.
+type WebhookAttempt struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id UUID `json:"id"`
+
+	// EventId 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	EventId UUID `json:"eventId"`
+
+	// Type The event's.
+	Type string `json:"type"`
+
+	// Position The event's; 0: a test message.
+	Position int64 `json:"position"`
+
+	// Attempt Of the event, from 1; 0: a test message.
+	Attempt int  `json:"attempt"`
+	Replay  bool `json:"replay"`
+
+	// Outcome ok: answered with 2xx; failed: with another status, or no connection; timeout: no answer in time; blocked: not sent, the address is not public; gone: answered with 410, and the webhook is disabled; duplicate: not sent, another event had the same id.
+	Outcome string `json:"outcome"`
+
+	// Status Of the answer; missing where there was none.
+	Status int `json:"status,omitempty"`
+
+	// Took Milliseconds.
+	Took float64 `json:"took"`
+
+	// Error Why there was no answer.
+	Error string `json:"error,omitempty"`
+
+	// Excerpt Of an answer that was no 2xx.
+	Excerpt string    `json:"excerpt,omitempty"`
+	At      time.Time `json:"at"`
+
+	// NextAt When it is tried again.
+	NextAt *time.Time `json:"nextAt,omitempty"`
+}
+
+// WebhookAttemptList defines model for WebhookAttemptList.
+type WebhookAttemptList struct {
+	Attempts []WebhookAttempt `json:"attempts"`
+}
+
+// WebhookDedupe Of the events with one id that were recorded within a window the first is sent.
+type WebhookDedupe struct {
+	// Id An expression of the event (CEL) that gives a text; null: the event is sent in any case.
+	Id string `json:"id"`
+
+	// Window Seconds.
+	Window float64 `json:"window"`
+}
+
+// WebhookDisabled The service has stopped it. `resume` or a PUT has it go on.
+type WebhookDisabled struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+}
+
+// WebhookList defines model for WebhookList.
+type WebhookList struct {
+	Webhooks []Webhook `json:"webhooks"`
+}
+
+// WebhookProgress defines model for WebhookProgress.
+type WebhookProgress struct {
+	// Checkpoint Everything up to here was sent, or set aside for a retry or as a dead letter.
+	Checkpoint int64 `json:"checkpoint"`
+
+	// ReadTo Everything up to here was looked at.
+	ReadTo int64 `json:"readTo"`
+
+	// Oldest The oldest event that is still to be sent, dead letters apart; missing where there is none.
+	Oldest   *int64 `json:"oldest,omitempty"`
+	InFlight int64  `json:"inFlight"`
+	Retrying int64  `json:"retrying"`
+
+	// DeadLetters Of the group webhook.NAME, or replay.NAME: `/v1/subscriptions/webhook.NAME/dead-letters`.
+	DeadLetters int64 `json:"deadLetters"`
+}
+
+// WebhookReplay defines model for WebhookReplay.
+type WebhookReplay struct {
+	From      int64     `json:"from"`
+	To        int64     `json:"to"`
+	StartedAt time.Time `json:"startedAt"`
+
+	// DoneAt When all of them had been sent or given up; missing: it is under way.
+	DoneAt   *time.Time      `json:"doneAt,omitempty"`
+	Progress WebhookProgress `json:"progress"`
+}
+
+// WebhookSecret defines model for WebhookSecret.
+type WebhookSecret struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id UUID `json:"id"`
+
+	// Secret In the answer that has made it, and nowhere else: whsec_ and 32 bytes in base64.
+	Secret    string    `json:"secret,omitempty"`
+	CreatedAt time.Time `json:"createdAt"`
+
+	// ExpiresAt It signs no more from then on.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+}
+
+// WebhookSource One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
+type WebhookSource struct {
+	// Stream Example: order-1001
+	Stream     string   `json:"stream,omitempty"`
+	Categories []string `json:"categories,omitempty"`
+	Projection string   `json:"projection,omitempty"`
+}
+
 // AcceptLoss defines model for acceptLoss.
 type AcceptLoss = bool
 
@@ -1594,6 +1790,11 @@ type ParkedId = string
 // Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type RebuildId = UUID
 
+// SecretId 36 characters, with hyphens.
+//
+// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+type SecretId = UUID
+
 // StreamId defines model for streamId.
 type StreamId = string
 
@@ -1613,6 +1814,9 @@ type Traceparent = string
 
 // Types defines model for types.
 type Types = []string
+
+// WebhookName defines model for webhookName.
+type WebhookName = string
 
 // Conflict An error by RFC 9457.
 type Conflict = Problem
@@ -1873,6 +2077,30 @@ type DeleteUpcasterParams struct {
 	Rebuild *bool `form:"rebuild,omitempty" json:"rebuild,omitempty"`
 }
 
+// ListWebhooksParams defines parameters for ListWebhooks.
+type ListWebhooksParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// ListWebhookAttemptsParams defines parameters for ListWebhookAttempts.
+type ListWebhookAttemptsParams struct {
+	// EventId Only those of one event.
+	EventId *UUID `form:"eventId,omitempty" json:"eventId,omitempty"`
+
+	// Outcome Only those with one outcome.
+	Outcome *string `form:"outcome,omitempty" json:"outcome,omitempty"`
+
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // PutAggregateJSONRequestBody defines body for PutAggregate for application/json ContentType.
 type PutAggregateJSONRequestBody = Aggregate
 
@@ -1932,6 +2160,15 @@ type PreviewUpcasterJSONRequestBody = UpcasterPreview
 
 // PutUpcasterJSONRequestBody defines body for PutUpcaster for application/json ContentType.
 type PutUpcasterJSONRequestBody = NewUpcaster
+
+// PutWebhookJSONRequestBody defines body for PutWebhook for application/json ContentType.
+type PutWebhookJSONRequestBody = NewWebhook
+
+// StartWebhookReplayJSONRequestBody defines body for StartWebhookReplay for application/json ContentType.
+type StartWebhookReplayJSONRequestBody = NewWebhookReplay
+
+// AddWebhookSecretJSONRequestBody defines body for AddWebhookSecret for application/json ContentType.
+type AddWebhookSecretJSONRequestBody = NewWebhookSecret
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -2172,6 +2409,45 @@ type ServerInterface interface {
 	// PutUpcaster Create or change an upcaster
 	// (PUT /v1/upcasters/{type}/{version})
 	PutUpcaster(ctx echo.Context, pType string, version int64) error
+	// ListWebhooks List webhooks
+	// (GET /v1/webhooks)
+	ListWebhooks(ctx echo.Context, params ListWebhooksParams) error
+	// DeleteWebhook Remove a webhook
+	// (DELETE /v1/webhooks/{name})
+	DeleteWebhook(ctx echo.Context, name WebhookName) error
+	// GetWebhook A webhook, and how far it has come
+	// (GET /v1/webhooks/{name})
+	GetWebhook(ctx echo.Context, name WebhookName) error
+	// PutWebhook Make or change a webhook
+	// (PUT /v1/webhooks/{name})
+	PutWebhook(ctx echo.Context, name WebhookName) error
+	// ListWebhookAttempts What was sent, and what came of it
+	// (GET /v1/webhooks/{name}/attempts)
+	ListWebhookAttempts(ctx echo.Context, name WebhookName, params ListWebhookAttemptsParams) error
+	// PauseWebhook Send nothing for now
+	// (POST /v1/webhooks/{name}/pause)
+	PauseWebhook(ctx echo.Context, name WebhookName) error
+	// CancelWebhookReplay End a replay, and forget it
+	// (DELETE /v1/webhooks/{name}/replay)
+	CancelWebhookReplay(ctx echo.Context, name WebhookName) error
+	// GetWebhookReplay The last replay, and how far it has come
+	// (GET /v1/webhooks/{name}/replay)
+	GetWebhookReplay(ctx echo.Context, name WebhookName) error
+	// StartWebhookReplay Send a range of events once more
+	// (POST /v1/webhooks/{name}/replay)
+	StartWebhookReplay(ctx echo.Context, name WebhookName) error
+	// ResumeWebhook Send again
+	// (POST /v1/webhooks/{name}/resume)
+	ResumeWebhook(ctx echo.Context, name WebhookName) error
+	// AddWebhookSecret Add a secret
+	// (POST /v1/webhooks/{name}/secrets)
+	AddWebhookSecret(ctx echo.Context, name WebhookName) error
+	// RemoveWebhookSecret Remove a secret
+	// (DELETE /v1/webhooks/{name}/secrets/{secretId})
+	RemoveWebhookSecret(ctx echo.Context, name WebhookName, secretId SecretId) error
+	// TestWebhook Send a test message at once
+	// (POST /v1/webhooks/{name}/test)
+	TestWebhook(ctx echo.Context, name WebhookName) error
 }
 
 // ServerInterfaceWrapper converts echo contexts to parameters.
@@ -3874,6 +4150,261 @@ func (w *ServerInterfaceWrapper) PutUpcaster(ctx echo.Context) error {
 	return err
 }
 
+// ListWebhooks converts echo context to params.
+func (w *ServerInterfaceWrapper) ListWebhooks(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListWebhooksParams
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListWebhooks(ctx, params)
+	return err
+}
+
+// DeleteWebhook converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteWebhook(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteWebhook(ctx, name)
+	return err
+}
+
+// GetWebhook converts echo context to params.
+func (w *ServerInterfaceWrapper) GetWebhook(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetWebhook(ctx, name)
+	return err
+}
+
+// PutWebhook converts echo context to params.
+func (w *ServerInterfaceWrapper) PutWebhook(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PutWebhook(ctx, name)
+	return err
+}
+
+// ListWebhookAttempts converts echo context to params.
+func (w *ServerInterfaceWrapper) ListWebhookAttempts(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListWebhookAttemptsParams
+	// ------------- Optional query parameter "eventId" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "eventId", ctx.QueryParams(), &params.EventId, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter eventId: %s", err))
+	}
+
+	// ------------- Optional query parameter "outcome" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outcome", ctx.QueryParams(), &params.Outcome, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter outcome: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListWebhookAttempts(ctx, name, params)
+	return err
+}
+
+// PauseWebhook converts echo context to params.
+func (w *ServerInterfaceWrapper) PauseWebhook(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PauseWebhook(ctx, name)
+	return err
+}
+
+// CancelWebhookReplay converts echo context to params.
+func (w *ServerInterfaceWrapper) CancelWebhookReplay(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CancelWebhookReplay(ctx, name)
+	return err
+}
+
+// GetWebhookReplay converts echo context to params.
+func (w *ServerInterfaceWrapper) GetWebhookReplay(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetWebhookReplay(ctx, name)
+	return err
+}
+
+// StartWebhookReplay converts echo context to params.
+func (w *ServerInterfaceWrapper) StartWebhookReplay(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.StartWebhookReplay(ctx, name)
+	return err
+}
+
+// ResumeWebhook converts echo context to params.
+func (w *ServerInterfaceWrapper) ResumeWebhook(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ResumeWebhook(ctx, name)
+	return err
+}
+
+// AddWebhookSecret converts echo context to params.
+func (w *ServerInterfaceWrapper) AddWebhookSecret(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.AddWebhookSecret(ctx, name)
+	return err
+}
+
+// RemoveWebhookSecret converts echo context to params.
+func (w *ServerInterfaceWrapper) RemoveWebhookSecret(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "secretId" -------------
+	var secretId SecretId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "secretId", ctx.Param("secretId"), &secretId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter secretId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RemoveWebhookSecret(ctx, name, secretId)
+	return err
+}
+
+// TestWebhook converts echo context to params.
+func (w *ServerInterfaceWrapper) TestWebhook(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name WebhookName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.TestWebhook(ctx, name)
+	return err
+}
+
 // This is a simple interface which specifies echo.Route addition functions which
 // are present on both echo.Echo and echo.Group, since we want to allow using
 // either of them for path registration
@@ -3987,6 +4518,19 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/subscriptions/:name/members", wrapper.JoinSubscription, options.OperationMiddlewares["joinSubscription"]...)
 	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/members/:memberId", wrapper.LeaveSubscription, options.OperationMiddlewares["leaveSubscription"]...)
 	router.PUT(options.BaseURL+"/v1/subscriptions/:name/members/:memberId", wrapper.HeartbeatSubscription, options.OperationMiddlewares["heartbeatSubscription"]...)
+	router.GET(options.BaseURL+"/v1/webhooks", wrapper.ListWebhooks, options.OperationMiddlewares["listWebhooks"]...)
+	router.DELETE(options.BaseURL+"/v1/webhooks/:name", wrapper.DeleteWebhook, options.OperationMiddlewares["deleteWebhook"]...)
+	router.GET(options.BaseURL+"/v1/webhooks/:name", wrapper.GetWebhook, options.OperationMiddlewares["getWebhook"]...)
+	router.PUT(options.BaseURL+"/v1/webhooks/:name", wrapper.PutWebhook, options.OperationMiddlewares["putWebhook"]...)
+	router.POST(options.BaseURL+"/v1/webhooks/:name/pause", wrapper.PauseWebhook, options.OperationMiddlewares["pauseWebhook"]...)
+	router.POST(options.BaseURL+"/v1/webhooks/:name/resume", wrapper.ResumeWebhook, options.OperationMiddlewares["resumeWebhook"]...)
+	router.POST(options.BaseURL+"/v1/webhooks/:name/secrets", wrapper.AddWebhookSecret, options.OperationMiddlewares["addWebhookSecret"]...)
+	router.DELETE(options.BaseURL+"/v1/webhooks/:name/secrets/:secretId", wrapper.RemoveWebhookSecret, options.OperationMiddlewares["removeWebhookSecret"]...)
+	router.GET(options.BaseURL+"/v1/webhooks/:name/attempts", wrapper.ListWebhookAttempts, options.OperationMiddlewares["listWebhookAttempts"]...)
+	router.DELETE(options.BaseURL+"/v1/webhooks/:name/replay", wrapper.CancelWebhookReplay, options.OperationMiddlewares["cancelWebhookReplay"]...)
+	router.GET(options.BaseURL+"/v1/webhooks/:name/replay", wrapper.GetWebhookReplay, options.OperationMiddlewares["getWebhookReplay"]...)
+	router.POST(options.BaseURL+"/v1/webhooks/:name/replay", wrapper.StartWebhookReplay, options.OperationMiddlewares["startWebhookReplay"]...)
+	router.POST(options.BaseURL+"/v1/webhooks/:name/test", wrapper.TestWebhook, options.OperationMiddlewares["testWebhook"]...)
 	router.GET(options.BaseURL+"/v1/cursors", wrapper.ListCursors, options.OperationMiddlewares["listCursors"]...)
 	router.GET(options.BaseURL+"/v1/lag", wrapper.GetLag, options.OperationMiddlewares["getLag"]...)
 	router.GET(options.BaseURL+"/v1/tenants", wrapper.ListTenants, options.OperationMiddlewares["listTenants"]...)
@@ -8960,6 +9504,790 @@ func (response PutUpcasterdefaultApplicationProblemPlusJSONResponse) VisitPutUpc
 	return err
 }
 
+type ListWebhooksRequestObject struct {
+	Params ListWebhooksParams
+}
+
+type ListWebhooksResponseObject interface {
+	VisitListWebhooksResponse(w http.ResponseWriter) error
+}
+
+type ListWebhooks200ResponseHeaders struct {
+	Link *string
+}
+
+type ListWebhooks200JSONResponse struct {
+	Body    WebhookList
+	Headers ListWebhooks200ResponseHeaders
+}
+
+func (response ListWebhooks200JSONResponse) VisitListWebhooksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListWebhooksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListWebhooksdefaultApplicationProblemPlusJSONResponse) VisitListWebhooksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteWebhookRequestObject struct {
+	Name WebhookName `json:"name"`
+}
+
+type DeleteWebhookResponseObject interface {
+	VisitDeleteWebhookResponse(w http.ResponseWriter) error
+}
+
+type DeleteWebhook204Response struct {
+}
+
+func (response DeleteWebhook204Response) VisitDeleteWebhookResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteWebhook404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response DeleteWebhook404ApplicationProblemPlusJSONResponse) VisitDeleteWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteWebhookdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteWebhookdefaultApplicationProblemPlusJSONResponse) VisitDeleteWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookRequestObject struct {
+	Name WebhookName `json:"name"`
+}
+
+type GetWebhookResponseObject interface {
+	VisitGetWebhookResponse(w http.ResponseWriter) error
+}
+
+type GetWebhook200JSONResponse Webhook
+
+func (response GetWebhook200JSONResponse) VisitGetWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhook404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetWebhook404ApplicationProblemPlusJSONResponse) VisitGetWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetWebhookdefaultApplicationProblemPlusJSONResponse) VisitGetWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutWebhookRequestObject struct {
+	Name WebhookName `json:"name"`
+	Body *PutWebhookJSONRequestBody
+}
+
+type PutWebhookResponseObject interface {
+	VisitPutWebhookResponse(w http.ResponseWriter) error
+}
+
+type PutWebhook200JSONResponse Webhook
+
+func (response PutWebhook200JSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutWebhook201JSONResponse Webhook
+
+func (response PutWebhook201JSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutWebhook409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response PutWebhook409ApplicationProblemPlusJSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutWebhook422ApplicationProblemPlusJSONResponse struct {
+	InvalidDefinitionApplicationProblemPlusJSONResponse
+}
+
+func (response PutWebhook422ApplicationProblemPlusJSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutWebhookdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutWebhookdefaultApplicationProblemPlusJSONResponse) VisitPutWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListWebhookAttemptsRequestObject struct {
+	Name   WebhookName `json:"name"`
+	Params ListWebhookAttemptsParams
+}
+
+type ListWebhookAttemptsResponseObject interface {
+	VisitListWebhookAttemptsResponse(w http.ResponseWriter) error
+}
+
+type ListWebhookAttempts200ResponseHeaders struct {
+	Link *string
+}
+
+type ListWebhookAttempts200JSONResponse struct {
+	Body    WebhookAttemptList
+	Headers ListWebhookAttempts200ResponseHeaders
+}
+
+func (response ListWebhookAttempts200JSONResponse) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListWebhookAttempts404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ListWebhookAttempts404ApplicationProblemPlusJSONResponse) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListWebhookAttemptsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListWebhookAttemptsdefaultApplicationProblemPlusJSONResponse) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseWebhookRequestObject struct {
+	Name WebhookName `json:"name"`
+}
+
+type PauseWebhookResponseObject interface {
+	VisitPauseWebhookResponse(w http.ResponseWriter) error
+}
+
+type PauseWebhook200JSONResponse Webhook
+
+func (response PauseWebhook200JSONResponse) VisitPauseWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseWebhook404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response PauseWebhook404ApplicationProblemPlusJSONResponse) VisitPauseWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseWebhookdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PauseWebhookdefaultApplicationProblemPlusJSONResponse) VisitPauseWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelWebhookReplayRequestObject struct {
+	Name WebhookName `json:"name"`
+}
+
+type CancelWebhookReplayResponseObject interface {
+	VisitCancelWebhookReplayResponse(w http.ResponseWriter) error
+}
+
+type CancelWebhookReplay204Response struct {
+}
+
+func (response CancelWebhookReplay204Response) VisitCancelWebhookReplayResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type CancelWebhookReplay404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response CancelWebhookReplay404ApplicationProblemPlusJSONResponse) VisitCancelWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelWebhookReplaydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelWebhookReplaydefaultApplicationProblemPlusJSONResponse) VisitCancelWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookReplayRequestObject struct {
+	Name WebhookName `json:"name"`
+}
+
+type GetWebhookReplayResponseObject interface {
+	VisitGetWebhookReplayResponse(w http.ResponseWriter) error
+}
+
+type GetWebhookReplay200JSONResponse WebhookReplay
+
+func (response GetWebhookReplay200JSONResponse) VisitGetWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookReplay404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetWebhookReplay404ApplicationProblemPlusJSONResponse) VisitGetWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookReplaydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetWebhookReplaydefaultApplicationProblemPlusJSONResponse) VisitGetWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartWebhookReplayRequestObject struct {
+	Name WebhookName `json:"name"`
+	Body *StartWebhookReplayJSONRequestBody
+}
+
+type StartWebhookReplayResponseObject interface {
+	VisitStartWebhookReplayResponse(w http.ResponseWriter) error
+}
+
+type StartWebhookReplay202JSONResponse WebhookReplay
+
+func (response StartWebhookReplay202JSONResponse) VisitStartWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartWebhookReplay404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response StartWebhookReplay404ApplicationProblemPlusJSONResponse) VisitStartWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartWebhookReplay409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response StartWebhookReplay409ApplicationProblemPlusJSONResponse) VisitStartWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartWebhookReplaydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response StartWebhookReplaydefaultApplicationProblemPlusJSONResponse) VisitStartWebhookReplayResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeWebhookRequestObject struct {
+	Name WebhookName `json:"name"`
+}
+
+type ResumeWebhookResponseObject interface {
+	VisitResumeWebhookResponse(w http.ResponseWriter) error
+}
+
+type ResumeWebhook200JSONResponse Webhook
+
+func (response ResumeWebhook200JSONResponse) VisitResumeWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeWebhook404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response ResumeWebhook404ApplicationProblemPlusJSONResponse) VisitResumeWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeWebhookdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeWebhookdefaultApplicationProblemPlusJSONResponse) VisitResumeWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddWebhookSecretRequestObject struct {
+	Name WebhookName `json:"name"`
+	Body *AddWebhookSecretJSONRequestBody
+}
+
+type AddWebhookSecretResponseObject interface {
+	VisitAddWebhookSecretResponse(w http.ResponseWriter) error
+}
+
+type AddWebhookSecret201JSONResponse WebhookSecret
+
+func (response AddWebhookSecret201JSONResponse) VisitAddWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddWebhookSecret404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response AddWebhookSecret404ApplicationProblemPlusJSONResponse) VisitAddWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddWebhookSecret409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response AddWebhookSecret409ApplicationProblemPlusJSONResponse) VisitAddWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddWebhookSecretdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AddWebhookSecretdefaultApplicationProblemPlusJSONResponse) VisitAddWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveWebhookSecretRequestObject struct {
+	Name     WebhookName `json:"name"`
+	SecretId SecretId    `json:"secretId"`
+}
+
+type RemoveWebhookSecretResponseObject interface {
+	VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error
+}
+
+type RemoveWebhookSecret204Response struct {
+}
+
+func (response RemoveWebhookSecret204Response) VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type RemoveWebhookSecret404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveWebhookSecret404ApplicationProblemPlusJSONResponse) VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveWebhookSecret409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveWebhookSecret409ApplicationProblemPlusJSONResponse) VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveWebhookSecretdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RemoveWebhookSecretdefaultApplicationProblemPlusJSONResponse) VisitRemoveWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestWebhookRequestObject struct {
+	Name WebhookName `json:"name"`
+}
+
+type TestWebhookResponseObject interface {
+	VisitTestWebhookResponse(w http.ResponseWriter) error
+}
+
+type TestWebhook200JSONResponse WebhookAttempt
+
+func (response TestWebhook200JSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestWebhook404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response TestWebhook404ApplicationProblemPlusJSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestWebhookdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TestWebhookdefaultApplicationProblemPlusJSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListMembers The processes that work on projections
@@ -9199,6 +10527,45 @@ type StrictServerInterface interface {
 	// PutUpcaster Create or change an upcaster
 	// (PUT /v1/upcasters/{type}/{version})
 	PutUpcaster(ctx context.Context, request PutUpcasterRequestObject) (PutUpcasterResponseObject, error)
+	// ListWebhooks List webhooks
+	// (GET /v1/webhooks)
+	ListWebhooks(ctx context.Context, request ListWebhooksRequestObject) (ListWebhooksResponseObject, error)
+	// DeleteWebhook Remove a webhook
+	// (DELETE /v1/webhooks/{name})
+	DeleteWebhook(ctx context.Context, request DeleteWebhookRequestObject) (DeleteWebhookResponseObject, error)
+	// GetWebhook A webhook, and how far it has come
+	// (GET /v1/webhooks/{name})
+	GetWebhook(ctx context.Context, request GetWebhookRequestObject) (GetWebhookResponseObject, error)
+	// PutWebhook Make or change a webhook
+	// (PUT /v1/webhooks/{name})
+	PutWebhook(ctx context.Context, request PutWebhookRequestObject) (PutWebhookResponseObject, error)
+	// ListWebhookAttempts What was sent, and what came of it
+	// (GET /v1/webhooks/{name}/attempts)
+	ListWebhookAttempts(ctx context.Context, request ListWebhookAttemptsRequestObject) (ListWebhookAttemptsResponseObject, error)
+	// PauseWebhook Send nothing for now
+	// (POST /v1/webhooks/{name}/pause)
+	PauseWebhook(ctx context.Context, request PauseWebhookRequestObject) (PauseWebhookResponseObject, error)
+	// CancelWebhookReplay End a replay, and forget it
+	// (DELETE /v1/webhooks/{name}/replay)
+	CancelWebhookReplay(ctx context.Context, request CancelWebhookReplayRequestObject) (CancelWebhookReplayResponseObject, error)
+	// GetWebhookReplay The last replay, and how far it has come
+	// (GET /v1/webhooks/{name}/replay)
+	GetWebhookReplay(ctx context.Context, request GetWebhookReplayRequestObject) (GetWebhookReplayResponseObject, error)
+	// StartWebhookReplay Send a range of events once more
+	// (POST /v1/webhooks/{name}/replay)
+	StartWebhookReplay(ctx context.Context, request StartWebhookReplayRequestObject) (StartWebhookReplayResponseObject, error)
+	// ResumeWebhook Send again
+	// (POST /v1/webhooks/{name}/resume)
+	ResumeWebhook(ctx context.Context, request ResumeWebhookRequestObject) (ResumeWebhookResponseObject, error)
+	// AddWebhookSecret Add a secret
+	// (POST /v1/webhooks/{name}/secrets)
+	AddWebhookSecret(ctx context.Context, request AddWebhookSecretRequestObject) (AddWebhookSecretResponseObject, error)
+	// RemoveWebhookSecret Remove a secret
+	// (DELETE /v1/webhooks/{name}/secrets/{secretId})
+	RemoveWebhookSecret(ctx context.Context, request RemoveWebhookSecretRequestObject) (RemoveWebhookSecretResponseObject, error)
+	// TestWebhook Send a test message at once
+	// (POST /v1/webhooks/{name}/test)
+	TestWebhook(ctx context.Context, request TestWebhookRequestObject) (TestWebhookResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx echo.Context, request any) (any, error)
@@ -11663,6 +13030,402 @@ func (sh *strictHandler) PutUpcaster(ctx echo.Context, pType string, version int
 		return err
 	} else if validResponse, ok := response.(PutUpcasterResponseObject); ok {
 		return validResponse.VisitPutUpcasterResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListWebhooks operation middleware
+func (sh *strictHandler) ListWebhooks(ctx echo.Context, params ListWebhooksParams) error {
+	var request ListWebhooksRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWebhooks(ctx.Request().Context(), request.(ListWebhooksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWebhooks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWebhooksResponseObject); ok {
+		return validResponse.VisitListWebhooksResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteWebhook operation middleware
+func (sh *strictHandler) DeleteWebhook(ctx echo.Context, name WebhookName) error {
+	var request DeleteWebhookRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteWebhook(ctx.Request().Context(), request.(DeleteWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteWebhook")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteWebhookResponseObject); ok {
+		return validResponse.VisitDeleteWebhookResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetWebhook operation middleware
+func (sh *strictHandler) GetWebhook(ctx echo.Context, name WebhookName) error {
+	var request GetWebhookRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetWebhook(ctx.Request().Context(), request.(GetWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetWebhook")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetWebhookResponseObject); ok {
+		return validResponse.VisitGetWebhookResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutWebhook operation middleware
+func (sh *strictHandler) PutWebhook(ctx echo.Context, name WebhookName) error {
+	var request PutWebhookRequestObject
+
+	request.Name = name
+
+	var body PutWebhookJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PutWebhook(ctx.Request().Context(), request.(PutWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutWebhook")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutWebhookResponseObject); ok {
+		return validResponse.VisitPutWebhookResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListWebhookAttempts operation middleware
+func (sh *strictHandler) ListWebhookAttempts(ctx echo.Context, name WebhookName, params ListWebhookAttemptsParams) error {
+	var request ListWebhookAttemptsRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWebhookAttempts(ctx.Request().Context(), request.(ListWebhookAttemptsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWebhookAttempts")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWebhookAttemptsResponseObject); ok {
+		return validResponse.VisitListWebhookAttemptsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PauseWebhook operation middleware
+func (sh *strictHandler) PauseWebhook(ctx echo.Context, name WebhookName) error {
+	var request PauseWebhookRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseWebhook(ctx.Request().Context(), request.(PauseWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseWebhook")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PauseWebhookResponseObject); ok {
+		return validResponse.VisitPauseWebhookResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CancelWebhookReplay operation middleware
+func (sh *strictHandler) CancelWebhookReplay(ctx echo.Context, name WebhookName) error {
+	var request CancelWebhookReplayRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelWebhookReplay(ctx.Request().Context(), request.(CancelWebhookReplayRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelWebhookReplay")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CancelWebhookReplayResponseObject); ok {
+		return validResponse.VisitCancelWebhookReplayResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetWebhookReplay operation middleware
+func (sh *strictHandler) GetWebhookReplay(ctx echo.Context, name WebhookName) error {
+	var request GetWebhookReplayRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetWebhookReplay(ctx.Request().Context(), request.(GetWebhookReplayRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetWebhookReplay")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetWebhookReplayResponseObject); ok {
+		return validResponse.VisitGetWebhookReplayResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// StartWebhookReplay operation middleware
+func (sh *strictHandler) StartWebhookReplay(ctx echo.Context, name WebhookName) error {
+	var request StartWebhookReplayRequestObject
+
+	request.Name = name
+
+	var body StartWebhookReplayJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.StartWebhookReplay(ctx.Request().Context(), request.(StartWebhookReplayRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StartWebhookReplay")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(StartWebhookReplayResponseObject); ok {
+		return validResponse.VisitStartWebhookReplayResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResumeWebhook operation middleware
+func (sh *strictHandler) ResumeWebhook(ctx echo.Context, name WebhookName) error {
+	var request ResumeWebhookRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeWebhook(ctx.Request().Context(), request.(ResumeWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeWebhook")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResumeWebhookResponseObject); ok {
+		return validResponse.VisitResumeWebhookResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// AddWebhookSecret operation middleware
+func (sh *strictHandler) AddWebhookSecret(ctx echo.Context, name WebhookName) error {
+	var request AddWebhookSecretRequestObject
+
+	request.Name = name
+
+	var body AddWebhookSecretJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.AddWebhookSecret(ctx.Request().Context(), request.(AddWebhookSecretRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AddWebhookSecret")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(AddWebhookSecretResponseObject); ok {
+		return validResponse.VisitAddWebhookSecretResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RemoveWebhookSecret operation middleware
+func (sh *strictHandler) RemoveWebhookSecret(ctx echo.Context, name WebhookName, secretId SecretId) error {
+	var request RemoveWebhookSecretRequestObject
+
+	request.Name = name
+	request.SecretId = secretId
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveWebhookSecret(ctx.Request().Context(), request.(RemoveWebhookSecretRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveWebhookSecret")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RemoveWebhookSecretResponseObject); ok {
+		return validResponse.VisitRemoveWebhookSecretResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TestWebhook operation middleware
+func (sh *strictHandler) TestWebhook(ctx echo.Context, name WebhookName) error {
+	var request TestWebhookRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.TestWebhook(ctx.Request().Context(), request.(TestWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TestWebhook")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TestWebhookResponseObject); ok {
+		return validResponse.VisitTestWebhookResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
