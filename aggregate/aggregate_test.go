@@ -26,15 +26,16 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // watched is the store; it counts the events that it gives, and tells of snapshots that are put.
 type watched struct {
 	*store.Store
+	db        pgtest.DB
 	events    atomic.Int64
 	snapshots chan domain.Snapshot
 	broken    string // the store cannot keep snapshots of this stream
 }
 
-func (w *watched) ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error) {
-	events, err := w.Store.ReadStream(ctx, tenant, stream, query)
-	w.events.Add(int64(len(events)))
-	return events, err
+func (w *watched) StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error) {
+	slice, err := w.Store.StreamSlice(ctx, tenant, stream, query)
+	w.events.Add(int64(len(slice.Events)))
+	return slice, err
 }
 
 func (w *watched) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error {
@@ -76,7 +77,7 @@ func begin(t testing.TB, run bool) (*watched, *States, domain.TenantID) {
 	})
 	must(t, err)
 	t.Cleanup(s.Close)
-	w := &watched{Store: s, snapshots: make(chan domain.Snapshot, 1000)}
+	w := &watched{Store: s, db: db, snapshots: make(chan domain.Snapshot, 1000)}
 	upcasters, err := upcasting.New(s)
 	must(t, err)
 	states, err := New(Config{Store: w, Upcasters: upcasters, Log: slog.New(slog.DiscardHandler)})
@@ -193,7 +194,7 @@ func TestAStateIsTheFoldOfItsEvents(t *testing.T) {
 			add(r, s, states, tenant, stream, version+1, version+n)
 			version += n
 			if rapid.Bool().Draw(r, "snapshot") {
-				snapshot, err := states.TakeSnapshot(t.Context(), tenant, stream)
+				snapshot, err := states.TakeSnapshot(t.Context(), tenant, stream, false)
 				if err != nil || snapshot.Version != int64(version) || snapshot.TakenAt.IsZero() {
 					r.Fatalf("took %+v, %v", snapshot, err)
 				}
@@ -275,7 +276,7 @@ func TestANewDefinitionDoesNotUseOldSnapshots(t *testing.T) {
 	definition := adding("sum")
 	must(t, states.Put(t.Context(), tenant, definition))
 	add(t, s, states, tenant, "sum-1", 1, 20)
-	old, err := states.TakeSnapshot(t.Context(), tenant, "sum-1")
+	old, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
 	must(t, err)
 	_, err = states.PutSnapshot(t.Context(), tenant, domain.Snapshot{Stream: "sum-1", Version: 20, Tag: "go-v1", State: json.RawMessage(`"mine"`)})
 	must(t, err)
@@ -297,12 +298,12 @@ func TestANewDefinitionDoesNotUseOldSnapshots(t *testing.T) {
 	if got.Snapshot != 0 {
 		t.Errorf("a snapshot of the old definition was used")
 	}
-	fresh, err := states.TakeSnapshot(t.Context(), tenant, "sum-1")
+	fresh, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
 	must(t, err)
-	if _, there, err := s.Snapshot(t.Context(), tenant, "sum-1", old.Tag, 0); err != nil || there || fresh.Tag == old.Tag {
+	if _, there, err := s.Snapshot(t.Context(), tenant, "sum-1", old.Tag, 0, false); err != nil || there || fresh.Tag == old.Tag {
 		t.Errorf("the old definition's snapshot is there: %v, %v", there, err)
 	}
-	if mine, there, err := s.Snapshot(t.Context(), tenant, "sum-1", "go-v1", 0); err != nil || !there || string(mine.State) != `"mine"` {
+	if mine, there, err := s.Snapshot(t.Context(), tenant, "sum-1", "go-v1", 0, false); err != nil || !there || string(mine.State) != `"mine"` {
 		t.Errorf("the client's snapshot: %+v, %v, %v", mine, there, err)
 	}
 	must(t, states.Delete(t.Context(), tenant, "sum"))
@@ -335,7 +336,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%q is not in: %s", part, problem.Message)
 		}
 	}
-	if _, err := states.TakeSnapshot(t.Context(), tenant, "sum-1"); code(err) != domain.CodeFaulted {
+	if _, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false); code(err) != domain.CodeFaulted {
 		t.Errorf("a snapshot of it: %v", err)
 	}
 	got, err := states.Load(t.Context(), tenant, "sum-1", At{Version: 3})
@@ -358,7 +359,7 @@ func TestNullBeginsAnew(t *testing.T) {
 		got, err := states.Load(t.Context(), tenant, "sum-1", At{})
 		must(t, err)
 		wantState(t, got, 5, "null")
-		_, err = states.TakeSnapshot(t.Context(), tenant, "sum-1")
+		_, err = states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
 		must(t, err)
 	}
 	add(t, s, states, tenant, "sum-1", 1, 2)
@@ -461,7 +462,7 @@ func TestTenantsWithEqualNamesAreApart(t *testing.T) {
 		}
 		wantState(t, got, 4, `{"count":4,"sum":-10}`)
 		for _, tenant := range []domain.TenantID{one, two} {
-			_, err := states.TakeSnapshot(t.Context(), tenant, "sum-1")
+			_, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
 			must(t, err)
 		}
 	}
@@ -545,7 +546,7 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	}
 	b.Run("from-the-first-event", load)
-	_, err := states.TakeSnapshot(b.Context(), tenant, "sum-1")
+	_, err := states.TakeSnapshot(b.Context(), tenant, "sum-1", false)
 	must(b, err)
 	add(b, s, states, tenant, "sum-1", 10_001, 10_099)
 	b.Run("99-events-behind-a-snapshot", load)

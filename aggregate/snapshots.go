@@ -8,10 +8,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TakeSnapshot folds a stream up to its newest event and keeps the state as a snapshot, which it returns. Errors are as
-// in Load.
-func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error) {
-	state, err := s.Load(ctx, tenant, stream, At{})
+// TakeSnapshot folds a stream up to its newest event and keeps the state as a snapshot, which it returns. With acceptLoss
+// events may be missing in it: then it says so, and serves only those who accept that. Errors are as in Load.
+func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (domain.Snapshot, error) {
+	state, err := s.Load(ctx, tenant, stream, At{AcceptLoss: acceptLoss})
 	if err != nil {
 		return domain.Snapshot{}, err
 	}
@@ -20,7 +20,7 @@ func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, strea
 
 // keep stores a state as a snapshot, unless it is one already.
 func (s *States) keep(ctx context.Context, tenant domain.TenantID, state State) (domain.Snapshot, error) {
-	snapshot := domain.Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data}
+	snapshot := domain.Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data, RemovedTo: state.RemovedTo}
 	if state.Snapshot < state.Version {
 		if err := s.store.PutSnapshot(ctx, tenant, snapshot); err != nil {
 			return domain.Snapshot{}, err
@@ -32,7 +32,7 @@ func (s *States) keep(ctx context.Context, tenant domain.TenantID, state State) 
 // kept reads a snapshot back, for the time at which the database took it. Where newer ones have pushed it out meanwhile
 // it is returned as it was given.
 func (s *States) kept(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error) {
-	got, ok, err := s.store.Snapshot(ctx, tenant, snapshot.Stream, snapshot.Tag, snapshot.Version)
+	got, ok, err := s.store.Snapshot(ctx, tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, true)
 	if err != nil {
 		return domain.Snapshot{}, err
 	}
@@ -62,14 +62,15 @@ func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsh
 	if err := domain.CheckJSON(snapshot.State); err != nil {
 		return domain.Snapshot{}, domain.Errorf(domain.CodeInvalidJSON, "state", "%s", err)
 	}
-	newest, err := s.store.ReadStream(ctx, tenant, snapshot.Stream, domain.StreamQuery{Direction: domain.Backward, Limit: 1})
+	newest, err := s.store.StreamSlice(ctx, tenant, snapshot.Stream, domain.StreamQuery{Direction: domain.Backward, Limit: 1})
 	if err != nil {
 		return domain.Snapshot{}, err
 	}
-	if len(newest) == 0 {
+	version := newest.Version()
+	if version == 0 {
 		return domain.Snapshot{}, domain.Errorf(domain.CodeNotFound, "stream", "there is no stream %s", snapshot.Stream)
 	}
-	if version := newest[0].Version; snapshot.Version > version {
+	if snapshot.Version > version {
 		problem := domain.Errorf(domain.CodeVersionConflict, "version", "stream %s is at version %d; a snapshot at version %d cannot be right", snapshot.Stream, version, snapshot.Version)
 		problem.CurrentVersion, problem.Stream = &version, snapshot.Stream
 		return domain.Snapshot{}, problem

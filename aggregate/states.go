@@ -3,6 +3,7 @@ package aggregate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -16,7 +17,7 @@ import (
 
 // Store is where events, definitions and snapshots are kept.
 type Store interface {
-	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error)
+	StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error)
 	VersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) (int64, error)
 	PositionAt(ctx context.Context, tenant domain.TenantID, at time.Time) (int64, error)
 	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
@@ -27,7 +28,7 @@ type Store interface {
 	DeleteAggregate(ctx context.Context, tenant domain.TenantID, category string) error
 
 	PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error
-	Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64) (domain.Snapshot, bool, error)
+	Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64, lossy bool) (domain.Snapshot, bool, error)
 	LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, bool, error)
 	UnsnapshottedStreams(ctx context.Context, tenant domain.TenantID, category, tag string, behind, after, upTo int64) (streams []string, seen int64, err error)
 }
@@ -87,10 +88,12 @@ func New(config Config) (*States, error) {
 	return s, nil
 }
 
-// At says of when a state is wanted: now where it is zero, else at a version or at a moment, of which one is given.
+// At says of when a state is wanted: now where both are zero, else at a version or at a moment, of which one is given; and
+// whether it may lack events that retention has removed.
 type At struct {
-	Version int64     // after the stream's event of this version
-	Time    time.Time // after the newest event recorded at or before it
+	Version    int64     // after the stream's event of this version
+	Time       time.Time // after the newest event recorded at or before it
+	AcceptLoss bool      // fold what is left, where no snapshot stands for what is gone
 }
 
 // State is what a stream's events amount to.
@@ -100,12 +103,14 @@ type State struct {
 	Data       json.RawMessage // a JSON object, or null where the last event's expression gave null
 	Snapshot   int64           // the version of the snapshot that it was folded on from; 0: from the first event
 	EventsRead int             // events read behind the snapshot
+	RemovedTo  int64           // the highest version that is missing in it, with At.AcceptLoss; 0: none is
 
 	tag string
 }
 
 // Load returns a stream's state. Without a definition of the category, without the stream, and for a version or moment
-// that it did not have yet, it is domain.CodeNotFound; an event that cannot be folded is domain.CodeFaulted.
+// that it did not have yet, it is domain.CodeNotFound; an event that cannot be folded is domain.CodeFaulted. Where retention has
+// removed events for which no snapshot stands, it is domain.CodeEventsRemoved.
 func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string, at At) (State, error) {
 	if err := domain.CheckStream("stream", stream); err != nil {
 		return State{}, err
@@ -125,10 +130,23 @@ func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string
 			return State{}, err
 		}
 		if at.Version == 0 {
-			return State{}, domain.Errorf(domain.CodeNotFound, "at", "stream %s had no event at %s", stream, at.Time.Format(time.RFC3339Nano))
+			return State{}, s.noVersionAt(ctx, tenant, stream, at.Time)
 		}
 	}
-	return s.load(ctx, tenant, stream, f, at.Version)
+	return s.load(ctx, tenant, stream, f, at.Version, at.AcceptLoss)
+}
+
+// noVersionAt says why a stream has no version at a moment.
+func (s *States) noVersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) error {
+	slice, err := s.store.StreamSlice(ctx, tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
+	if err != nil {
+		return err
+	}
+	if len(slice.Events) == 0 && slice.Floor > 0 {
+		return domain.Errorf(domain.CodeEventsRemoved, "at", "no event of %s is left in the log, so nobody knows what version it had at %s; ask for one by its number",
+			stream, at.Format(time.RFC3339Nano))
+	}
+	return domain.Errorf(domain.CodeNotFound, "at", "stream %s had no event at %s", stream, at.Format(time.RFC3339Nano))
 }
 
 // fold returns a category's definition as it is kept now, and compiled, with the upcasters that are in force now.
@@ -153,11 +171,21 @@ func (s *States) fold(ctx context.Context, tenant domain.TenantID, category stri
 	return f, definition, nil
 }
 
-// load folds a stream up to a version; 0: the newest.
-func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string, f *fold, version int64) (State, error) {
+// load folds a stream up to a version; 0: the newest. Where events are missing it is domain.CodeEventsRemoved, unless that is
+// accepted.
+func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string, f *fold, version int64, acceptLoss bool) (State, error) {
+	state, err := s.loadFrom(ctx, tenant, stream, f, version, false)
+	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeEventsRemoved && acceptLoss {
+		return s.loadFrom(ctx, tenant, stream, f, version, true)
+	}
+	return state, err
+}
+
+// loadFrom is load from the newest snapshot that fits: from one in which events may be missing, and over missing events, if lossy.
+func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream string, f *fold, version int64, lossy bool) (State, error) {
 	var state *expr.Object
 	loaded := State{Stream: stream, tag: f.tag}
-	snapshot, ok, err := s.store.Snapshot(ctx, tenant, stream, f.tag, version)
+	snapshot, ok, err := s.store.Snapshot(ctx, tenant, stream, f.tag, version, lossy)
 	if err != nil {
 		return State{}, err
 	}
@@ -165,15 +193,24 @@ func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string
 		if state, err = decode(snapshot.State); err != nil {
 			return State{}, fmt.Errorf("the snapshot of %s at version %d: %w", stream, snapshot.Version, err)
 		}
-		loaded.Snapshot, loaded.Version = snapshot.Version, snapshot.Version
+		loaded.Snapshot, loaded.Version, loaded.RemovedTo = snapshot.Version, snapshot.Version, snapshot.RemovedTo
 	} else {
 		state = f.initial
 	}
-	err = s.read(ctx, tenant, stream, loaded.Version+1, version, func(events []domain.Event) error {
+	// miss goes over what is missing behind the version that is loaded, up to another one.
+	miss := func(upTo int64) error {
+		if !lossy {
+			return removed(stream, loaded.Version+1, upTo)
+		}
+		loaded.RemovedTo = upTo
+		return nil
+	}
+	floor, err := s.read(ctx, tenant, stream, loaded.Version+1, version, func(events []domain.Event) error {
 		for _, event := range events {
 			if event.Version != loaded.Version+1 {
-				return domain.Errorf(domain.CodeFaulted, "", "events %d to %d of %s are no longer in the log, and no snapshot stands for them",
-					loaded.Version+1, event.Version-1, stream)
+				if err := miss(event.Version - 1); err != nil {
+					return err
+				}
 			}
 			if state, err = f.next(state, event); err != nil {
 				return err
@@ -183,19 +220,43 @@ func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string
 		loaded.EventsRead += len(events)
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return State{}, err
+	}
+	// The last events may be gone as well: the stream's floor tells it, or that there are others behind them.
+	if version > loaded.Version {
+		newest, err := s.store.StreamSlice(ctx, tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
+		if err != nil {
+			return State{}, err
+		}
+		floor = min(newest.Version(), version)
+	}
+	if floor > loaded.Version && (version == 0 || floor == version) {
+		if err := miss(floor); err != nil {
+			return State{}, err
+		}
+		loaded.Version = floor
+	}
+	switch {
 	case loaded.Version == 0:
 		return State{}, domain.Errorf(domain.CodeNotFound, "stream", "there is no stream %s", stream)
 	case version > loaded.Version:
-		return State{}, domain.Errorf(domain.CodeNotFound, "version", "stream %s is at version %d; it has no version %d", stream, loaded.Version, version)
+		return State{}, domain.Errorf(domain.CodeNotFound, "version", "stream %s is at version %d; it has no version %d", stream, max(loaded.Version, floor), version)
 	}
 	// Also what comes from a snapshot unchanged is written anew: equal states give equal bytes.
 	if loaded.Data, err = encode(state); err != nil {
 		return State{}, fmt.Errorf("write the state of %s: %w", stream, err)
 	}
 	return loaded, nil
+}
+
+// removed says that events of a stream are gone, of the versions from and to and between.
+func removed(stream string, from, to int64) error {
+	which := fmt.Sprintf("events %d to %d of %s are", from, to, stream)
+	if from == to {
+		which = fmt.Sprintf("event %d of %s is", from, stream)
+	}
+	return domain.Errorf(domain.CodeEventsRemoved, "", "%s no longer in the log, and no snapshot stands for what is gone; with acceptLoss the state is made of what is left", which)
 }
 
 // What is read at once: few enough events that two slices, one being folded and one being read, are little memory.
@@ -205,39 +266,39 @@ const (
 )
 
 // read hands a stream's events of the versions from to upTo (0: the newest) to each, slice by slice. The next slice is
-// read while the last one is at work.
-func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string, from, upTo int64, each func([]domain.Event) error) error {
+// read while the last one is at work. floor is the stream's, as of behind the reading.
+func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string, from, upTo int64, each func([]domain.Event) error) (floor int64, err error) {
 	if upTo > 0 && from > upTo {
-		return nil
+		return 0, nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type slice struct {
-		events []domain.Event
-		err    error
+		domain.StreamSlice
+		err error
 	}
 	read := func(from int64) slice {
-		events, err := s.store.ReadStream(ctx, tenant, stream, domain.StreamQuery{From: from, To: upTo, Limit: sliceEvents, MaxBytes: sliceBytes})
-		return slice{events, err}
+		found, err := s.store.StreamSlice(ctx, tenant, stream, domain.StreamQuery{From: from, To: upTo, Limit: sliceEvents, MaxBytes: sliceBytes})
+		return slice{found, err}
 	}
 	got := read(from)
 	for {
 		if got.err != nil {
-			return got.err
+			return 0, got.err
 		}
-		next, more := behind(got.events, upTo)
+		next, more := behind(got.Events, upTo)
 		if !more {
-			return each(got.events)
+			return got.Floor, each(got.Events)
 		}
 		ahead := make(chan slice, 1)
 		go func() { ahead <- read(next) }()
-		err := each(got.events)
+		err := each(got.Events)
 		if err != nil {
 			cancel()
 		}
 		got = <-ahead // also after an error: nothing is left running
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
 }

@@ -148,7 +148,7 @@ func (s *States) takeDue(ctx context.Context, key streamKey, moved span) error {
 
 // refresh folds a stream up to its newest event and keeps a snapshot of it.
 func (s *States) refresh(ctx context.Context, key streamKey, f *fold) error {
-	state, err := s.load(ctx, key.tenant, key.stream, f, 0)
+	state, err := s.load(ctx, key.tenant, key.stream, f, 0, false)
 	if err != nil {
 		return err
 	}

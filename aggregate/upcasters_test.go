@@ -38,7 +38,7 @@ func TestUpcastersAndSnapshots(t *testing.T) {
 	}
 	take := func(stream string) {
 		t.Helper()
-		_, err := states.TakeSnapshot(t.Context(), tenant, stream)
+		_, err := states.TakeSnapshot(t.Context(), tenant, stream, false)
 		must(t, err)
 	}
 	take("sum-1")
@@ -86,7 +86,7 @@ func TestSnapshotsAreRenewed(t *testing.T) {
 	definition.SnapshotEvery = 1000 // so that none is due by itself
 	must(t, states.Put(t.Context(), tenant, definition))
 	add(t, s, states, tenant, "sum-1", 1, 20)
-	_, err := states.TakeSnapshot(t.Context(), tenant, "sum-1")
+	_, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
 	must(t, err)
 	old := waitFor(t, s, "sum-1")
 	upcast(t, s, tenant, "Added", 1, `{"n": 1}`)

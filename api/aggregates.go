@@ -20,7 +20,7 @@ type Aggregates interface {
 	Renew(tenant domain.TenantID, category string)
 
 	Load(ctx context.Context, tenant domain.TenantID, stream string, at aggregate.At) (aggregate.State, error)
-	TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error)
+	TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (domain.Snapshot, error)
 	// PutSnapshot keeps a state that a client folded in its own language.
 	PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) (domain.Snapshot, error)
 	LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (domain.Snapshot, error)
@@ -96,16 +96,20 @@ func (s generated) GetState(ctx context.Context, request openapi.GetStateRequest
 		}
 	}
 	state, err := s.config.Aggregates.Load(ctx, caller.tenant, request.StreamId, aggregate.At{
-		Version: value(request.Params.Version), Time: value(request.Params.At),
+		Version: value(request.Params.Version), Time: value(request.Params.At), AcceptLoss: value(request.Params.AcceptLoss),
 	})
 	if err != nil {
 		return nil, err
 	}
 	tag := etag(state.Version)
+	var loss *openapi.StateLoss
+	if state.RemovedTo > 0 {
+		loss = &openapi.StateLoss{RemovedTo: state.RemovedTo}
+	}
 	return stateAnswer{
 		Body: openapi.State{
 			Stream: request.StreamId, Version: state.Version, State: state.Data,
-			SnapshotVersion: state.Snapshot, EventsRead: state.EventsRead,
+			SnapshotVersion: state.Snapshot, EventsRead: state.EventsRead, Loss: loss,
 		},
 		Headers: openapi.GetState200ResponseHeaders{ETag: &tag},
 	}, nil

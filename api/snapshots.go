@@ -23,7 +23,7 @@ func (s generated) TakeSnapshot(ctx context.Context, request openapi.TakeSnapsho
 			Stream: request.StreamId, Version: body.Version, Tag: body.Tag, State: body.State,
 		})
 	} else {
-		snapshot, err = s.config.Aggregates.TakeSnapshot(ctx, caller.tenant, request.StreamId)
+		snapshot, err = s.config.Aggregates.TakeSnapshot(ctx, caller.tenant, request.StreamId, value(request.Params.AcceptLoss))
 	}
 	if err != nil {
 		return nil, err
@@ -49,5 +49,6 @@ func (s generated) GetLatestSnapshot(ctx context.Context, request openapi.GetLat
 func snapshotAnswer(snapshot domain.Snapshot) openapi.Snapshot {
 	return openapi.Snapshot{
 		Stream: snapshot.Stream, Version: snapshot.Version, Tag: snapshot.Tag, State: snapshot.State, TakenAt: snapshot.TakenAt.UTC(),
+		RemovedTo: snapshot.RemovedTo,
 	}
 }

@@ -38,6 +38,8 @@ type Snapshot struct {
 	Tag     string // what made the state: DefinitionTag, or the client's own word
 	State   json.RawMessage
 	TakenAt time.Time
+	// RemovedTo is the highest version that is missing in the state, since retention had removed its event; 0: none is.
+	RemovedTo int64
 }
 
 // MaxTagBytes is the length that a client's own tag may have.

@@ -30,6 +30,16 @@ type StreamSlice struct {
 	RemovedTo int64
 }
 
+// Version is the stream's, where the slice has its newest event, if there is one: that of the event, or the floor. 0: there never
+// was an event.
+func (s *StreamSlice) Version() int64 {
+	version := s.Floor
+	for i := range s.Events {
+		version = max(version, s.Events[i].Version)
+	}
+	return version
+}
+
 // Gap says that retention has removed events of categories from a stretch of the log that a reader has come to. It is about
 // events of all types and streams of these categories: whether the reader would have been given one of them nobody knows any
 // more. Events within the stretch that are left are given as usual.

@@ -10,25 +10,26 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-const snapshotColumns = "s.stream_id, s.version, s.tag, s.state, s.taken_at"
+const snapshotColumns = "s.stream_id, s.version, s.tag, s.state, s.taken_at, s.removed_to"
 
 func scanSnapshot(row pgx.CollectableRow) (domain.Snapshot, error) {
 	var snapshot domain.Snapshot
 	var state []byte
-	err := row.Scan(&snapshot.Stream, &snapshot.Version, &snapshot.Tag, &state, (*moment)(&snapshot.TakenAt))
+	err := row.Scan(&snapshot.Stream, &snapshot.Version, &snapshot.Tag, &state, (*moment)(&snapshot.TakenAt), &snapshot.RemovedTo)
 	snapshot.State = state
 	return snapshot, err
 }
 
-// PutSnapshot keeps a snapshot, in place of one with the same stream, tag and version. Of the stream's snapshots with
+// PutSnapshot keeps a snapshot, in place of one with the same stream, tag and version, unless less is missing in that one. Of the stream's snapshots with
 // the same tag the newest domain.SnapshotsKept stay, and with a definition's tag (domain.IsDefinitionTag) those with
 // another definition's tag fall away: the definition has changed. TakenAt is the database's now.
 func (s *Store) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error {
 	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
-			insert into snapshots as s (tenant_id, stream_id, tag, version, state) values ($1, $2, $3, $4, $5)
-			on conflict (tenant_id, stream_id, tag, version) do update set state = excluded.state, taken_at = now()`,
-			tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, []byte(snapshot.State))
+			insert into snapshots as s (tenant_id, stream_id, tag, version, state, removed_to) values ($1, $2, $3, $4, $5, $6)
+			on conflict (tenant_id, stream_id, tag, version) do update
+			  set state = excluded.state, removed_to = excluded.removed_to, taken_at = now() where s.removed_to >= excluded.removed_to`,
+			tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, []byte(snapshot.State), snapshot.RemovedTo)
 		if err != nil {
 			return fmt.Errorf("keep a snapshot: %w", err)
 		}
@@ -47,12 +48,12 @@ func (s *Store) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsho
 	})
 }
 
-// Snapshot returns the newest snapshot of a stream with a tag and, where atMost is not 0, a version up to it; ok is
-// false where there is none.
-func (s *Store) Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64) (snapshot domain.Snapshot, ok bool, err error) {
+// Snapshot returns the newest snapshot of a stream with a tag and, where atMost is not 0, a version up to it; without lossy only
+// one in which nothing is missing. ok is false where there is none.
+func (s *Store) Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64, lossy bool) (snapshot domain.Snapshot, ok bool, err error) {
 	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
-		where s.tenant_id = $1 and s.stream_id = $2 and s.tag = $3 and ($4 = 0 or s.version <= $4)
-		order by s.version desc limit 1`, tenant, stream, tag, atMost)
+		where s.tenant_id = $1 and s.stream_id = $2 and s.tag = $3 and ($4 = 0 or s.version <= $4) and ($5 or s.removed_to = 0)
+		order by s.version desc limit 1`, tenant, stream, tag, atMost, lossy)
 }
 
 // LatestSnapshot returns the newest snapshot of a stream, whatever made it; of several at one version the one that was

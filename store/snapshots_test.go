@@ -77,7 +77,7 @@ func TestSnapshotsFallAway(t *testing.T) {
 		for _, stream := range []string{"order-1", "order-2"} {
 			for _, tag := range tags {
 				for atMost := int64(0); atMost <= 9; atMost++ {
-					got, ok, err := s.Snapshot(t.Context(), tenant, stream, tag, atMost)
+					got, ok, err := s.Snapshot(t.Context(), tenant, stream, tag, atMost, false)
 					if err != nil {
 						r.Fatal(err)
 					}
@@ -126,7 +126,7 @@ func TestDeletingAnAggregateRemovesWhatItFolded(t *testing.T) {
 		{tenant, "orders-1", tag, true},
 		{other, "order-1", tag, true},
 	} {
-		_, there, err := s.Snapshot(t.Context(), want.tenant, want.stream, want.tag, 0)
+		_, there, err := s.Snapshot(t.Context(), want.tenant, want.stream, want.tag, 0, false)
 		must(t, err)
 		if there != want.there {
 			t.Errorf("%s %s: there is %v", want.stream, want.tag, there)
