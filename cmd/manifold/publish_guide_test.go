@@ -34,7 +34,7 @@ func TestGuideToPublishing(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", text, err, out)
 			}
-			said = string(out)
+			said = strings.ReplaceAll(string(out), "\r", "")
 			ran++
 			continue
 		}
