@@ -14,6 +14,7 @@ type gatewayFeed struct {
 	name    string
 	feed    *subscription.Feed
 	opening []byte // what each of its events begins with
+	cloud   bool   // events are structured CloudEvents
 }
 
 // feedOf reads the fields of a SUBSCRIBE that is of a part of the log.
@@ -40,6 +41,7 @@ func (g *gatewayConnection) feedOf(m *gatewayMessage, name string) (func(context
 			f.err = err
 		}
 	}
+	cloud := f.cloudFormat()
 	if err := f.end(); err != nil {
 		return nil, err
 	}
@@ -51,7 +53,7 @@ func (g *gatewayConnection) feedOf(m *gatewayMessage, name string) (func(context
 		if err != nil {
 			return nil, nil, err
 		}
-		source := &gatewayFeed{g: g, name: name, feed: feed, opening: answerTo(opEvent, "").text("subscription", name).b}
+		source := &gatewayFeed{g: g, name: name, feed: feed, opening: answerTo(opEvent, "").text("subscription", name).b, cloud: cloud}
 		return source, answerTo(opOK, m.id).text("subscription", name).number("position", feed.Position()), nil
 	}, nil
 }
@@ -83,7 +85,12 @@ func (f *gatewayFeed) send(slice subscription.Slice) error {
 	for _, entry := range slice.Entries {
 		message := append(make([]byte, 0, len(f.opening)+320+len(entry.Event.Data)+len(entry.Event.Metadata)), f.opening...)
 		message = append(message, `,"event":`...)
-		if err := f.g.outbox.send(f.g.alive, append(appendEntryEvent(message, entry), '}')); err != nil {
+		if f.cloud {
+			message = appendEntryCloudEvent(message, entry)
+		} else {
+			message = appendEntryEvent(message, entry)
+		}
+		if err := f.g.outbox.send(f.g.alive, append(message, '}')); err != nil {
 			return err
 		}
 	}

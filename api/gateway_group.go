@@ -51,6 +51,7 @@ func (g *gatewayConnection) groupOf(m *gatewayMessage, name string) (func(contex
 	source := &gatewayGroup{g: g, subscribed: name, leases: map[domain.EventID]*gatewayLease{}}
 	source.group = f.text("group", 1, domain.MaxGroupNameBytes)
 	source.maxInFlight = f.integer("maxInFlight", 1, gatewayInFlight, gatewayInFlight)
+	source.encoder.cloud = f.cloudFormat()
 	if member := f.text("memberId", 0, math.MaxInt); member != "" {
 		var err error
 		if source.member, err = domain.ParseGroupMemberID(member); err != nil {

@@ -166,6 +166,19 @@ func (f *gatewayFields) textOf(name string, raw json.RawMessage, least, most int
 	return text
 }
 
+// cloudFormat takes the field format, and says whether it asks for CloudEvents.
+func (f *gatewayFields) cloudFormat() bool {
+	switch format := f.text("format", 0, math.MaxInt); format {
+	case "", "standard":
+		return false
+	case "cloudevents":
+		return true
+	default:
+		f.fail("format", "%q is not taken; it must be standard or cloudevents", clip(format, 40))
+		return false
+	}
+}
+
 // texts takes an array of at least one string, where it is there.
 func (f *gatewayFields) texts(name string, most int, check func(where, text string) error) []string {
 	var all []string

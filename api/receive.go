@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/subscription"
 )
@@ -38,7 +39,7 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 		return err
 	}
 	ctx := request.Context()
-	if err := s.allowGroup(ctx, caller, name, domain.ScopeEventsConsume); err != nil {
+	if err := s.allowOwnGroup(ctx, caller, name, domain.ScopeEventsConsume); err != nil {
 		return err
 	}
 	deliveries, err := s.waitForDeliveries(ctx, caller, name, wanted)
@@ -50,10 +51,14 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 		size += 400 + len(deliveries[i].Event.Data) + len(deliveries[i].Event.Metadata)
 	}
 	var encoder deliveryEncoder
-	body := encoder.deliveries(make([]byte, 0, size), deliveries, !wanted.Member.IsZero())
+	kind, encode := "application/json", encoder.deliveries
+	if accepts(request, cloudevents.BatchType) {
+		kind, encode = cloudevents.BatchType, encoder.cloudEvents
+	}
+	body := encode(make([]byte, 0, size), deliveries, !wanted.Member.IsZero())
 	response := c.Response()
 	response.Header().Set("Cache-Control", "no-store")
-	response.Header().Set("Content-Type", "application/json")
+	response.Header().Set("Content-Type", kind)
 	response.WriteHeader(http.StatusOK)
 	if _, err := response.Write(body); err != nil {
 		return nil // the client has gone: the events come again when their time is over
@@ -118,6 +123,7 @@ func (c caller) allowDeliveries(deliveries []domain.Delivery) error {
 
 // deliveryEncoder writes deliveries as JSON, as eventEncoder writes their events. It is for one goroutine.
 type deliveryEncoder struct {
+	cloud    bool // events are structured CloudEvents
 	events   eventEncoder
 	deadline time.Time // deliveries of one receive share it
 	text     []byte
@@ -135,9 +141,41 @@ func (e *deliveryEncoder) deliveries(b []byte, all []domain.Delivery, partitions
 	return append(b, "]}\n"...)
 }
 
+// cloudEvents is the whole answer as a batch of CloudEvents, with what belongs to the deliveries as extensions.
+func (e *deliveryEncoder) cloudEvents(b []byte, all []domain.Delivery, partitions bool) []byte {
+	b = append(b, '[')
+	for i := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		d := &all[i]
+		b = e.events.cloudEvent(b, &d.Event)
+		b = b[:len(b)-1] // reopens the object
+		b = append(b, `,"`+cloudevents.ExtensionAttempt+`":`...)
+		b = strconv.AppendInt(b, int64(d.Attempt), 10)
+		b = append(b, `,"`+cloudevents.ExtensionAckDeadline+`":"`...)
+		b = d.AckDeadline.UTC().AppendFormat(b, time.RFC3339Nano)
+		b = append(b, '"')
+		if partitions {
+			b = append(b, `,"`+cloudevents.ExtensionPartition+`":`...)
+			b = strconv.AppendInt(b, int64(d.Partition), 10)
+		}
+		if d.Replays > 0 {
+			b = append(b, `,"`+cloudevents.ExtensionReplays+`":`...)
+			b = strconv.AppendInt(b, int64(d.Replays), 10)
+		}
+		b = append(b, '}')
+	}
+	return append(b, "]\n"...)
+}
+
 func (e *deliveryEncoder) delivery(b []byte, d *domain.Delivery, partitions bool) []byte {
 	b = append(b, `{"event":`...)
-	b = e.events.event(b, &d.Event)
+	if e.cloud {
+		b = e.events.cloudEvent(b, &d.Event)
+	} else {
+		b = e.events.event(b, &d.Event)
+	}
 	b = append(b, `,"attempt":`...)
 	b = strconv.AppendInt(b, int64(d.Attempt), 10)
 	if e.text == nil || !d.AckDeadline.Equal(e.deadline) {

@@ -1,9 +1,7 @@
 package cloudevents
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,7 +18,7 @@ func IsBinary(header http.Header) bool {
 // ParseBinary reads a CloudEvent in the binary form: attributes in headers, the data as the body. An error is a *domain.Error
 // that names the header.
 func ParseBinary(header http.Header, body []byte) (Event, error) {
-	var event Event
+	event := empty()
 	var version json.RawMessage
 	var names []string
 	for name := range header {
@@ -124,10 +122,8 @@ func digit(c byte) int {
 	return -1
 }
 
-// setBody gives the event its data. What is JSON by its media type, or has none and is JSON, is kept as JSON; other text as
-// text; everything else as bytes.
+// setBody gives the event the data of a body, and its media type.
 func (e *Event) setBody(types []string, body []byte) error {
-	e.form, e.data = noData, json.RawMessage("null")
 	if len(types) > 1 {
 		return invalid("Content-Type", "it is given %d times; give it once", len(types))
 	}
@@ -136,31 +132,12 @@ func (e *Event) setBody(types []string, body []byte) error {
 			return err
 		}
 	}
-	charset := ""
-	if _, parameters, err := mime.ParseMediaType(e.DataContentType); err == nil {
-		charset = strings.ToLower(parameters["charset"])
-	}
-	unicode := charset == "" || charset == "utf-8" || charset == "us-ascii"
-	switch {
-	case len(body) == 0:
+	if len(body) == 0 {
 		return nil
-	case e.DataContentType == "" && domain.CheckJSON(body) == nil:
-		e.form, e.data = jsonData, trimmed(body)
-	case unicode && isJSON(e.DataContentType):
-		if err := domain.CheckJSON(body); err != nil {
-			return domain.Errorf(domain.CodeInvalidJSON, "body", "%s; by its Content-Type it is JSON", err)
-		}
-		e.form, e.data = jsonData, trimmed(body)
-	case unicode && e.DataContentType != "" && !isJSON(e.DataContentType) && utf8.Valid(body) && !slices.Contains(body, 0):
-		e.form, e.data = jsonData, appendString(nil, string(body))
-	default:
-		e.form = binaryData
-		e.data = append(base64.StdEncoding.AppendEncode([]byte{'"'}, body), '"')
+	}
+	e.setBytes(body)
+	if e.form == binaryData && isJSON(e.DataContentType) && unicode(e.DataContentType) {
+		return domain.Errorf(domain.CodeInvalidJSON, "body", "%s; by its Content-Type it is JSON", domain.CheckJSON(body))
 	}
 	return nil
-}
-
-// trimmed is a JSON text without the blanks around it.
-func trimmed(text []byte) json.RawMessage {
-	return json.RawMessage(strings.Trim(string(text), " \t\r\n"))
 }

@@ -87,7 +87,8 @@ func (e *Event) field(name string) *string {
 
 func (e *Event) extend(where, name string, value json.RawMessage) error {
 	switch name {
-	case ExtensionStream, ExtensionVersion, ExtensionPosition, ExtensionRecordedAt:
+	case ExtensionID, ExtensionStream, ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
+		ExtensionAttempt, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays:
 		return nil // of another log
 	}
 	if err := checkName(where, name); err != nil {

@@ -1,6 +1,7 @@
 package cloudevents
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"strconv"
 
@@ -56,9 +57,8 @@ func parse(scan *domain.JSONScanner, at string) (Event, error) {
 		}
 		return at + "." + clip(name)
 	}
-	var event Event
-	var version json.RawMessage
-	event.form, event.data = noData, json.RawMessage("null")
+	event := empty()
+	var version, encoded json.RawMessage
 	given := map[string]bool{}
 	err := scan.Object(func(name string) error {
 		if given[name] {
@@ -76,7 +76,7 @@ func parse(scan *domain.JSONScanner, at string) (Event, error) {
 		case "data":
 			event.form, event.data = jsonData, value
 		case "data_base64":
-			event.form, event.data = binaryData, value
+			encoded = value
 			return checkBase64(place(name), value)
 		default:
 			return event.set(place(name), name, value)
@@ -88,6 +88,10 @@ func parse(scan *domain.JSONScanner, at string) (Event, error) {
 	}
 	if given["data"] && given["data_base64"] {
 		return event, invalid(place("data_base64"), "data is there as well; give one of them")
+	}
+	if encoded != nil {
+		data, _ := base64.StdEncoding.DecodeString(text(encoded)) // it was found to be good
+		event.setBytes(data)
 	}
 	return event, event.complete(place, version)
 }

@@ -24,6 +24,7 @@ const SpecVersion = "1.0"
 // The extensions that Manifold gives to each event: where it is in the log. What comes in with them came from another log,
 // whose places mean nothing here: they are passed over, but for ExtensionMetadata.
 const (
+	ExtensionID         = "manifoldid"         // the event's id in the log, which is the CloudEvent's own only where that is a UUID
 	ExtensionStream     = "manifoldstream"     // the stream's name
 	ExtensionVersion    = "manifoldversion"    // the version in it, as decimal digits
 	ExtensionPosition   = "manifoldposition"   // the position in the log, as decimal digits
@@ -35,5 +36,10 @@ const (
 	ExtensionTrace = "traceparent"
 )
 
-// jsonType is the media type of data that no type is given for.
-const jsonType = "application/json"
+// The extensions of an event that a group has delivered.
+const (
+	ExtensionAttempt     = "manifoldattempt"     // the number of the delivery, which goes with every answer
+	ExtensionAckDeadline = "manifoldackdeadline" // until when it is to be answered, as RFC 3339
+	ExtensionPartition   = "manifoldpartition"   // in a group with partitions
+	ExtensionReplays     = "manifoldreplays"     // how often it has come back from the dead letters, where it has
+)

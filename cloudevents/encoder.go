@@ -1,6 +1,7 @@
 package cloudevents
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -44,7 +45,9 @@ func (e *Encoder) Append(b []byte, event *domain.Event) []byte {
 
 // appendPlace appends Manifold's own extensions, and closes the object.
 func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace, rest json.RawMessage) []byte {
-	b = append(b, `,"`+ExtensionStream+`":"`...)
+	b = append(b, `,"`+ExtensionID+`":"`...)
+	b = appendID(b, event.ID)
+	b = append(b, `","`+ExtensionStream+`":"`...)
 	b = append(b, event.Stream...)
 	b = append(b, `","`+ExtensionVersion+`":"`...)
 	b = strconv.AppendInt(b, event.Version, 10)
@@ -89,6 +92,8 @@ func (e *Event) append(b []byte) []byte {
 		b = append(append(b, `,"data":`...), e.data...)
 	case binaryData:
 		b = append(append(b, `,"data_base64":`...), e.data...)
+	case jsonBytes:
+		b = append(base64.StdEncoding.AppendEncode(append(b, `,"data_base64":"`...), e.data), '"')
 	}
 	return b
 }
@@ -115,6 +120,7 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 		}
 	}
 	came.attributes(attribute)
+	attribute(ExtensionID, event.ID.String())
 	attribute(ExtensionStream, event.Stream)
 	attribute(ExtensionVersion, strconv.FormatInt(event.Version, 10))
 	attribute(ExtensionPosition, strconv.FormatInt(event.Position, 10))

@@ -1,10 +1,8 @@
 package cloudevents
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -32,15 +30,6 @@ type Extension struct {
 	Name  string          // lower-case letters and digits
 	Value json.RawMessage // a string, true, false, or a whole number of 32 bits
 }
-
-// dataForm says how the JSON value that is kept stands for the CloudEvent's data.
-type dataForm int
-
-const (
-	jsonData   dataForm = iota // it is the data; or, as a string, the text that is, where the content type is not JSON's
-	binaryData                 // a string: the data's bytes as base64
-	noData                     // null: there is no data
-)
 
 // EventID is the id that the event has in the log: its own where that is a UUID, else one that follows from source and id,
 // so that what is sent again is appended once.
@@ -135,23 +124,6 @@ func sourceOf(stream string) string { return "/categories/" + domain.Category(st
 
 func formatTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// bytes is the data as a body has it, and its media type; none of either where there is no data and no type.
-func (e *Event) bytes() (contentType string, data []byte) {
-	contentType = e.DataContentType
-	switch {
-	case e.form == noData:
-		return contentType, nil
-	case e.form == binaryData:
-		data, _ = base64.StdEncoding.DecodeString(text(e.data)) // it was found to be good
-		return contentType, data
-	case contentType == "":
-		return jsonType, e.data
-	case !isJSON(contentType) && e.data[0] == '"':
-		return contentType, []byte(text(e.data))
-	}
-	return contentType, e.data
-}
-
 // attributes calls attribute with the name and the value of each, but for the content type.
 func (e *Event) attributes(attribute func(name, value string)) {
 	attribute("specversion", SpecVersion)
@@ -187,12 +159,4 @@ func text(raw json.RawMessage) string {
 func integer(raw json.RawMessage) bool {
 	_, err := strconv.ParseInt(string(raw), 10, 32)
 	return err == nil
-}
-
-// isJSON says whether data of a media type is JSON.
-func isJSON(contentType string) bool {
-	name, _, _ := strings.Cut(contentType, ";")
-	name = strings.ToLower(strings.TrimSpace(name))
-	_, subtype, _ := strings.Cut(name, "/")
-	return subtype == "json" || strings.HasSuffix(subtype, "+json")
 }

@@ -9,7 +9,7 @@ import (
 
 // keptMember is the member of metadata that keeps what an event brought as a CloudEvent: an object of its attributes, without
 // type and specversion, and without id and time where the event's own say the same. Its member data, which is the name of no
-// attribute, says "base64" where the event's data is bytes, and "none" where there was none.
+// attribute, says "base64" where the event's data is bytes, "bytes" where it came as such and is JSON, and "none" where there was none.
 const keptMember = "cloudevents"
 
 // appendKept appends that object. extensions are those of the event that have no other place.
@@ -40,6 +40,8 @@ func (e *Event) appendKept(b []byte, id domain.EventID, extensions []Extension) 
 	switch e.form {
 	case binaryData:
 		keep("data", "base64")
+	case jsonBytes:
+		keep("data", "bytes")
 	case noData:
 		keep("data", "none")
 	}
@@ -67,6 +69,9 @@ func restore(kept json.RawMessage, event *domain.Event) (e Event, ok bool) {
 			case `"base64"`:
 				e.form = binaryData
 				return checkBase64(name, e.data)
+			case `"bytes"`:
+				e.form = jsonBytes
+				return nil
 			case `"none"`:
 				e.form = noData
 				return nil
