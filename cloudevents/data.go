@@ -1,0 +1,93 @@
+package cloudevents
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"mime"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// dataForm says how the JSON value that is kept stands for the CloudEvent's data.
+type dataForm int
+
+const (
+	jsonData   dataForm = iota // it is the data; or, as a string, the text that is, where the content type is not JSON's
+	binaryData                 // a string: the data's bytes as base64
+	jsonBytes                  // the data, which came as bytes, and goes out so: of a type that some readers do not know to be JSON
+	noData                     // null: there is no data
+)
+
+// jsonType is the media type of data that no type is given for.
+const jsonType = "application/json"
+
+// empty is an event that has nothing yet.
+func empty() Event { return Event{form: noData, data: json.RawMessage("null")} }
+
+// setBytes gives the event data that came as bytes. What is JSON by its media type, or has none and is JSON, is kept as JSON, and
+// text as text, so that projections and filters see it; everything else as bytes.
+func (e *Event) setBytes(body []byte) {
+	kind := e.DataContentType
+	switch plain := unicode(kind); {
+	case (kind == "" || plain && isJSON(kind)) && domain.CheckJSON(body) == nil:
+		e.form, e.data = jsonData, bytes.Trim(body, " \t\r\n")
+		if _, subtype := mediaType(kind); kind != "" && subtype != "json" {
+			e.form = jsonBytes
+		}
+	case plain && isText(kind) && utf8.Valid(body) && bytes.IndexByte(body, 0) < 0:
+		e.form, e.data = jsonData, appendString(nil, body)
+	default:
+		e.form, e.data = binaryData, append(base64.StdEncoding.AppendEncode([]byte{'"'}, body), '"')
+	}
+}
+
+// bytes is the data as a body has it, and its media type; none of either where there is no data and no type.
+func (e *Event) bytes() (contentType string, data []byte) {
+	contentType = e.DataContentType
+	switch {
+	case e.form == noData:
+		return contentType, nil
+	case e.form == binaryData:
+		data, _ = base64.StdEncoding.DecodeString(text(e.data)) // it was found to be good
+		return contentType, data
+	case contentType == "":
+		return jsonType, e.data
+	case !isJSON(contentType) && e.data[0] == '"':
+		return contentType, []byte(text(e.data))
+	}
+	return contentType, e.data
+}
+
+// isJSON says whether data of a media type is JSON.
+func isJSON(contentType string) bool {
+	_, subtype := mediaType(contentType)
+	return subtype == "json" || strings.HasSuffix(subtype, "+json")
+}
+
+// isText says whether data of a media type is text, and not JSON.
+func isText(contentType string) bool {
+	kind, subtype := mediaType(contentType)
+	switch subtype {
+	case "json":
+		return false
+	case "xml", "yaml", "x-yaml", "javascript", "x-www-form-urlencoded", "graphql", "sql":
+		return true
+	}
+	return kind == "text" || strings.HasSuffix(subtype, "+xml") || strings.HasSuffix(subtype, "+yaml")
+}
+
+func mediaType(contentType string) (kind, subtype string) {
+	name, _, _ := strings.Cut(contentType, ";")
+	kind, subtype, _ = strings.Cut(strings.ToLower(strings.TrimSpace(name)), "/")
+	return kind, subtype
+}
+
+// unicode says whether text of a media type is UTF-8, as far as the type says.
+func unicode(contentType string) bool {
+	_, parameters, err := mime.ParseMediaType(contentType)
+	charset := strings.ToLower(parameters["charset"])
+	return err == nil && (charset == "" || charset == "utf-8" || charset == "us-ascii")
+}
