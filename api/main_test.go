@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/dispatch"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
@@ -28,6 +30,7 @@ import (
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/upcasting"
+	"github.com/manifold-es/manifold/webhook"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -73,19 +76,30 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	runner := projection.NewRunner(projection.RunnerConfig{Store: s, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
 	tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet})
 	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
+	hooks := webhook.New(webhook.Config{
+		Store: s, Groups: groups, Projections: catalog, Log: quiet, AllowHTTP: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})
+	dispatcher := dispatch.New(dispatch.Config{Store: s, Sources: []dispatch.Source{hooks}, Log: quiet})
 	wake := func(head domain.Head) {
 		runner.Wake(head)
 		tails.Wake(head)
 		groups.Wake(head)
+		dispatcher.Wake(head)
 	}
 	rebuilds := rebuild.New(rebuild.Config{Store: s, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	for _, run := range []func(context.Context) error{
-		runner.Run, rebuilds.Run, states.Run, groups.Run,
+		runner.Run, rebuilds.Run, states.Run, groups.Run, dispatcher.Run, hooks.Run,
 		func(ctx context.Context) error { return s.Listen(ctx, wake) },
 		func(ctx context.Context) error { return s.ListenGroups(ctx, groups.Notice) },
+		func(ctx context.Context) error {
+			return s.ListenWebhooks(ctx, func(tenant domain.TenantID) {
+				hooks.Notice(tenant)
+				dispatcher.Notice(tenant)
+			})
+		},
 		func(ctx context.Context) error { return s.ListenKeys(ctx, keys.Forget) },
 		func(ctx context.Context) error { return s.ListenProjections(ctx, runner.Refresh) },
 		func(ctx context.Context) error { return s.ListenRetries(ctx, runner.Retry) },
@@ -99,7 +113,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	t.Cleanup(func() { cancel(); background.Wait() })
 
 	config := api.Config{
-		Log: s, Streams: s, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Tickets: s, Follower: tails, Groups: groups,
+		Log: s, Streams: s, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Tickets: s, Follower: tails, Groups: groups, Webhooks: hooks,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

@@ -74,6 +74,19 @@ var categoryCalls = map[string]categoryCall{
 	"joinSubscription":        {method: "POST", path: "/v1/subscriptions/{c}/members", body: `{}`},
 	"heartbeatSubscription":   {method: "PUT", path: "/v1/subscriptions/{c}/members/" + memberOfNothing},
 	"leaveSubscription":       {method: "DELETE", path: "/v1/subscriptions/{c}/members/" + memberOfNothing},
+	"listWebhooks":            {method: "GET", path: "/v1/webhooks", filtered: `"name":"{c}"`},
+	"putWebhook":              {method: "PUT", path: "/v1/webhooks/another", body: `{"source":{"categories":["{c}"]},"url":"https://127.0.0.1:1024/"}`},
+	"getWebhook":              {method: "GET", path: "/v1/webhooks/{c}"},
+	"deleteWebhook":           {method: "DELETE", path: "/v1/webhooks/{c}-gone"},
+	"pauseWebhook":            {method: "POST", path: "/v1/webhooks/{c}/pause"},
+	"resumeWebhook":           {method: "POST", path: "/v1/webhooks/{c}/resume"},
+	"addWebhookSecret":        {method: "POST", path: "/v1/webhooks/{c}/secrets", body: `{}`},
+	"removeWebhookSecret":     {method: "DELETE", path: "/v1/webhooks/{c}/secrets/" + idOfNothing},
+	"listWebhookAttempts":     {method: "GET", path: "/v1/webhooks/{c}/attempts"},
+	"startWebhookReplay":      {method: "POST", path: "/v1/webhooks/{c}/replay", body: `{"from":1}`},
+	"getWebhookReplay":        {method: "GET", path: "/v1/webhooks/{c}/replay"},
+	"cancelWebhookReplay":     {method: "DELETE", path: "/v1/webhooks/{c}/replay"},
+	"testWebhook":             {method: "POST", path: "/v1/webhooks/{c}/test"},
 	"listCursors":             {method: "GET", path: "/v1/cursors", filtered: `"name":"{c}"`},
 	"getLag":                  {method: "GET", path: "/v1/lag", filtered: `"name":"{c}"`},
 }
@@ -118,6 +131,9 @@ func limited(t *testing.T) (all, some *actor) {
 		all.post("/v1/snapshots/"+category+"-1", nil).want(201)
 		all.send("PUT", "/v1/subscriptions/"+category, object{"source": object{"categories": list{category}}}).want(201)
 		all.send("PUT", "/v1/subscriptions/"+category+"-gone", object{"source": object{"categories": list{category}}}).want(201)
+		for _, name := range []string{category, category + "-gone"} {
+			all.send("PUT", "/v1/webhooks/"+name, object{"source": object{"categories": list{category}}, "url": "https://127.0.0.1:1024/"}).want(201)
+		}
 	}
 	some = &actor{w, w.keyOf(all.tenantID, "events:append:order", "events:read:order.**", "events:consume:order", "subscriptions:write:order"), all.tenantID}
 	return all, some
@@ -170,7 +186,8 @@ func TestScopesByCategory(t *testing.T) {
 		}
 	}
 	equal(t, "the head, when everything was refused", all.get("/v1/streams/$all?direction=backward&count=1").at("events", 0, "position"), head)
-	equal(t, "what is left of the refused", len(all.get("/v1/subscriptions").at("subscriptions").(list)), 4)
+	equal(t, "the webhooks, when everything was refused", len(all.get("/v1/webhooks").at("webhooks").(list)), 4)
+	equal(t, "the groups, with those of the webhooks", len(all.get("/v1/subscriptions").at("subscriptions").(list)), 8)
 	for _, id := range slices.Sorted(maps.Keys(categoryCalls)) {
 		call := categoryCalls[id]
 		status, body := call.forCategory(some, "order")
