@@ -137,6 +137,7 @@ type (
 		Type, Each string
 		Required   bool
 		Schema     docsSchema
+		Others     []docsBody // what it may be as well
 	}
 
 	docsSchema struct {
@@ -235,10 +236,15 @@ func (t docsTree) describe(o *operation) (docsOperation, error) {
 		headers += " \\\n  -H \"Authorization: Bearer $KEY\""
 	}
 	if op.RequestBody != nil {
-		for kind, media := range op.RequestBody.Value.Content {
+		for i, kind := range t.names(append(here, "requestBody", "content")...) {
+			media := op.RequestBody.Value.Content[kind]
 			body, err := t.example(append(here, "requestBody", "content", kind, "example")...)
 			if err != nil {
 				return shown, err
+			}
+			if i > 0 {
+				shown.Body.Others = append(shown.Body.Others, docsBody{Type: kind, Schema: schemaName(media.Schema), Example: body})
+				continue
 			}
 			shown.Body = t.body(op, kind, media)
 			headers += " \\\n  -H 'Content-Type: " + kind + "' \\\n  --data-binary " + shellQuoted(strings.TrimSpace(body))

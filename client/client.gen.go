@@ -19,6 +19,21 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for CloudEventSpecversion.
+const (
+	N10 CloudEventSpecversion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the CloudEventSpecversion enum.
+func (e CloudEventSpecversion) Valid() bool {
+	switch e {
+	case N10:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Direction.
 const (
 	DirectionBackward Direction = "backward"
@@ -183,6 +198,43 @@ type Backoff struct {
 	Min *float64 `json:"min,omitempty"`
 	Max *float64 `json:"max,omitempty"`
 }
+
+// CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
+// service gives each event `manifoldid`, `manifoldstream`, `manifoldversion`, `manifoldposition` and `manifoldrecordedat`, and
+// `manifoldmetadata` and `traceparent` where it has such.
+type CloudEvent struct {
+	Specversion CloudEventSpecversion `json:"specversion"`
+
+	// Id With the source, names the event. The event's id in the log, where it is a UUID.
+	Id string `json:"id"`
+
+	// Source A URI reference.
+	Source string `json:"source"`
+
+	// Type The event's type.
+	Type    EventType  `json:"type"`
+	Subject *string    `json:"subject,omitempty"`
+	Time    *time.Time `json:"time,omitempty"`
+
+	// Datacontenttype A media type; default application/json.
+	Datacontenttype *string `json:"datacontenttype,omitempty"`
+
+	// Dataschema A URI.
+	Dataschema *string `json:"dataschema,omitempty"`
+
+	// Data JSON, or the data's text where its type is not JSON.
+	Data JSON `json:"data,omitempty"`
+
+	// DataBase64 The data's bytes as base64. Not together with data.
+	DataBase64           *string                `json:"data_base64,omitempty"`
+	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// CloudEventSpecversion defines model for CloudEvent.Specversion.
+type CloudEventSpecversion string
+
+// CloudEvents defines model for CloudEvents.
+type CloudEvents = []CloudEvent
 
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
@@ -1806,8 +1858,11 @@ type WebhookName = string
 // Conflict An error by RFC 9457.
 type Conflict = Problem
 
-// Events defines model for Events.
-type Events = EventList
+// EventsApplicationCloudeventsBatchPlusJSON defines model for Events.
+type EventsApplicationCloudeventsBatchPlusJSON = CloudEvents
+
+// EventsApplicationJSON defines model for Events.
+type EventsApplicationJSON = EventList
 
 // EventsRemoved An error by RFC 9457.
 type EventsRemoved = Problem
@@ -2033,6 +2088,12 @@ type ListSkippedEventsParams struct {
 
 // PublishParams defines parameters for Publish.
 type PublishParams struct {
+	// Topic For CloudEvents only. The topic of all of them; default the type of each.
+	Topic *string `form:"topic,omitempty" json:"topic,omitempty"`
+
+	// Key For CloudEvents only. The key of all of them, or none where it is empty; default the subject of each.
+	Key *string `form:"key,omitempty" json:"key,omitempty"`
+
 	// IdempotencyKey Gives events without id one that follows from this key and their place in the request.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 
@@ -2296,11 +2357,23 @@ type StartRebuildJSONRequestBody = NewRebuild
 // SkipEventJSONRequestBody defines body for SkipEvent for application/json ContentType.
 type SkipEventJSONRequestBody = Skip
 
+// PublishApplicationCloudeventsPlusJSONRequestBody defines body for Publish for application/cloudevents+json ContentType.
+type PublishApplicationCloudeventsPlusJSONRequestBody = CloudEvent
+
+// PublishApplicationCloudeventsBatchPlusJSONRequestBody defines body for Publish for application/cloudevents-batch+json ContentType.
+type PublishApplicationCloudeventsBatchPlusJSONRequestBody = CloudEvents
+
 // PublishJSONRequestBody defines body for Publish for application/json ContentType.
 type PublishJSONRequestBody = Publication
 
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
+
+// AppendToStreamApplicationCloudeventsPlusJSONRequestBody defines body for AppendToStream for application/cloudevents+json ContentType.
+type AppendToStreamApplicationCloudeventsPlusJSONRequestBody = CloudEvent
+
+// AppendToStreamApplicationCloudeventsBatchPlusJSONRequestBody defines body for AppendToStream for application/cloudevents-batch+json ContentType.
+type AppendToStreamApplicationCloudeventsBatchPlusJSONRequestBody = CloudEvents
 
 // AppendToStreamJSONRequestBody defines body for AppendToStream for application/json ContentType.
 type AppendToStreamJSONRequestBody = NewEvents
@@ -2349,6 +2422,199 @@ type StartWebhookReplayJSONRequestBody = NewWebhookReplay
 
 // AddWebhookSecretJSONRequestBody defines body for AddWebhookSecret for application/json ContentType.
 type AddWebhookSecretJSONRequestBody = NewWebhookSecret
+
+// Getter for additional properties for CloudEvent. Returns the specified
+// element and whether it was found
+func (a CloudEvent) Get(fieldName string) (value interface{}, found bool) {
+	if a.AdditionalProperties != nil {
+		value, found = a.AdditionalProperties[fieldName]
+	}
+	return
+}
+
+// Setter for additional properties for CloudEvent
+func (a *CloudEvent) Set(fieldName string, value interface{}) {
+	if a.AdditionalProperties == nil {
+		a.AdditionalProperties = make(map[string]interface{})
+	}
+	a.AdditionalProperties[fieldName] = value
+}
+
+// Override default JSON handling for CloudEvent to handle AdditionalProperties
+func (a *CloudEvent) UnmarshalJSON(b []byte) error {
+	object := make(map[string]json.RawMessage)
+	err := json.Unmarshal(b, &object)
+	if err != nil {
+		return err
+	}
+
+	if raw, found := object["specversion"]; found {
+		err = json.Unmarshal(raw, &a.Specversion)
+		if err != nil {
+			return fmt.Errorf("error reading 'specversion': %w", err)
+		}
+		delete(object, "specversion")
+	}
+
+	if raw, found := object["id"]; found {
+		err = json.Unmarshal(raw, &a.Id)
+		if err != nil {
+			return fmt.Errorf("error reading 'id': %w", err)
+		}
+		delete(object, "id")
+	}
+
+	if raw, found := object["source"]; found {
+		err = json.Unmarshal(raw, &a.Source)
+		if err != nil {
+			return fmt.Errorf("error reading 'source': %w", err)
+		}
+		delete(object, "source")
+	}
+
+	if raw, found := object["type"]; found {
+		err = json.Unmarshal(raw, &a.Type)
+		if err != nil {
+			return fmt.Errorf("error reading 'type': %w", err)
+		}
+		delete(object, "type")
+	}
+
+	if raw, found := object["subject"]; found {
+		err = json.Unmarshal(raw, &a.Subject)
+		if err != nil {
+			return fmt.Errorf("error reading 'subject': %w", err)
+		}
+		delete(object, "subject")
+	}
+
+	if raw, found := object["time"]; found {
+		err = json.Unmarshal(raw, &a.Time)
+		if err != nil {
+			return fmt.Errorf("error reading 'time': %w", err)
+		}
+		delete(object, "time")
+	}
+
+	if raw, found := object["datacontenttype"]; found {
+		err = json.Unmarshal(raw, &a.Datacontenttype)
+		if err != nil {
+			return fmt.Errorf("error reading 'datacontenttype': %w", err)
+		}
+		delete(object, "datacontenttype")
+	}
+
+	if raw, found := object["dataschema"]; found {
+		err = json.Unmarshal(raw, &a.Dataschema)
+		if err != nil {
+			return fmt.Errorf("error reading 'dataschema': %w", err)
+		}
+		delete(object, "dataschema")
+	}
+
+	if raw, found := object["data"]; found {
+		err = json.Unmarshal(raw, &a.Data)
+		if err != nil {
+			return fmt.Errorf("error reading 'data': %w", err)
+		}
+		delete(object, "data")
+	}
+
+	if raw, found := object["data_base64"]; found {
+		err = json.Unmarshal(raw, &a.DataBase64)
+		if err != nil {
+			return fmt.Errorf("error reading 'data_base64': %w", err)
+		}
+		delete(object, "data_base64")
+	}
+
+	if len(object) != 0 {
+		a.AdditionalProperties = make(map[string]interface{})
+		for fieldName, fieldBuf := range object {
+			var fieldVal interface{}
+			err := json.Unmarshal(fieldBuf, &fieldVal)
+			if err != nil {
+				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
+			}
+			a.AdditionalProperties[fieldName] = fieldVal
+		}
+	}
+	return nil
+}
+
+// Override default JSON handling for CloudEvent to handle AdditionalProperties
+func (a CloudEvent) MarshalJSON() ([]byte, error) {
+	var err error
+	object := make(map[string]json.RawMessage)
+
+	object["specversion"], err = json.Marshal(a.Specversion)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'specversion': %w", err)
+	}
+
+	object["id"], err = json.Marshal(a.Id)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'id': %w", err)
+	}
+
+	object["source"], err = json.Marshal(a.Source)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'source': %w", err)
+	}
+
+	object["type"], err = json.Marshal(a.Type)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'type': %w", err)
+	}
+
+	if a.Subject != nil {
+		object["subject"], err = json.Marshal(a.Subject)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'subject': %w", err)
+		}
+	}
+
+	if a.Time != nil {
+		object["time"], err = json.Marshal(a.Time)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'time': %w", err)
+		}
+	}
+
+	if a.Datacontenttype != nil {
+		object["datacontenttype"], err = json.Marshal(a.Datacontenttype)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'datacontenttype': %w", err)
+		}
+	}
+
+	if a.Dataschema != nil {
+		object["dataschema"], err = json.Marshal(a.Dataschema)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'dataschema': %w", err)
+		}
+	}
+
+	object["data"], err = json.Marshal(a.Data)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'data': %w", err)
+	}
+
+	if a.DataBase64 != nil {
+		object["data_base64"], err = json.Marshal(a.DataBase64)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'data_base64': %w", err)
+		}
+	}
+
+	for fieldName, field := range a.AdditionalProperties {
+		object[fieldName], err = json.Marshal(field)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
+		}
+	}
+	return json.Marshal(object)
+}
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -2549,7 +2815,8 @@ type ClientInterface interface {
 
 	// ReadEvent An event
 	//
-	// One event by its id.
+	// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
+	// `Accept: application/cloudevents-binary`.
 	//
 	// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
 	ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2905,10 +3172,47 @@ type ClientInterface interface {
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
 	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/publish (the `Publish` operationId).
 	PublishWithBody(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PublishWithApplicationCloudeventsPlusJSONBody Publish messages
+	//
+	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+	// `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	//
+	// Takes a body of the `application/cloudevents+json` content type.
+	//
+	// Corresponds with POST /v1/publish (the `Publish` operationId).
+	PublishWithApplicationCloudeventsPlusJSONBody(ctx context.Context, params *PublishParams, body PublishApplicationCloudeventsPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PublishWithApplicationCloudeventsBatchPlusJSONBody Publish messages
+	//
+	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+	// `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	//
+	// Takes a body of the `application/cloudevents-batch+json` content type.
+	//
+	// Corresponds with POST /v1/publish (the `Publish` operationId).
+	PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx context.Context, params *PublishParams, body PublishApplicationCloudeventsBatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Publish Publish messages
 	//
@@ -2918,6 +3222,9 @@ type ClientInterface interface {
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2990,10 +3297,45 @@ type ClientInterface interface {
 	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
 	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
 	AppendToStreamWithBody(ctx context.Context, streamId StreamId, params *AppendToStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AppendToStreamWithApplicationCloudeventsPlusJSONBody Append events to a stream
+	//
+	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
+	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
+	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
+	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body.
+	//
+	// Takes a body of the `application/cloudevents+json` content type.
+	//
+	// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
+	AppendToStreamWithApplicationCloudeventsPlusJSONBody(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AppendToStreamWithApplicationCloudeventsBatchPlusJSONBody Append events to a stream
+	//
+	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
+	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
+	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
+	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body.
+	//
+	// Takes a body of the `application/cloudevents-batch+json` content type.
+	//
+	// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
+	AppendToStreamWithApplicationCloudeventsBatchPlusJSONBody(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsBatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AppendToStream Append events to a stream
 	//
@@ -3002,6 +3344,9 @@ type ClientInterface interface {
 	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
 	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3025,7 +3370,8 @@ type ClientInterface interface {
 	//
 	// Events of all streams in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -3038,7 +3384,8 @@ type ClientInterface interface {
 	//
 	// Events of all streams of a category in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -3051,7 +3398,8 @@ type ClientInterface interface {
 	//
 	// Events of one stream, which need not be there yet. The answer never ends by itself: what is there already comes first, then what is appended, without
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -3245,7 +3593,8 @@ type ClientInterface interface {
 	// ReceiveWithBody Take events
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3255,7 +3604,8 @@ type ClientInterface interface {
 	// Receive Take events
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3895,7 +4245,8 @@ func (c *Client) ListCursors(ctx context.Context, reqEditors ...RequestEditorFn)
 
 // ReadEvent An event
 //
-// One event by its id.
+// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
+// `Accept: application/cloudevents-binary`.
 //
 // Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
 func (c *Client) ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4691,11 +5042,68 @@ func (c *Client) ListProjectionVersions(ctx context.Context, name Name, reqEdito
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
 //
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/publish (the `Publish` operationId).
 func (c *Client) PublishWithBody(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPublishRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PublishWithApplicationCloudeventsPlusJSONBody Publish messages
+//
+// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+// `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+//
+// Takes a body of the `application/cloudevents+json` content type.
+//
+// Corresponds with POST /v1/publish (the `Publish` operationId).
+func (c *Client) PublishWithApplicationCloudeventsPlusJSONBody(ctx context.Context, params *PublishParams, body PublishApplicationCloudeventsPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequestWithApplicationCloudeventsPlusJSONBody(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PublishWithApplicationCloudeventsBatchPlusJSONBody Publish messages
+//
+// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+// `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+//
+// Takes a body of the `application/cloudevents-batch+json` content type.
+//
+// Corresponds with POST /v1/publish (the `Publish` operationId).
+func (c *Client) PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx context.Context, params *PublishParams, body PublishApplicationCloudeventsBatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequestWithApplicationCloudeventsBatchPlusJSONBody(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4714,6 +5122,9 @@ func (c *Client) PublishWithBody(ctx context.Context, params *PublishParams, con
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4866,11 +5277,66 @@ func (c *Client) ReadStream(ctx context.Context, streamId StreamId, params *Read
 // ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
 //
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
 func (c *Client) AppendToStreamWithBody(ctx context.Context, streamId StreamId, params *AppendToStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewAppendToStreamRequestWithBody(c.Server, streamId, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AppendToStreamWithApplicationCloudeventsPlusJSONBody Append events to a stream
+//
+// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
+// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
+// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
+// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body.
+//
+// Takes a body of the `application/cloudevents+json` content type.
+//
+// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
+func (c *Client) AppendToStreamWithApplicationCloudeventsPlusJSONBody(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAppendToStreamRequestWithApplicationCloudeventsPlusJSONBody(c.Server, streamId, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AppendToStreamWithApplicationCloudeventsBatchPlusJSONBody Append events to a stream
+//
+// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
+// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
+// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
+// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body.
+//
+// Takes a body of the `application/cloudevents-batch+json` content type.
+//
+// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
+func (c *Client) AppendToStreamWithApplicationCloudeventsBatchPlusJSONBody(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsBatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAppendToStreamRequestWithApplicationCloudeventsBatchPlusJSONBody(c.Server, streamId, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4888,6 +5354,9 @@ func (c *Client) AppendToStreamWithBody(ctx context.Context, streamId StreamId, 
 // stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
 // ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4941,7 +5410,8 @@ func (c *Client) GetState(ctx context.Context, streamId StreamId, params *GetSta
 //
 // Events of all streams in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 // over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -4964,7 +5434,8 @@ func (c *Client) FollowAll(ctx context.Context, params *FollowAllParams, reqEdit
 //
 // Events of all streams of a category in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 // over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -4987,7 +5458,8 @@ func (c *Client) FollowCategory(ctx context.Context, category Category, params *
 //
 // Events of one stream, which need not be there yet. The answer never ends by itself: what is there already comes first, then what is appended, without
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 // over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -5421,7 +5893,8 @@ func (c *Client) PauseSubscription(ctx context.Context, name GroupName, reqEdito
 // ReceiveWithBody Take events
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5441,7 +5914,8 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 // Receive Take events
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8856,6 +9330,28 @@ func NewListProjectionVersionsRequest(server string, name Name) (*http.Request, 
 	return req, nil
 }
 
+// NewPublishRequestWithApplicationCloudeventsPlusJSONBody calls the generic Publish builder with application/cloudevents+json body
+func NewPublishRequestWithApplicationCloudeventsPlusJSONBody(server string, params *PublishParams, body PublishApplicationCloudeventsPlusJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPublishRequestWithBody(server, params, "application/cloudevents+json", bodyReader)
+}
+
+// NewPublishRequestWithApplicationCloudeventsBatchPlusJSONBody calls the generic Publish builder with application/cloudevents-batch+json body
+func NewPublishRequestWithApplicationCloudeventsBatchPlusJSONBody(server string, params *PublishParams, body PublishApplicationCloudeventsBatchPlusJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPublishRequestWithBody(server, params, "application/cloudevents-batch+json", bodyReader)
+}
+
 // NewPublishRequest calls the generic Publish builder with application/json body
 func NewPublishRequest(server string, params *PublishParams, body PublishJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -8884,6 +9380,45 @@ func NewPublishRequestWithBody(server string, params *PublishParams, contentType
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Topic != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "topic", *params.Topic, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Key != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "key", *params.Key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -9400,6 +9935,28 @@ func NewReadStreamRequest(server string, streamId StreamId, params *ReadStreamPa
 	}
 
 	return req, nil
+}
+
+// NewAppendToStreamRequestWithApplicationCloudeventsPlusJSONBody calls the generic AppendToStream builder with application/cloudevents+json body
+func NewAppendToStreamRequestWithApplicationCloudeventsPlusJSONBody(server string, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsPlusJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAppendToStreamRequestWithBody(server, streamId, params, "application/cloudevents+json", bodyReader)
+}
+
+// NewAppendToStreamRequestWithApplicationCloudeventsBatchPlusJSONBody calls the generic AppendToStream builder with application/cloudevents-batch+json body
+func NewAppendToStreamRequestWithApplicationCloudeventsBatchPlusJSONBody(server string, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsBatchPlusJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAppendToStreamRequestWithBody(server, streamId, params, "application/cloudevents-batch+json", bodyReader)
 }
 
 // NewAppendToStreamRequest calls the generic AppendToStream builder with application/json body
@@ -12349,7 +12906,8 @@ type ClientWithResponsesInterface interface {
 
 	// ReadEventWithResponse An event
 	//
-	// One event by its id.
+	// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
+	// `Accept: application/cloudevents-binary`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12763,10 +13321,47 @@ type ClientWithResponsesInterface interface {
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
 	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/publish (the `Publish` operationId).
 	PublishWithBodyWithResponse(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// PublishWithApplicationCloudeventsPlusJSONBodyWithResponse Publish messages
+	//
+	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+	// `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	//
+	// Takes a body of the `application/cloudevents+json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/publish (the `Publish` operationId).
+	PublishWithApplicationCloudeventsPlusJSONBodyWithResponse(ctx context.Context, params *PublishParams, body PublishApplicationCloudeventsPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// PublishWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Publish messages
+	//
+	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+	// `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+	//
+	// Takes a body of the `application/cloudevents-batch+json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/publish (the `Publish` operationId).
+	PublishWithApplicationCloudeventsBatchPlusJSONBodyWithResponse(ctx context.Context, params *PublishParams, body PublishApplicationCloudeventsBatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
 
 	// PublishWithResponse Publish messages
 	//
@@ -12776,6 +13371,9 @@ type ClientWithResponsesInterface interface {
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12858,10 +13456,45 @@ type ClientWithResponsesInterface interface {
 	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
 	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
 	AppendToStreamWithBodyWithResponse(ctx context.Context, streamId StreamId, params *AppendToStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AppendToStreamResponse, error)
+
+	// AppendToStreamWithApplicationCloudeventsPlusJSONBodyWithResponse Append events to a stream
+	//
+	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
+	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
+	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
+	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body.
+	//
+	// Takes a body of the `application/cloudevents+json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
+	AppendToStreamWithApplicationCloudeventsPlusJSONBodyWithResponse(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*AppendToStreamResponse, error)
+
+	// AppendToStreamWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Append events to a stream
+	//
+	// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
+	// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
+	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
+	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
+	// (`Content-Encoding: gzip` or `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body.
+	//
+	// Takes a body of the `application/cloudevents-batch+json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
+	AppendToStreamWithApplicationCloudeventsBatchPlusJSONBodyWithResponse(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsBatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*AppendToStreamResponse, error)
 
 	// AppendToStreamWithResponse Append events to a stream
 	//
@@ -12870,6 +13503,9 @@ type ClientWithResponsesInterface interface {
 	// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
 	// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
 	// (`Content-Encoding: gzip` or `zstd`).
+	//
+	// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+	// the body.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12897,7 +13533,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Events of all streams in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -12912,7 +13549,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Events of all streams of a category in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -12927,7 +13565,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Events of one stream, which need not be there yet. The answer never ends by itself: what is there already comes first, then what is appended, without
 	// a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+	// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+	// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 	//
 	// A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 	// over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -13149,7 +13788,8 @@ type ClientWithResponsesInterface interface {
 	// ReceiveWithBodyWithResponse Take events
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13159,7 +13799,8 @@ type ClientWithResponsesInterface interface {
 	// ReceiveWithResponse Take events
 	//
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14215,16 +14856,23 @@ type ReadCategoryResponse200Headers struct {
 type ReadCategoryResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// ApplicationcloudeventsBatchJSON200 the response for an HTTP 200 `application/cloudevents-batch+json` response
+	ApplicationcloudeventsBatchJSON200 *EventsApplicationCloudeventsBatchPlusJSON
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Events
+	JSON200 *EventsApplicationJSON
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
 	Headers200 *ReadCategoryResponse200Headers
 }
 
+// GetApplicationcloudeventsBatchJSON200 returns the response for an HTTP 200 `application/cloudevents-batch+json` response
+func (r ReadCategoryResponse) GetApplicationcloudeventsBatchJSON200() *EventsApplicationCloudeventsBatchPlusJSON {
+	return r.ApplicationcloudeventsBatchJSON200
+}
+
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ReadCategoryResponse) GetJSON200() *Events {
+func (r ReadCategoryResponse) GetJSON200() *EventsApplicationJSON {
 	return r.JSON200
 }
 
@@ -14272,16 +14920,23 @@ type ReadLatestResponse200Headers struct {
 type ReadLatestResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// ApplicationcloudeventsBatchJSON200 the response for an HTTP 200 `application/cloudevents-batch+json` response
+	ApplicationcloudeventsBatchJSON200 *EventsApplicationCloudeventsBatchPlusJSON
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Events
+	JSON200 *EventsApplicationJSON
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
 	Headers200 *ReadLatestResponse200Headers
 }
 
+// GetApplicationcloudeventsBatchJSON200 returns the response for an HTTP 200 `application/cloudevents-batch+json` response
+func (r ReadLatestResponse) GetApplicationcloudeventsBatchJSON200() *EventsApplicationCloudeventsBatchPlusJSON {
+	return r.ApplicationcloudeventsBatchJSON200
+}
+
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ReadLatestResponse) GetJSON200() *Events {
+func (r ReadLatestResponse) GetJSON200() *EventsApplicationJSON {
 	return r.JSON200
 }
 
@@ -14370,12 +15025,19 @@ func (r ListCursorsResponse) ContentType() string {
 type ReadEventResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// ApplicationcloudeventsJSON200 the response for an HTTP 200 `application/cloudevents+json` response
+	ApplicationcloudeventsJSON200 *CloudEvent
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Event
 	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationproblemJSON404 *NotFound
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationcloudeventsJSON200 returns the response for an HTTP 200 `application/cloudevents+json` response
+func (r ReadEventResponse) GetApplicationcloudeventsJSON200() *CloudEvent {
+	return r.ApplicationcloudeventsJSON200
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -16807,16 +17469,23 @@ type ReadAllResponse200Headers struct {
 type ReadAllResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// ApplicationcloudeventsBatchJSON200 the response for an HTTP 200 `application/cloudevents-batch+json` response
+	ApplicationcloudeventsBatchJSON200 *EventsApplicationCloudeventsBatchPlusJSON
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Events
+	JSON200 *EventsApplicationJSON
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
 	Headers200 *ReadAllResponse200Headers
 }
 
+// GetApplicationcloudeventsBatchJSON200 returns the response for an HTTP 200 `application/cloudevents-batch+json` response
+func (r ReadAllResponse) GetApplicationcloudeventsBatchJSON200() *EventsApplicationCloudeventsBatchPlusJSON {
+	return r.ApplicationcloudeventsBatchJSON200
+}
+
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ReadAllResponse) GetJSON200() *Events {
+func (r ReadAllResponse) GetJSON200() *EventsApplicationJSON {
 	return r.JSON200
 }
 
@@ -16864,8 +17533,10 @@ type ReadStreamResponse200Headers struct {
 type ReadStreamResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// ApplicationcloudeventsBatchJSON200 the response for an HTTP 200 `application/cloudevents-batch+json` response
+	ApplicationcloudeventsBatchJSON200 *EventsApplicationCloudeventsBatchPlusJSON
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Events
+	JSON200 *EventsApplicationJSON
 	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationproblemJSON404 *NotFound
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -16874,8 +17545,13 @@ type ReadStreamResponse struct {
 	Headers200 *ReadStreamResponse200Headers
 }
 
+// GetApplicationcloudeventsBatchJSON200 returns the response for an HTTP 200 `application/cloudevents-batch+json` response
+func (r ReadStreamResponse) GetApplicationcloudeventsBatchJSON200() *EventsApplicationCloudeventsBatchPlusJSON {
+	return r.ApplicationcloudeventsBatchJSON200
+}
+
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ReadStreamResponse) GetJSON200() *Events {
+func (r ReadStreamResponse) GetJSON200() *EventsApplicationJSON {
 	return r.JSON200
 }
 
@@ -18346,6 +19022,8 @@ func (r PauseSubscriptionResponse) ContentType() string {
 type ReceiveResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// ApplicationcloudeventsBatchJSON200 the response for an HTTP 200 `application/cloudevents-batch+json` response
+	ApplicationcloudeventsBatchJSON200 *CloudEvents
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *Deliveries
 	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
@@ -18354,6 +19032,11 @@ type ReceiveResponse struct {
 	ApplicationproblemJSON409 *Conflict
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationcloudeventsBatchJSON200 returns the response for an HTTP 200 `application/cloudevents-batch+json` response
+func (r ReceiveResponse) GetApplicationcloudeventsBatchJSON200() *CloudEvents {
+	return r.ApplicationcloudeventsBatchJSON200
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -20352,7 +21035,8 @@ func (c *ClientWithResponses) ListCursorsWithResponse(ctx context.Context, reqEd
 
 // ReadEventWithResponse An event
 //
-// One event by its id.
+// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
+// `Accept: application/cloudevents-binary`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -21030,11 +21714,60 @@ func (c *ClientWithResponses) ListProjectionVersionsWithResponse(ctx context.Con
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
 //
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/publish (the `Publish` operationId).
 func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
 	rsp, err := c.PublishWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePublishResponse(rsp)
+}
+
+// PublishWithApplicationCloudeventsPlusJSONBodyWithResponse Publish messages
+//
+// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+// `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+//
+// Takes a body of the `application/cloudevents+json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/publish (the `Publish` operationId).
+func (c *ClientWithResponses) PublishWithApplicationCloudeventsPlusJSONBodyWithResponse(ctx context.Context, params *PublishParams, body PublishApplicationCloudeventsPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.PublishWithApplicationCloudeventsPlusJSONBody(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePublishResponse(rsp)
+}
+
+// PublishWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Publish messages
+//
+// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
+// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
+// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
+// `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
+//
+// Takes a body of the `application/cloudevents-batch+json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/publish (the `Publish` operationId).
+func (c *ClientWithResponses) PublishWithApplicationCloudeventsBatchPlusJSONBodyWithResponse(ctx context.Context, params *PublishParams, body PublishApplicationCloudeventsBatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -21049,6 +21782,9 @@ func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, p
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -21179,11 +21915,58 @@ func (c *ClientWithResponses) ReadStreamWithResponse(ctx context.Context, stream
 // ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
 //
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
 func (c *ClientWithResponses) AppendToStreamWithBodyWithResponse(ctx context.Context, streamId StreamId, params *AppendToStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AppendToStreamResponse, error) {
 	rsp, err := c.AppendToStreamWithBody(ctx, streamId, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAppendToStreamResponse(rsp)
+}
+
+// AppendToStreamWithApplicationCloudeventsPlusJSONBodyWithResponse Append events to a stream
+//
+// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
+// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
+// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
+// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body.
+//
+// Takes a body of the `application/cloudevents+json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
+func (c *ClientWithResponses) AppendToStreamWithApplicationCloudeventsPlusJSONBodyWithResponse(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*AppendToStreamResponse, error) {
+	rsp, err := c.AppendToStreamWithApplicationCloudeventsPlusJSONBody(ctx, streamId, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAppendToStreamResponse(rsp)
+}
+
+// AppendToStreamWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Append events to a stream
+//
+// Appends all events, or none. 201 when they were appended; 200 when every one of them was there already, with
+// their first positions. The expectation stands in one of `Expected-Version`, `If-Match` (`"4"`, or `*` for a
+// stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
+// ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
+// (`Content-Encoding: gzip` or `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body.
+//
+// Takes a body of the `application/cloudevents-batch+json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/streams/{streamId}/events (the `AppendToStream` operationId).
+func (c *ClientWithResponses) AppendToStreamWithApplicationCloudeventsBatchPlusJSONBodyWithResponse(ctx context.Context, streamId StreamId, params *AppendToStreamParams, body AppendToStreamApplicationCloudeventsBatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*AppendToStreamResponse, error) {
+	rsp, err := c.AppendToStreamWithApplicationCloudeventsBatchPlusJSONBody(ctx, streamId, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -21197,6 +21980,9 @@ func (c *ClientWithResponses) AppendToStreamWithBodyWithResponse(ctx context.Con
 // stream that exists) and `If-None-Match: *` (a stream that does not); without any it is `any`. Give the events
 // ids, or the request an `Idempotency-Key`, and repeating it never appends twice. The body may be compressed
 // (`Content-Encoding: gzip` or `zstd`).
+//
+// CloudEvents are taken in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and any data as
+// the body.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -21242,7 +22028,8 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, streamId
 //
 // Events of all streams in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 // over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -21263,7 +22050,8 @@ func (c *ClientWithResponses) FollowAllWithResponse(ctx context.Context, params 
 //
 // Events of all streams of a category in the order of their positions. The answer never ends by itself: what is there already comes first, then what is appended, without
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 // over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -21284,7 +22072,8 @@ func (c *ClientWithResponses) FollowCategoryWithResponse(ctx context.Context, ca
 //
 // Events of one stream, which need not be there yet. The answer never ends by itself: what is there already comes first, then what is appended, without
 // a gap and without a repeat. As server-sent events with `Accept: text/event-stream`, as lines with
-// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame.
+// `Accept: application/x-ndjson` (the default), or as a WebSocket, one message for each frame. With `application/cloudevents+json`
+// in `Accept` beside those, or the WebSocket's subprotocol `cloudevents.json`, each frame is a CloudEvent.
 //
 // A frame is `event`; `caught-up`, when everything up to the head has been sent; `checkpoint`, when events were passed
 // over, and every 15 s while nothing comes; or `gap`, where retention has removed some. To go on later, begin at the position behind the last one seen; an EventSource
@@ -21650,7 +22439,8 @@ func (c *ClientWithResponses) PauseSubscriptionWithResponse(ctx context.Context,
 // ReceiveWithBodyWithResponse Take events
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -21666,7 +22456,8 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 // ReceiveWithResponse Take events
 //
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt.
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22755,8 +23546,15 @@ func ParseReadCategoryResponse(rsp *http.Response) (*ReadCategoryResponse, error
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Events
+	case rsp.Header.Get("Content-Type") == "application/cloudevents-batch+json" && rsp.StatusCode == 200:
+		var dest EventsApplicationCloudeventsBatchPlusJSON
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationcloudeventsBatchJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/json" && rsp.StatusCode == 200:
+		var dest EventsApplicationJSON
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -22818,8 +23616,15 @@ func ParseReadLatestResponse(rsp *http.Response) (*ReadLatestResponse, error) {
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Events
+	case rsp.Header.Get("Content-Type") == "application/cloudevents-batch+json" && rsp.StatusCode == 200:
+		var dest EventsApplicationCloudeventsBatchPlusJSON
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationcloudeventsBatchJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/json" && rsp.StatusCode == 200:
+		var dest EventsApplicationJSON
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -22914,7 +23719,14 @@ func ParseReadEventResponse(rsp *http.Response) (*ReadEventResponse, error) {
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+	case rsp.Header.Get("Content-Type") == "application/cloudevents+json" && rsp.StatusCode == 200:
+		var dest CloudEvent
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationcloudeventsJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/json" && rsp.StatusCode == 200:
 		var dest Event
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
@@ -22934,6 +23746,9 @@ func ParseReadEventResponse(rsp *http.Response) (*ReadEventResponse, error) {
 			return nil, err
 		}
 		response.ApplicationproblemJSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (*/*) unsupported
 
 	}
 
@@ -24804,8 +25619,15 @@ func ParseReadAllResponse(rsp *http.Response) (*ReadAllResponse, error) {
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Events
+	case rsp.Header.Get("Content-Type") == "application/cloudevents-batch+json" && rsp.StatusCode == 200:
+		var dest EventsApplicationCloudeventsBatchPlusJSON
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationcloudeventsBatchJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/json" && rsp.StatusCode == 200:
+		var dest EventsApplicationJSON
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -24867,8 +25689,15 @@ func ParseReadStreamResponse(rsp *http.Response) (*ReadStreamResponse, error) {
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Events
+	case rsp.Header.Get("Content-Type") == "application/cloudevents-batch+json" && rsp.StatusCode == 200:
+		var dest EventsApplicationCloudeventsBatchPlusJSON
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationcloudeventsBatchJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/json" && rsp.StatusCode == 200:
+		var dest EventsApplicationJSON
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -26053,7 +26882,14 @@ func ParseReceiveResponse(rsp *http.Response) (*ReceiveResponse, error) {
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+	case rsp.Header.Get("Content-Type") == "application/cloudevents-batch+json" && rsp.StatusCode == 200:
+		var dest CloudEvents
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationcloudeventsBatchJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/json" && rsp.StatusCode == 200:
 		var dest Deliveries
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err

@@ -17,6 +17,21 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for CloudEventSpecversion.
+const (
+	N10 CloudEventSpecversion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the CloudEventSpecversion enum.
+func (e CloudEventSpecversion) Valid() bool {
+	switch e {
+	case N10:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Direction.
 const (
 	Backward Direction = "backward"
@@ -134,6 +149,43 @@ type BadLine struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
 }
+
+// CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
+// service gives each event `manifoldid`, `manifoldstream`, `manifoldversion`, `manifoldposition` and `manifoldrecordedat`, and
+// `manifoldmetadata` and `traceparent` where it has such.
+type CloudEvent struct {
+	Specversion CloudEventSpecversion `json:"specversion"`
+
+	// Id With the source, names the event. The event's id in the log, where it is a UUID.
+	Id string `json:"id"`
+
+	// Source A URI reference.
+	Source string `json:"source"`
+
+	// Type The event's type.
+	Type    EventType  `json:"type"`
+	Subject *string    `json:"subject,omitempty"`
+	Time    *time.Time `json:"time,omitempty"`
+
+	// Datacontenttype A media type; default application/json.
+	Datacontenttype *string `json:"datacontenttype,omitempty"`
+
+	// Dataschema A URI.
+	Dataschema *string `json:"dataschema,omitempty"`
+
+	// Data JSON, or the data's text where its type is not JSON.
+	Data JSON `json:"data,omitempty"`
+
+	// DataBase64 The data's bytes as base64. Not together with data.
+	DataBase64           *string                `json:"data_base64,omitempty"`
+	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// CloudEventSpecversion defines model for CloudEvent.Specversion.
+type CloudEventSpecversion string
+
+// CloudEvents defines model for CloudEvents.
+type CloudEvents = []CloudEvent
 
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
@@ -1821,8 +1873,11 @@ type WebhookName = string
 // Conflict An error by RFC 9457.
 type Conflict = Problem
 
-// Events defines model for Events.
-type Events = EventList
+// EventsApplicationCloudeventsBatchPlusJSON defines model for Events.
+type EventsApplicationCloudeventsBatchPlusJSON = CloudEvents
+
+// EventsApplicationJSON defines model for Events.
+type EventsApplicationJSON = EventList
 
 // EventsRemoved An error by RFC 9457.
 type EventsRemoved = Problem
@@ -2169,6 +2224,199 @@ type StartWebhookReplayJSONRequestBody = NewWebhookReplay
 
 // AddWebhookSecretJSONRequestBody defines body for AddWebhookSecret for application/json ContentType.
 type AddWebhookSecretJSONRequestBody = NewWebhookSecret
+
+// Getter for additional properties for CloudEvent. Returns the specified
+// element and whether it was found
+func (a CloudEvent) Get(fieldName string) (value interface{}, found bool) {
+	if a.AdditionalProperties != nil {
+		value, found = a.AdditionalProperties[fieldName]
+	}
+	return
+}
+
+// Setter for additional properties for CloudEvent
+func (a *CloudEvent) Set(fieldName string, value interface{}) {
+	if a.AdditionalProperties == nil {
+		a.AdditionalProperties = make(map[string]interface{})
+	}
+	a.AdditionalProperties[fieldName] = value
+}
+
+// Override default JSON handling for CloudEvent to handle AdditionalProperties
+func (a *CloudEvent) UnmarshalJSON(b []byte) error {
+	object := make(map[string]json.RawMessage)
+	err := json.Unmarshal(b, &object)
+	if err != nil {
+		return err
+	}
+
+	if raw, found := object["specversion"]; found {
+		err = json.Unmarshal(raw, &a.Specversion)
+		if err != nil {
+			return fmt.Errorf("error reading 'specversion': %w", err)
+		}
+		delete(object, "specversion")
+	}
+
+	if raw, found := object["id"]; found {
+		err = json.Unmarshal(raw, &a.Id)
+		if err != nil {
+			return fmt.Errorf("error reading 'id': %w", err)
+		}
+		delete(object, "id")
+	}
+
+	if raw, found := object["source"]; found {
+		err = json.Unmarshal(raw, &a.Source)
+		if err != nil {
+			return fmt.Errorf("error reading 'source': %w", err)
+		}
+		delete(object, "source")
+	}
+
+	if raw, found := object["type"]; found {
+		err = json.Unmarshal(raw, &a.Type)
+		if err != nil {
+			return fmt.Errorf("error reading 'type': %w", err)
+		}
+		delete(object, "type")
+	}
+
+	if raw, found := object["subject"]; found {
+		err = json.Unmarshal(raw, &a.Subject)
+		if err != nil {
+			return fmt.Errorf("error reading 'subject': %w", err)
+		}
+		delete(object, "subject")
+	}
+
+	if raw, found := object["time"]; found {
+		err = json.Unmarshal(raw, &a.Time)
+		if err != nil {
+			return fmt.Errorf("error reading 'time': %w", err)
+		}
+		delete(object, "time")
+	}
+
+	if raw, found := object["datacontenttype"]; found {
+		err = json.Unmarshal(raw, &a.Datacontenttype)
+		if err != nil {
+			return fmt.Errorf("error reading 'datacontenttype': %w", err)
+		}
+		delete(object, "datacontenttype")
+	}
+
+	if raw, found := object["dataschema"]; found {
+		err = json.Unmarshal(raw, &a.Dataschema)
+		if err != nil {
+			return fmt.Errorf("error reading 'dataschema': %w", err)
+		}
+		delete(object, "dataschema")
+	}
+
+	if raw, found := object["data"]; found {
+		err = json.Unmarshal(raw, &a.Data)
+		if err != nil {
+			return fmt.Errorf("error reading 'data': %w", err)
+		}
+		delete(object, "data")
+	}
+
+	if raw, found := object["data_base64"]; found {
+		err = json.Unmarshal(raw, &a.DataBase64)
+		if err != nil {
+			return fmt.Errorf("error reading 'data_base64': %w", err)
+		}
+		delete(object, "data_base64")
+	}
+
+	if len(object) != 0 {
+		a.AdditionalProperties = make(map[string]interface{})
+		for fieldName, fieldBuf := range object {
+			var fieldVal interface{}
+			err := json.Unmarshal(fieldBuf, &fieldVal)
+			if err != nil {
+				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
+			}
+			a.AdditionalProperties[fieldName] = fieldVal
+		}
+	}
+	return nil
+}
+
+// Override default JSON handling for CloudEvent to handle AdditionalProperties
+func (a CloudEvent) MarshalJSON() ([]byte, error) {
+	var err error
+	object := make(map[string]json.RawMessage)
+
+	object["specversion"], err = json.Marshal(a.Specversion)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'specversion': %w", err)
+	}
+
+	object["id"], err = json.Marshal(a.Id)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'id': %w", err)
+	}
+
+	object["source"], err = json.Marshal(a.Source)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'source': %w", err)
+	}
+
+	object["type"], err = json.Marshal(a.Type)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'type': %w", err)
+	}
+
+	if a.Subject != nil {
+		object["subject"], err = json.Marshal(a.Subject)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'subject': %w", err)
+		}
+	}
+
+	if a.Time != nil {
+		object["time"], err = json.Marshal(a.Time)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'time': %w", err)
+		}
+	}
+
+	if a.Datacontenttype != nil {
+		object["datacontenttype"], err = json.Marshal(a.Datacontenttype)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'datacontenttype': %w", err)
+		}
+	}
+
+	if a.Dataschema != nil {
+		object["dataschema"], err = json.Marshal(a.Dataschema)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'dataschema': %w", err)
+		}
+	}
+
+	object["data"], err = json.Marshal(a.Data)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'data': %w", err)
+	}
+
+	if a.DataBase64 != nil {
+		object["data_base64"], err = json.Marshal(a.DataBase64)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'data_base64': %w", err)
+		}
+	}
+
+	for fieldName, field := range a.AdditionalProperties {
+		object[fieldName], err = json.Marshal(field)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
+		}
+	}
+	return json.Marshal(object)
+}
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -4553,6 +4801,11 @@ type EventsResponseHeaders struct {
 	ETag              *string
 	Link              *string
 	ManifoldRemovedTo *int64
+}
+type EventsApplicationCloudeventsBatchPlusJSONResponse struct {
+	Body CloudEvents
+
+	Headers EventsResponseHeaders
 }
 type EventsJSONResponse struct {
 	Body EventList
