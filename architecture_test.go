@@ -35,6 +35,7 @@ var imports = map[string][]string{
 	"auth":     {"domain"},
 	"members":  {"domain"},
 	"dispatch": {"domain"},
+	"webhook":  {"domain", "cloudevents", "dispatch", "expr", "projection", "subscription"},
 
 	"drivers/postgres":  {"domain", "drivers"},
 	"drivers/mongo":     {"domain", "drivers"},
@@ -47,6 +48,7 @@ var imports = map[string][]string{
 	"projection":   {"domain", "expr", "drivers", "members", "upcasting"},
 	"rebuild":      {"domain", "drivers", "projection", "upcasting"},
 	"subscription": {"domain", "expr", "members"},
+	"reactor":      {"domain", "dispatch", "projection", "subscription"},
 
 	"api": {"domain", "auth", "aggregate", "cloudevents", "expr", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
 	// What openapi.yaml generates for the server.
@@ -57,7 +59,7 @@ var imports = map[string][]string{
 	"manifold": {
 		"domain", "migrations", "telemetry", "console", "config", "expr", "drivers", "auth", "members",
 		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
-		"projection", "rebuild", "subscription", "aggregate", "upcasting", "erasure", "api", "api/openapi", "embedded", "dispatch",
+		"projection", "rebuild", "subscription", "aggregate", "upcasting", "erasure", "api", "api/openapi", "embedded", "dispatch", "webhook", "reactor",
 	},
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
 	// The benchmarks measure the store by itself, too, on a database of their own.
@@ -88,6 +90,7 @@ var foreign = map[string][]string{
 	"github.com/fergusstrange/embedded-postgres": {"embedded"},
 	"github.com/Shopify/toxiproxy":               {"drivers/drivertest"},
 	"github.com/spf13/cobra":                     {"cmd/manifold", "manifold"},
+	"code.dny.dev/ssrf":                          {"webhook"},
 }
 
 // goPackage is what these tests read of what `go list -json` prints.

@@ -29,6 +29,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/telemetry"
 	"github.com/manifold-es/manifold/upcasting"
+	"github.com/manifold-es/manifold/webhook"
 )
 
 // defaultDatabase is the name that definitions have for the log's own database.
@@ -55,6 +56,7 @@ type Process struct {
 	rebuilds  *rebuild.Rebuilds
 	tails     *subscription.Tails
 	groups    *subscription.Groups
+	webhooks  *webhook.Webhooks
 	consumers *dispatch.Dispatcher // of the groups whose consumer is the service
 
 	listener   net.Listener
@@ -341,12 +343,15 @@ func (p *Process) wire(o settings) error {
 		},
 	})
 	p.metrics.CollectEventsInFlight(p.groups.InFlight)
-	var sources []dispatch.Source // of the consumers that the service is, one for each kind
+	if err := p.wireWebhooks(); err != nil {
+		return err
+	}
+	sources := []dispatch.Source{p.webhooks} // of the consumers that the service is, one for each kind
 	p.consumers = dispatch.New(dispatch.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
 	p.api, err = api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
-		Tickets: p.store, Follower: p.tails, Groups: p.groups,
+		Tickets: p.store, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks,
 		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log,
 		Observer: api.Observer{
 			Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported, Published: p.metrics.Published, Followed: p.metrics.Followed, Delivered: p.metrics.Delivered,
@@ -453,6 +458,10 @@ func (p *Process) run(ctx context.Context) {
 	}
 	start("follow logs", func(ctx context.Context) error {
 		return p.store.Listen(ctx, p.wake)
+	})
+	start("look after webhooks", p.webhooks.Run)
+	start("follow changes of webhooks", func(ctx context.Context) error {
+		return p.store.ListenWebhooks(ctx, p.noticeWebhooks)
 	})
 	consumed := make(chan struct{}) // closed when nothing here receives from a group by itself any more
 	start("look after groups", func(ctx context.Context) error {

@@ -47,6 +47,7 @@ type Config struct {
 	OperatorKey      Secret                       `yaml:"operatorKey" env:"OPERATOR_KEY"`
 	OperatorKeyFile  string                       `yaml:"operatorKeyFile" env:"OPERATOR_KEY_FILE"`
 	Limits           Limits                       `yaml:"limits" envPrefix:"LIMITS_"`
+	Webhooks         Webhooks                     `yaml:"webhooks" envPrefix:"WEBHOOKS_"`
 	Log              Log                          `yaml:"log" envPrefix:"LOG_"`
 	ShutdownDeadline time.Duration                `yaml:"shutdownDeadline" env:"SHUTDOWN_DEADLINE"`
 	RebuildKeep      time.Duration                `yaml:"rebuildKeep" env:"REBUILD_KEEP"`
@@ -208,6 +209,9 @@ func (c *Config) Check() error {
 	}
 	if c.Limits.GroupBytes <= 0 {
 		refuse("limits.groupBytes", "%s is no room at all; write 128MiB", c.Limits.GroupBytes)
+	}
+	if _, err := c.Webhooks.Allowed(); err != nil {
+		refuse("webhooks", "%s", err)
 	}
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		refuse("log.format", "%q is not a format; write text or json", c.Log.Format)

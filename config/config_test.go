@@ -62,6 +62,7 @@ projections: [a, b]
 usage: false
 operatorKeyFile: `+keys+`
 limits: {queueBytes: 64MiB, tenantQueueBytes: 9000000, projectionWorkers: 3, projectionCeiling: 2, tailBytes: 2MiB, tenantFollowers: 7, groupBytes: 32MiB}
+webhooks: {allow: [10.0.0.0/8, '::1'], allowHttp: true}
 log: {level: debug, format: json}
 shutdownDeadline: 1m30s
 rebuildKeep: 0s
@@ -82,6 +83,7 @@ rebuildKeep: 0s
 	want.OperatorKeyFile, want.OperatorKeys = keys, []string{"new-operator-key", "old-operator-key"}
 	want.Limits.QueueBytes, want.Limits.TenantQueueBytes, want.Limits.ProjectionWorkers, want.Limits.RebuildWorkers = 64<<20, 9_000_000, 3, 5
 	want.Limits.ProjectionCeiling, want.Limits.TailBytes, want.Limits.TenantFollowers, want.Limits.GroupBytes = 2, 2<<20, 7, 32<<20
+	want.Webhooks = config.Webhooks{Allow: []string{"10.0.0.0/8", "::1"}, AllowHTTP: true}
 	want.Log = config.Log{Level: slog.LevelWarn, Format: "json"}
 	want.ShutdownDeadline, want.RebuildKeep = 90*time.Second, 0
 	if !reflect.DeepEqual(c, want) {
@@ -162,6 +164,7 @@ func TestRefusals(t *testing.T) {
 		"groups":           {"limits: {groupBytes: 0}", nil, "limits.groupBytes: 0 is no room at all; write 128MiB"},
 		"tail":             {"limits: {tailBytes: 1000KiB}", nil, "limits.tailBytes: 1000KiB is not enough; at least 1MiB is needed"},
 		"followers":        {"limits: {tenantFollowers: 0}", nil, "limits.tenantFollowers: 0 lets nobody follow; write 5000"},
+		"networks":         {"webhooks: {allow: [localhost]}", nil, `webhooks: allow[0]: "localhost" is no network; write one such as 10.1.0.0/16`},
 		"connections":      {"limits: {connections: 0}", nil, "limits.connections: 0 is not enough"},
 	} {
 		environ := c.env
@@ -267,7 +270,7 @@ func TestDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Default()
-	got.Database.URL, got.Databases, got.Projections, got.OperatorKeyFile, got.OperatorKeys = "", nil, nil, "", nil
+	got.Database.URL, got.Databases, got.Projections, got.OperatorKeyFile, got.OperatorKeys, got.Webhooks.Allow = "", nil, nil, "", nil, nil
 	for _, login := range []*config.Login{&got.Database.App, &got.Database.System, &got.Database.Documents, &got.Database.Retention, &got.Database.Migrator} {
 		login.Password, login.PasswordFile = "", ""
 	}

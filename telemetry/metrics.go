@@ -34,6 +34,7 @@ type Metrics struct {
 	rebuilds                       *prometheus.CounterVec
 
 	subscriptions *subscriptions
+	webhooks      *webhooks
 }
 
 // NewMetrics returns metrics with a registry of their own, with the Go runtime's and the process's in it.
@@ -83,6 +84,7 @@ func NewMetrics(version string) *Metrics {
 			Name: "manifold_rebuilds_total", Help: "Rebuilds that have ended, by how.",
 		}, []string{"projection", "outcome"}),
 		subscriptions: newSubscriptions(),
+		webhooks:      newWebhooks(),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "manifold_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version},
@@ -92,6 +94,7 @@ func NewMetrics(version string) *Metrics {
 		m.commitSeconds, m.requestSeconds, m.inFlight, m.projectedEvents, m.faults, m.turns, m.lag, m.rebuildDone, m.rebuildTotal, m.rebuilds,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(m.subscriptions.collectors()...)
+	m.registry.MustRegister(m.webhooks.collectors()...)
 	return m
 }
 

@@ -58,6 +58,10 @@ func TestMetrics(t *testing.T) {
 	m.Followers(3)
 	m.Followers(2)
 	m.CollectEventsInFlight(func() int { return 3 })
+	m.WebhookAttempted("ok", time.Second)
+	m.WebhookAttempted("duplicate", 0)
+	m.WebhookDelayed(2 * time.Second)
+	m.CollectWebhookBreakers(func() int { return 4 })
 	shown := scrape(t, m)
 	for _, line := range []string{
 		`events_delivered_total{kind="follow",transport="sse"} 4`,
@@ -68,6 +72,11 @@ func TestMetrics(t *testing.T) {
 		`events_expired_total 5`,
 		`events_dead_lettered_total 1`,
 		`events_inflight 3`,
+		`webhook_attempts_total{outcome="ok"} 1`,
+		`webhook_attempts_total{outcome="duplicate"} 1`,
+		`webhook_attempt_duration_seconds_count{outcome="ok"} 1`,
+		`webhook_delay_seconds_sum 2`,
+		`webhook_breakers_open 4`,
 		`subscribe_poll_duration_seconds_count{kind="follow"} 1`,
 		`subscribe_poll_duration_seconds_count{kind="group"} 1`,
 		`delivery_handler_duration_seconds_sum 1`,

@@ -30,7 +30,7 @@ func (s *sender) checkURL(text string) error {
 	case strings.Contains(text, "#"):
 		return wrong("it has a fragment, behind the #, which is never sent; leave it out")
 	case u.Scheme == "http" && !s.http:
-		return wrong("it is not https, and what is sent could be read on the way; use https (or allow http with the setting webhooks.allowHTTP)")
+		return wrong("it is not https, and what is sent could be read on the way; use https (or allow http with the setting webhooks.allowHttp)")
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		n, err := strconv.ParseUint(port, 10, 16)

@@ -1,0 +1,32 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Webhooks says where webhooks may send events to.
+type Webhooks struct {
+	// Allow are addresses and networks (CIDR) that are not public and may be sent to all the same.
+	Allow     []string `yaml:"allow" env:"ALLOW"`
+	AllowHTTP bool     `yaml:"allowHttp" env:"ALLOW_HTTP"` // URLs may begin with http://, unencrypted
+}
+
+// Allowed returns the networks of Allow; an address is a network of its own.
+func (w Webhooks) Allowed() ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for i, text := range w.Allow {
+		text = strings.TrimSpace(text)
+		if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+			all = append(all, netip.PrefixFrom(addr, addr.BitLen()))
+			continue
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("allow[%d]: %q is no network; write one such as 10.1.0.0/16 or fd00::/8, or an address", i, text)
+		}
+		all = append(all, prefix)
+	}
+	return all, nil
+}

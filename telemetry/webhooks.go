@@ -1,0 +1,54 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// webhooks are the metrics of what sends events to URLs. Outcomes are a closed set; no tenant, webhook or host is ever a label.
+type webhooks struct {
+	attempts *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	delay    prometheus.Histogram
+}
+
+func newWebhooks() *webhooks {
+	return &webhooks{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "webhook_attempts_total", Help: "Attempts to send an event to a webhook's URL, by what became of them.",
+		}, []string{"outcome"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "webhook_attempt_duration_seconds", Help: "How long it took until a webhook's URL had answered, or had not in time; duplicates, which are not sent, left out.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"outcome"}),
+		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "webhook_delay_seconds", Help: "From the recording of an event, and its webhook's own delay, to the beginning of its first request.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 20),
+		}),
+	}
+}
+
+func (w *webhooks) collectors() []prometheus.Collector {
+	return []prometheus.Collector{w.attempts, w.seconds, w.delay}
+}
+
+// WebhookAttempted counts an attempt of a webhook. outcome is one of a closed set; took is 0 where nothing was sent.
+func (m *Metrics) WebhookAttempted(outcome string, took time.Duration) {
+	m.webhooks.attempts.WithLabelValues(outcome).Inc()
+	if took > 0 {
+		m.webhooks.seconds.WithLabelValues(outcome).Observe(took.Seconds())
+	}
+}
+
+// WebhookDelayed notes how late an event's first request began.
+func (m *Metrics) WebhookDelayed(delay time.Duration) { m.webhooks.delay.Observe(delay.Seconds()) }
+
+// CollectWebhookBreakers adds a gauge that is asked for at each scrape: how many webhooks' URLs do not answer. It may be called
+// once.
+func (m *Metrics) CollectWebhookBreakers(now func() (open int)) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "webhook_breakers_open",
+		Help: "Webhooks whose URL has not answered several times in a row, so that it is sent nothing but a probe now and then; of those that this process looks after.",
+	}, func() float64 { return float64(now()) }))
+}
