@@ -60,8 +60,14 @@ func (p *Process) deployOne(ctx context.Context, definition domain.Definition) e
 	if projection.BuiltIn(domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}) {
 		by = "service"
 	}
-	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition, by)
+	deployed, err := p.rebuilds.Deploy(ctx, domain.Everyone, definition, by, false)
+	problem, _ := errors.AsType[*domain.Error](err)
 	switch {
+	case problem != nil && problem.Code == domain.CodeEventsRemoved:
+		// Trying again does not help: somebody has to say that the loss is accepted.
+		p.log.Error("a shared projection's new definition is not deployed, since its documents would lack events; `manifold rebuild --accept-loss` with the definition deploys it",
+			"projection", definition.Name, "error", err)
+		return nil
 	case err != nil:
 		p.log.Warn("a shared projection cannot be deployed now; trying again", "projection", definition.Name, "error", err)
 	case deployed.Created:

@@ -136,7 +136,7 @@ func (u user) put(definition string) *client.PutProjectionResponse {
 	if err := json.Unmarshal([]byte(definition), &named); err != nil {
 		u.t.Fatal(err)
 	}
-	r, err := u.PutProjectionWithBodyWithResponse(u.t.Context(), named.Name, "application/json", strings.NewReader(definition))
+	r, err := u.PutProjectionWithBodyWithResponse(u.t.Context(), named.Name, nil, "application/json", strings.NewReader(definition))
 	if err != nil {
 		u.t.Fatal(err)
 	}

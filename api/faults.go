@@ -172,7 +172,7 @@ func skippedAnswer(e domain.SkippedEvent) openapi.SkippedEvent {
 func projectionState(name string, status projection.Status) openapi.ProjectionState {
 	answer := openapi.ProjectionState{
 		Name: name, State: string(status.State), Build: status.Projection.Build, Head: status.Head, Error: status.Error,
-		Parked: status.Parked, Since: moment(status.Since), NextTry: moment(status.NextTry),
+		Parked: status.Parked, Loss: lossAnswer(status.Loss), Since: moment(status.Since), NextTry: moment(status.NextTry),
 	}
 	if status.Known {
 		answer.Checkpoint, answer.LagEvents, answer.LagSeconds = new(status.Checkpoint), new(status.LagEvents), new(status.Lag.Seconds())

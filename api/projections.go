@@ -19,7 +19,7 @@ type Projections interface {
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error)
 	List(ctx context.Context, tenant domain.TenantID) ([]domain.Projection, error)
 	Delete(ctx context.Context, owner domain.TenantID, name, by string) error
-	Reset(ctx context.Context, owner domain.TenantID, name, by string) (domain.Projection, error)
+	Reset(ctx context.Context, owner domain.TenantID, name, by string, acceptLoss bool) (domain.Projection, error)
 	Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) ([]projection.PlannedChange, error)
 	Preview(ctx context.Context, tenant domain.TenantID, q projection.PreviewQuery) (projection.Preview, error)
 	Versions(ctx context.Context, tenant domain.TenantID, name string) ([]projection.Version, error)
@@ -170,7 +170,7 @@ func (s generated) PutProjection(ctx context.Context, request openapi.PutProject
 	if err != nil {
 		return nil, err
 	}
-	deployed, err := s.config.Rebuilds.Deploy(ctx, caller.tenant, definition, caller.by())
+	deployed, err := s.config.Rebuilds.Deploy(ctx, caller.tenant, definition, caller.by(), value(request.Params.AcceptLoss))
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (s generated) DeleteProjection(ctx context.Context, request openapi.DeleteP
 
 func (s generated) ResetProjection(ctx context.Context, request openapi.ResetProjectionRequestObject) (openapi.ResetProjectionResponseObject, error) {
 	caller := callerOf(ctx)
-	p, err := s.config.Projections.Reset(ctx, caller.tenant, request.Name, caller.by())
+	p, err := s.config.Projections.Reset(ctx, caller.tenant, request.Name, caller.by(), value(request.Params.AcceptLoss))
 	if err != nil {
 		return nil, err
 	}

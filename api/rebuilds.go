@@ -22,11 +22,11 @@ type Rebuilds interface {
 	Approve(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	Pause(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	Resume(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
-	Rollback(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID, by string) (domain.Rebuild, error)
+	Rollback(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID, by string, acceptLoss bool) (domain.Rebuild, error)
 	// Tenants returns how far a rebuild is with the tenants behind after, by their ids.
 	Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, after domain.TenantID, limit int) (page []rebuild.TenantProgress, more bool, err error)
 	// Deploy makes the definition the projection's: it creates it, changes it, starts a rebuild, or finds nothing to do.
-	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (rebuild.Deployment, error)
+	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string, acceptLoss bool) (rebuild.Deployment, error)
 }
 
 func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuildRequestObject) (openapi.StartRebuildResponseObject, error) {
@@ -61,6 +61,7 @@ func rebuildRequest(request *rebuild.Request, name string, body openapi.NewRebui
 	}
 	request.Database, request.MaxEventsPerSecond = body.Database, body.MaxEventsPerSecond
 	request.Manual, request.DryRun, request.Assert = body.Approve == "manual", body.DryRun, body.Assertions
+	request.AcceptLoss = body.AcceptLoss
 	for i, text := range body.Tenants {
 		tenant, err := domain.ParseTenantID(text)
 		if err != nil {
@@ -134,7 +135,7 @@ func seenBy(caller caller, p domain.Projection, r domain.Rebuild) openapi.Rebuil
 		}
 		return answer
 	}
-	answer.By, answer.Difference = "", nil
+	answer.By, answer.Difference, answer.Loss = "", nil, nil
 	if answer.Tenants != nil {
 		answer.Tenants = []string{}
 		if slices.Contains(r.Tenants, caller.tenant) {
@@ -170,7 +171,7 @@ func (s generated) ResumeRebuild(ctx context.Context, request openapi.ResumeRebu
 func (s generated) RollbackRebuild(ctx context.Context, request openapi.RollbackRebuildRequestObject) (openapi.RollbackRebuildResponseObject, error) {
 	by := callerOf(ctx).by()
 	answer, err := s.orderRebuild(ctx, request.Name, request.RebuildId, func(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID) (domain.Rebuild, error) {
-		return s.config.Rebuilds.Rollback(ctx, id, undone, by)
+		return s.config.Rebuilds.Rollback(ctx, id, undone, by, value(request.Params.AcceptLoss))
 	})
 	if err != nil {
 		return nil, err
@@ -263,7 +264,7 @@ func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 	answer := openapi.Rebuild{
 		Id: r.ID.String(), Projection: r.Name, Build: r.Build, State: string(r.State),
 		Cancelling: r.Cancel && !r.State.Ended(), Paused: r.Paused && !r.State.Ended(), Approve: "auto", Approved: r.Approved, DryRun: r.DryRun,
-		MaxEventsPerSecond: r.MaxEventsPerSecond, By: r.By,
+		MaxEventsPerSecond: r.MaxEventsPerSecond, AcceptLoss: r.AcceptLoss, By: r.By, Loss: lossAnswer(r.Loss),
 		EventsDone: r.EventsDone, EventsTotal: r.EventsTotal, Documents: r.Documents, LiveDocuments: r.LiveBefore,
 		Difference: differenceAnswer(r.Difference), Error: r.Error,
 		CreatedAt: r.CreatedAt.UTC(), StartedAt: moment(r.StartedAt), UpdatedAt: r.UpdatedAt.UTC(), EndedAt: moment(r.EndedAt),
@@ -285,6 +286,14 @@ func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 		if seconds := left.Seconds(); !r.State.Ended() {
 			answer.SecondsLeft = &seconds
 		}
+	}
+	return answer
+}
+
+func lossAnswer(losses []domain.Loss) []openapi.Loss {
+	var answer []openapi.Loss
+	for _, loss := range losses {
+		answer = append(answer, openapi.Loss{Category: loss.Category, RemovedTo: loss.RemovedTo})
 	}
 	return answer
 }

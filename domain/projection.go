@@ -157,6 +157,9 @@ type Reading struct {
 	Build  int64 // the build that is live for the tenant
 	Held   bool  // a rebuild holds the live build still
 	Inline bool  // the tenant's appends fold into that build (TenantBuild without a Base): nobody follows it
+	// RemovedTo is the highest position that retention had removed of the source, a moment behind the reading, where that is at the
+	// first position that was asked for or above it: events may be missing there. 0: none is.
+	RemovedTo int64
 
 	Upcasters UpcasterRevision // which are in force for the tenant, no older than the events
 }

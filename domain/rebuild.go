@@ -68,6 +68,7 @@ type Rebuild struct {
 	Documents       int64       // counted when it is validated
 	LiveBefore      int64       // documents that the live build had then
 	Difference      *Difference // found when it is validated; nil before, and where there was nothing to compare with
+	Loss            []Loss      // with AcceptLoss: what was missing, over all tenants; at most GapCategories
 	Error           string
 	Previous        *Previous // what was live before the swap; nil before
 	CreatedAt       time.Time
@@ -89,6 +90,7 @@ type RebuildOptions struct {
 	DryRun             bool          `json:"dryRun,omitempty"`             // it builds, validates, reports, and drops what it made
 	Keep               time.Duration `json:"keep,omitempty"`               // how long the old build stays, so that the rebuild can be rolled back; 0: as configured
 	Assert             []string      `json:"assert,omitempty"`             // assertions for this rebuild, besides the definition's own
+	AcceptLoss         bool          `json:"acceptLoss,omitempty"`         // it goes on where events that it needs were removed
 }
 
 // Previous is what a swap took the place of.

@@ -98,7 +98,7 @@ func TestAllDocuments(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, test.code)
 		}
 	}
-	if _, err := p.catalog.Reset(t.Context(), domain.Everyone, "counted", "test"); err != nil {
+	if _, err := p.catalog.Reset(t.Context(), domain.Everyone, "counted", "test", false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.catalog.AllDocuments(t.Context(), "counted", projection.AllDocumentsQuery{PageSize: 5, PageToken: page.Next}); !isCode(err, domain.CodeGone) {

@@ -37,6 +37,9 @@ type CatalogStore interface {
 	CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error)
 
 	FaultStore
+	Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error)
+	TenantFloors(ctx context.Context, tenants []domain.TenantID, categories []string) ([]domain.TenantFloor, error)
+	Losses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) ([]domain.Loss, error)
 }
 
 // CatalogConfig is what a Catalog is made of.
@@ -227,8 +230,9 @@ func (c *Catalog) Delete(ctx context.Context, owner domain.TenantID, name, by st
 
 // Reset puts an empty build in the place of the owner's projection at once and lets it follow the log from its first
 // event: for development. Readers see few documents until it has caught up. The definition stays as it is, so that no
-// version comes of it; who did it, by, is logged.
-func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by string) (domain.Projection, error) {
+// version comes of it; who did it, by, is logged. domain.CodeEventsRemoved: retention has removed events of its source, and acceptLoss
+// does not say that it may do without them.
+func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by string, acceptLoss bool) (domain.Projection, error) {
 	id, err := c.ownID(ctx, owner, name)
 	if err != nil {
 		return domain.Projection{}, err
@@ -236,6 +240,11 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by str
 	p, err := c.config.Store.Projection(ctx, id)
 	if err != nil || p.Definition.Mode == domain.ModeLive { // nothing is stored
 		return p, err
+	}
+	if !acceptLoss {
+		if err := c.mustHaveAll(ctx, p); err != nil {
+			return domain.Projection{}, err
+		}
 	}
 	if p.Build, err = c.config.Store.NextBuild(ctx, owner); err != nil {
 		return domain.Projection{}, err

@@ -112,7 +112,7 @@ func TestNames(t *testing.T) {
 	for name, do := range map[string]func(domain.TenantID, string) error{
 		"delete": func(owner domain.TenantID, name string) error { return c.Delete(t.Context(), owner, name, "test") },
 		"reset": func(owner domain.TenantID, name string) error {
-			_, err := c.Reset(t.Context(), owner, name, "test")
+			_, err := c.Reset(t.Context(), owner, name, "test", false)
 			return err
 		},
 	} {
@@ -162,7 +162,7 @@ func TestPages(t *testing.T) {
 	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{}); !isCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("no limit: %v", err)
 	}
-	if _, err := p.catalog.Reset(t.Context(), tenant, "sums", "test"); err != nil {
+	if _, err := p.catalog.Reset(t.Context(), tenant, "sums", "test", false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: first.Next}); !isCode(err, domain.CodeGone) {
@@ -224,7 +224,7 @@ func TestReadWhileATableGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := b.process(options{driver: beforeReads{b.driver, new(sync.Once), func() {
-		if _, err := setup.catalog.Reset(t.Context(), domain.Everyone, "sums", "test"); err != nil {
+		if _, err := setup.catalog.Reset(t.Context(), domain.Everyone, "sums", "test", false); err != nil {
 			t.Error(err)
 		}
 		if err := b.driver.DropTable(t.Context(), created.LiveBuild()); err != nil {

@@ -68,7 +68,7 @@ func TestPageTokenOfAnotherQuery(t *testing.T) {
 			t.Errorf("%s: the refusal does not name the token: %v", what, err)
 		}
 	}
-	if _, err := p.catalog.Reset(t.Context(), domain.Everyone, "shared", "test"); err != nil {
+	if _, err := p.catalog.Reset(t.Context(), domain.Everyone, "shared", "test", false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ask(one, "shared", "doc.n == 1", "m", first.Next); !isCode(err, domain.CodeGone) {
@@ -108,7 +108,7 @@ func TestCountWhileATableGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := b.process(options{driver: beforeCounts{b.driver, new(sync.Once), func() {
-		reset, err := setup.catalog.Reset(t.Context(), domain.Everyone, "kept", "test")
+		reset, err := setup.catalog.Reset(t.Context(), domain.Everyone, "kept", "test", false)
 		if err != nil {
 			t.Error(err)
 		}

@@ -122,7 +122,7 @@ func TestRetryAndSkip(t *testing.T) {
 	mustEqual(t, documents(t, web.catalog, tenant, "tally", last), want)
 	// Another build by the same version passes it over, too; the first event is not skipped.
 	broken.Store(false)
-	if _, err := web.catalog.Reset(t.Context(), domain.Everyone, "tally", "test"); err != nil {
+	if _, err := web.catalog.Reset(t.Context(), domain.Everyone, "tally", "test", false); err != nil {
 		t.Fatal(err)
 	}
 	mustEqual(t, documents(t, web.catalog, tenant, "tally", last), want)

@@ -38,6 +38,7 @@ type prepared struct {
 	reading domain.Reading
 	events  []Event
 	keys    []string      // of each event; "" where it is not for this projection
+	from    int64         // the first position that was asked for
 	upTo    int64         // when all events are applied, the log is seen up to here
 	more    bool          // the reading was cut off: there is more behind it
 	bytes   int           // of the reading's data and metadata
@@ -98,7 +99,7 @@ func (f *fetched) wait() (*prepared, error) {
 // prepare puts a reading's events through upcasters, all of them through the same ones, and works out their keys. Where
 // events grow by that to more than should be held, it leaves the rest of them to the next reading.
 func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery, set *upcasting.Set) *prepared {
-	p := &prepared{reading: reading, upTo: reading.Head}
+	p := &prepared{reading: reading, from: q.From, upTo: reading.Head}
 	if q.To > 0 {
 		p.upTo = q.To
 	}

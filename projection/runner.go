@@ -25,6 +25,7 @@ type RunnerStore interface {
 	PutFault(ctx context.Context, fault domain.Fault) error
 	Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (domain.Fault, bool, error)
 	DeleteFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error
+	LossStore
 	AsideStore
 }
 

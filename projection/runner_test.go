@@ -200,7 +200,7 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	if again := <-faults; again.Position != bad {
 		t.Errorf("after a restart the fault is %+v", again)
 	}
-	if _, err := q.catalog.Reset(t.Context(), domain.Everyone, "sums", "test"); err != nil {
+	if _, err := q.catalog.Reset(t.Context(), domain.Everyone, "sums", "test", false); err != nil {
 		t.Fatal(err)
 	}
 	// A process that begins to listen for retries tries everything again that stands still: the old build's may be told twice.

@@ -33,6 +33,7 @@ type Status struct {
 	LagEvents  int64         // events of its source that are not folded yet
 	Lag        time.Duration // how long ago the first of them was recorded; 0 where there is none
 	Fault      *domain.Fault // with StateFaulted
+	Loss       []domain.Loss // what retention had removed when the documents were made, by category
 	Parked     int64         // documents that are parked, whatever the state
 	Error      string        // with StateUnavailable and StateLost, and with StateRunning where it cannot go on at the moment, or is to be inline and is not yet
 	Since      time.Time     // with Error: since when, where this process knows it
@@ -63,6 +64,9 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
 	s.Head = head.Position
+	if s.Loss, err = c.loss(ctx, tenant, p); err != nil {
+		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
+	}
 	if p.Definition.Mode == domain.ModeLive {
 		s.Known, s.Checkpoint = true, s.Head // nothing is stored that could be behind
 		return s, nil
@@ -147,8 +151,12 @@ func (c *Catalog) lag(ctx context.Context, tenant domain.TenantID, s *Status) er
 	first, err := c.config.Store.ReadLog(ctx, tenant, domain.LogQuery{
 		From: s.Checkpoint + 1, Limit: 1, Categories: definition.Source.Categories, Types: types,
 	})
-	if err != nil || len(first) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(first) == 0 {
+		s.LagEvents = 0 // positions were counted, and the events at them are gone
+		return nil
 	}
 	s.Lag = max(0, time.Since(first[0].RecordedAt))
 	return nil

@@ -211,6 +211,9 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		if err == nil {
 			err = usable(batch.reading, p.build)
 		}
+		if err == nil && batch.reading.RemovedTo > 0 {
+			err = r.lacks(ctx, p, fold, batch.from, batch.reading.RemovedTo)
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -20,8 +20,8 @@ type Deployment struct {
 // started, which the old definition serves until its end. Deploying what a rebuild under way is putting in returns that
 // rebuild; domain.CodeRebuildRunning where one is putting in something else.
 //
-// by is who deploys it, for the projection's versions.
-func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (Deployment, error) {
+// by is who deploys it, for the projection's versions; acceptLoss is for the rebuild, as domain.RebuildOptions has it.
+func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string, acceptLoss bool) (Deployment, error) {
 	definition = projection.WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
 	// Twice, since somebody else may create, change or delete it between the look and the deed.
@@ -42,7 +42,7 @@ func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition
 		if err != nil {
 			return Deployment{}, err
 		}
-		d, err := r.change(ctx, p, definition, by)
+		d, err := r.change(ctx, p, definition, by, acceptLoss)
 		if attempt == 0 && (isCode(err, domain.CodeNotFound) || isCode(err, domain.CodeConflict)) {
 			continue
 		}
@@ -51,7 +51,7 @@ func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition
 }
 
 // change deploys a definition to a projection that is there.
-func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition domain.Definition, by string) (Deployment, error) {
+func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition domain.Definition, by string, acceptLoss bool) (Deployment, error) {
 	rebuilds, err := r.config.Store.Rebuilds(ctx, p.ProjectionID)
 	if err != nil {
 		return Deployment{}, err
@@ -72,7 +72,7 @@ func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition d
 		p, err = r.config.Store.ChangeDefinition(ctx, p.ProjectionID, p.Definition, definition, by)
 		return Deployment{Projection: p, Changed: err == nil}, err
 	}
-	rebuild, err := r.Start(ctx, p.ProjectionID, Request{Definition: &definition, By: by})
+	rebuild, err := r.Start(ctx, p.ProjectionID, Request{Definition: &definition, RebuildOptions: domain.RebuildOptions{AcceptLoss: acceptLoss}, By: by})
 	if err != nil {
 		return Deployment{}, err
 	}

@@ -34,7 +34,7 @@ func TestTheSameIsReportedAsTheSame(t *testing.T) {
 	for _, tenant := range tenants {
 		v.scatter(t, tenant, 0, 3000)
 	}
-	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, restless("restless"), "test")
+	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, restless("restless"), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestComparedWithWhatIsBehind(t *testing.T) {
 	v.work(t)
 	tenant := v.tenant(t)
 	v.scatter(t, tenant, 0, 600)
-	d, err := v.rebuilds.Deploy(t.Context(), tenant, restless("restless"), "test")
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, restless("restless"), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestDifferencesAreCounted(t *testing.T) {
 			// Of the live documents every third one is missing; of the new ones every fourth one; every fifth one is changed.
 			live := projection.WithDefaults(domain.Definition{Name: "counted", Key: "'d' + string(event.data.i)", On: map[string]string{
 				"Add": "event.data.i % 3 == 0 ? null : {'list': [{'a': 1}, {'a': event.data.i}], 'half': 0.5, 'text': 'x'}"}})
-			d, err := v.rebuilds.Deploy(t.Context(), tenant, live, "test")
+			d, err := v.rebuilds.Deploy(t.Context(), tenant, live, "test", false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +213,7 @@ func TestComparedWithWhatIsFaulted(t *testing.T) {
 	v.append(t, tenant, 95)
 	faulty := sums(1)
 	faulty.On = map[string]string{"Add": "event.position == 90 ? {'a': 1 / 0} : " + sums(1).On["Add"]}
-	d, err := v.rebuilds.Deploy(t.Context(), tenant, faulty, "test")
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, faulty, "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}

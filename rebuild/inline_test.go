@@ -212,7 +212,7 @@ func TestInlineAgainstModel(t *testing.T) {
 			case 0:
 				rebuilds, err := p.rebuilds.List(ctx, id)
 				if err == nil && len(rebuilds) > 0 {
-					_, _ = p.rebuilds.Rollback(ctx, id, rebuilds[0].ID, "test") // refused where it is none
+					_, _ = p.rebuilds.Rollback(ctx, id, rebuilds[0].ID, "test", false) // refused where it is none
 				}
 			case 1:
 				if rebuilds, err := p.rebuilds.List(ctx, id); err == nil && len(rebuilds) > 0 {
@@ -522,7 +522,7 @@ func TestInlineTakesOver(t *testing.T) {
 		t.Helper()
 		definition := variant(id.Name, k)
 		definition.Mode = mode
-		d, err := v.rebuilds.Deploy(t.Context(), id.Owner, definition, "test")
+		d, err := v.rebuilds.Deploy(t.Context(), id.Owner, definition, "test", false)
 		if err != nil || d.Rebuild == nil {
 			t.Fatalf("deploy: %+v, %v", d, err)
 		}
@@ -552,7 +552,7 @@ func TestInlineTakesOver(t *testing.T) {
 	until(t, "appends to take over again", inline(3))
 	add()
 	look(t, t.Context(), super)
-	if _, err := w.catalog.Reset(t.Context(), id.Owner, id.Name, "test"); err != nil {
+	if _, err := w.catalog.Reset(t.Context(), id.Owner, id.Name, "test", false); err != nil {
 		t.Fatal(err)
 	}
 	p, err := v.store.Projection(t.Context(), id)

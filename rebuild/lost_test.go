@@ -21,7 +21,7 @@ func TestTableThatVanishes(t *testing.T) {
 	v := newService(t)
 	tenant := v.tenant(t)
 	v.append(t, tenant, 100)
-	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1), "test")
+	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestMovesAwayFromADeadDatabase(t *testing.T) {
 			v.append(t, tenant, 100)
 			before := sums(1)
 			before.Database = "elsewhere"
-			d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, before, "test")
+			d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, before, "test", false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +155,7 @@ func TestMovesAwayFromADeadDatabase(t *testing.T) {
 			w := v.process(rebuild.Config{Drivers: left, Keep: time.Nanosecond})
 			w.follow(t)
 			w.work(t)
-			moved, err := w.rebuilds.Deploy(t.Context(), domain.Everyone, sums(2), "test")
+			moved, err := w.rebuilds.Deploy(t.Context(), domain.Everyone, sums(2), "test", false)
 			if err != nil || moved.Rebuild == nil {
 				t.Fatalf("%+v, %v", moved, err)
 			}
@@ -200,7 +200,7 @@ func TestRebuildThatWaitsForItsDatabase(t *testing.T) {
 	for i, database := range []string{"elsewhere", "default"} {
 		definition := sums(1)
 		definition.Name += database
-		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition, "test")
+		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition, "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestRebuildThatFailsAgainAndAgain(t *testing.T) {
 	for i, database := range []string{"elsewhere", "default"} {
 		definition := sums(1)
 		definition.Name += database
-		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition, "test")
+		d, err := w.rebuilds.Deploy(t.Context(), tenant, definition, "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}

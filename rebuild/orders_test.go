@@ -40,7 +40,7 @@ func (v *service) until(t *testing.T, r domain.Rebuild, what string, holds func(
 // deployed makes the projection sums(1) and waits until it has followed a tenant's log.
 func (v *service) deployed(t *testing.T, owner domain.TenantID, tenants ...domain.TenantID) domain.ProjectionID {
 	t.Helper()
-	d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test")
+	d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestApproval(t *testing.T) {
 		t.Errorf("the rebuild that waits is %+v", r)
 	}
 	// There is room for others.
-	other, err := v.rebuilds.Deploy(t.Context(), tenant, named("others", 1), "test")
+	other, err := v.rebuilds.Deploy(t.Context(), tenant, named("others", 1), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestPauseAndThrottle(t *testing.T) {
 	// Others have their turn in a process that has one place, and the paused one does not take it.
 	w := v.process(rebuild.Config{Concurrent: 1})
 	w.work(t)
-	other, err := v.rebuilds.Deploy(t.Context(), tenant, named("others", 1), "test")
+	other, err := v.rebuilds.Deploy(t.Context(), tenant, named("others", 1), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestDryRun(t *testing.T) {
 		if owner == tenant {
 			id.Name = "own"
 		}
-		if _, err := v.rebuilds.Deploy(t.Context(), owner, named(id.Name, 1), "test"); err != nil {
+		if _, err := v.rebuilds.Deploy(t.Context(), owner, named(id.Name, 1), "test", false); err != nil {
 			t.Fatal(err)
 		}
 		changed := named(id.Name, 1)
@@ -272,7 +272,7 @@ func TestBadRequests(t *testing.T) {
 	v := newService(t)
 	tenant := v.tenant(t)
 	own := v.deployed(t, tenant)
-	shared, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, named("all", 1), "test")
+	shared, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, named("all", 1), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,12 +316,12 @@ func TestDeployWithoutRebuild(t *testing.T) {
 	v.deployed(t, tenant)
 	changed := sums(1)
 	changed.Assert = []string{"doc.sum >= 0"}
-	d, err := v.rebuilds.Deploy(t.Context(), tenant, changed, "somebody")
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, changed, "somebody", false)
 	if err != nil || !d.Changed || d.Rebuild != nil || d.Projection.Version != 2 || len(d.Projection.Definition.Assert) != 1 || d.Projection.Build == 0 {
 		t.Fatalf("deployed: %+v, %v", d, err)
 	}
 	v.start(t, d.Projection.ProjectionID, rebuild.Request{})
-	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "somebody"); !isCode(err, domain.CodeRebuildRunning) {
+	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "somebody", false); !isCode(err, domain.CodeRebuildRunning) {
 		t.Errorf("while a rebuild is under way: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func TestARebuildBringsNoNewFaults(t *testing.T) {
 	v.work(t)
 	tenant := v.tenant(t)
 	v.append(t, tenant, 200)
-	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, parking(1, "50"), "test")
+	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, parking(1, "50"), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestARebuildPassesSkippedEventsOver(t *testing.T) {
 	v.append(t, tenant, 200)
 	faulty := sums(1)
 	faulty.On["Add"] = "event.position == 50 ? {'a': 1 / 0} : " + faulty.On["Add"]
-	d, err := v.rebuilds.Deploy(t.Context(), tenant, faulty, "test")
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, faulty, "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}

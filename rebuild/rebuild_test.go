@@ -25,18 +25,18 @@ func TestDeploy(t *testing.T) {
 			owner = domain.Everyone
 		}
 		v.append(t, tenant, 1000)
-		d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test")
+		d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test", false)
 		if err != nil || !d.Created || d.Rebuild != nil {
 			t.Fatalf("a new one: %+v, %v", d, err)
 		}
 		v.mustBe(t, tenant, 1)
-		if d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test"); err != nil || d.Created || d.Rebuild != nil {
+		if d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test", false); err != nil || d.Created || d.Rebuild != nil {
 			t.Fatalf("the same again: %+v, %v", d, err)
 		}
 		// A changed one, in another database.
 		changed := sums(2)
 		changed.Database, changed.Indexes, changed.Assert = "elsewhere", []string{"times"}, []string{"doc.times == 2"}
-		d, err = v.rebuilds.Deploy(t.Context(), owner, changed, "test")
+		d, err = v.rebuilds.Deploy(t.Context(), owner, changed, "test", false)
 		if err != nil || d.Rebuild == nil {
 			t.Fatalf("a changed one: %+v, %v", d, err)
 		}
@@ -71,7 +71,7 @@ func TestReadersSeeWholeBuilds(t *testing.T) {
 	for _, tenant := range tenants {
 		v.append(t, tenant, 3000)
 	}
-	if _, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1), "test"); err != nil {
+	if _, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1), "test", false); err != nil {
 		t.Fatal(err)
 	}
 	for _, tenant := range tenants {
@@ -118,7 +118,7 @@ func TestReadersSeeWholeBuilds(t *testing.T) {
 	}
 	late := tenants[0]
 	for times := 2; times <= 6; times++ {
-		d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(times), "test")
+		d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(times), "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,12 +147,12 @@ func TestWorkersThatAreStopped(t *testing.T) {
 	for _, tenant := range tenants {
 		v.append(t, tenant, 2000)
 	}
-	if _, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1), "test"); err != nil {
+	if _, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(1), "test", false); err != nil {
 		t.Fatal(err)
 	}
 	live, swapped, cancelled := int64(1), 0, 0
 	for round := range 8 {
-		d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(round+2), "test")
+		d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, sums(round+2), "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func TestAFaultFailsTheRebuild(t *testing.T) {
 	v.work(t)
 	tenant := v.tenant(t)
 	v.append(t, tenant, 500)
-	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test"); err != nil {
+	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test", false); err != nil {
 		t.Fatal(err)
 	}
 	v.mustBe(t, tenant, 1)
@@ -254,7 +254,7 @@ func TestAFaultFailsTheRebuild(t *testing.T) {
 		"event 300":               faulty,
 		"assert[1] does not hold": wrong,
 	} {
-		d, err := v.rebuilds.Deploy(t.Context(), tenant, definition, "test")
+		d, err := v.rebuilds.Deploy(t.Context(), tenant, definition, "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func TestOneRebuildAtATime(t *testing.T) {
 	v := newService(t)
 	tenant := v.tenant(t)
 	v.append(t, tenant, 50)
-	d, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test")
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,10 +287,10 @@ func TestOneRebuildAtATime(t *testing.T) {
 	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{By: "test"}); !isCode(err, domain.CodeRebuildRunning) {
 		t.Errorf("a second one: %v", err)
 	}
-	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(2), "test"); !isCode(err, domain.CodeRebuildRunning) {
+	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(2), "test", false); !isCode(err, domain.CodeRebuildRunning) {
 		t.Errorf("another definition: %v", err)
 	}
-	if d, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test"); err != nil || d.Rebuild == nil || d.Rebuild.ID != first.ID {
+	if d, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test", false); err != nil || d.Rebuild == nil || d.Rebuild.ID != first.ID {
 		t.Errorf("the definition that is being put in: %+v, %v", d, err)
 	}
 	if _, err := v.rebuilds.Cancel(t.Context(), id, first.ID); err != nil {
@@ -327,13 +327,13 @@ func TestRetiredBuildsAreDropped(t *testing.T) {
 			owner = domain.Everyone
 		}
 		v.append(t, tenant, 100)
-		d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test")
+		d, err := v.rebuilds.Deploy(t.Context(), owner, sums(1), "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		v.mustBe(t, tenant, 1)
 		stop := v.work(t)
-		next, err := v.rebuilds.Deploy(t.Context(), owner, sums(2), "test")
+		next, err := v.rebuilds.Deploy(t.Context(), owner, sums(2), "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,7 +369,7 @@ func TestGoesOnFromItsOwnCheckpoints(t *testing.T) {
 	v := newService(t)
 	tenant := v.tenant(t)
 	v.append(t, tenant, 2000)
-	d, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test")
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}

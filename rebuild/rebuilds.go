@@ -25,6 +25,8 @@ type Store interface {
 	AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error)
 	CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error)
 	Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant, error)
+	TenantFloors(ctx context.Context, tenants []domain.TenantID, categories []string) ([]domain.TenantFloor, error)
+	PutLosses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, losses []domain.Loss) error
 
 	Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error)
 	Projections(ctx context.Context, owner domain.TenantID) ([]domain.Projection, error)

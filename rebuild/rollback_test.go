@@ -35,7 +35,7 @@ func TestRollback(t *testing.T) {
 			v.append(t, tenant, 50)
 			v.mustBe(t, tenant, 2)
 
-			back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "somebody")
+			back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "somebody", false)
 			if err != nil || back.RollbackOf != r.ID || back.Build != before || back.By != "somebody" {
 				t.Fatalf("the rollback is %+v, %v", back, err)
 			}
@@ -54,10 +54,10 @@ func TestRollback(t *testing.T) {
 			if err != nil || len(versions) != 3 || versions[0].Cause != domain.VersionRolledBack || versions[0].By != "somebody" || versions[0].Rebuild != back.ID {
 				t.Errorf("its versions are %+v, %v", versions, err)
 			}
-			if _, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "somebody"); !isCode(err, domain.CodeConflict) {
+			if _, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "somebody", false); !isCode(err, domain.CodeConflict) {
 				t.Errorf("once more: %v", err)
 			}
-			again, err := v.rebuilds.Rollback(t.Context(), id, back.ID, "somebody")
+			again, err := v.rebuilds.Rollback(t.Context(), id, back.ID, "somebody", false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,13 +86,13 @@ func TestRollbackRefused(t *testing.T) {
 	stop()
 	refused := func(what string, undone domain.RebuildID, code domain.Code) {
 		t.Helper()
-		if r, err := v.rebuilds.Rollback(t.Context(), id, undone, "test"); !isCode(err, code) {
+		if r, err := v.rebuilds.Rollback(t.Context(), id, undone, "test", false); !isCode(err, code) {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 	}
 	refused("something else went live", first.ID, domain.CodeConflict)
 	refused("there is no such", domain.NewRebuildID(), domain.CodeNotFound)
-	back, err := v.rebuilds.Rollback(t.Context(), id, second.ID, "test")
+	back, err := v.rebuilds.Rollback(t.Context(), id, second.ID, "test", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,12 +160,12 @@ func TestRollbackForSomeTenants(t *testing.T) {
 	check("after the first", first.Build, first.Build)
 	second := v.ended(t, v.start(t, id, only(one)))
 	check("after the second", second.Build, first.Build)
-	if _, err := v.rebuilds.Rollback(t.Context(), id, first.ID, "test"); !isCode(err, domain.CodeConflict) {
+	if _, err := v.rebuilds.Rollback(t.Context(), id, first.ID, "test", false); !isCode(err, domain.CodeConflict) {
 		t.Errorf("one of its tenants has something else by now: %v", err)
 	}
 	undo := func(r domain.Rebuild) {
 		t.Helper()
-		back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test")
+		back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestRollbackForSomeTenants(t *testing.T) {
 	if mine.State != domain.RebuildSwapped || both.Previous.Build != 0 {
 		t.Fatalf("the rebuild is %+v", both)
 	}
-	if _, err := v.rebuilds.Rollback(t.Context(), id, both.ID, "test"); !isCode(err, domain.CodeConflict) {
+	if _, err := v.rebuilds.Rollback(t.Context(), id, both.ID, "test", false); !isCode(err, domain.CodeConflict) {
 		t.Errorf("its tenants come from different builds: %v", err)
 	}
 
@@ -214,7 +214,7 @@ func TestRollbackWithWorkersThatDie(t *testing.T) {
 		for _, tenant := range tenants {
 			v.append(t, tenant, 100)
 		}
-		back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test")
+		back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test", false)
 		if err != nil {
 			t.Fatal(err)
 		}

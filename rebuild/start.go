@@ -27,7 +27,8 @@ const (
 )
 
 // Start queues a rebuild of a projection. What keeps it from working is refused here, with its place in the request.
-// While another one is under way it is domain.CodeRebuildRunning.
+// While another one is under way it is domain.CodeRebuildRunning; where retention has removed events that it needs, and it does
+// not accept that, domain.CodeEventsRemoved.
 func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Request) (domain.Rebuild, error) {
 	p, err := r.config.Store.Projection(ctx, id)
 	if err != nil {
@@ -46,6 +47,9 @@ func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Re
 		return domain.Rebuild{}, err
 	}
 	if err := r.checkOptions(ctx, rebuild); err != nil {
+		return domain.Rebuild{}, err
+	}
+	if err := r.checkRemoved(ctx, rebuild, func(domain.TenantID) (int64, error) { return 0, nil }); err != nil {
 		return domain.Rebuild{}, err
 	}
 	if rebuild.Keep == 0 {

@@ -253,12 +253,14 @@ func (a *attempt) count(ctx context.Context, tenant domain.TenantID, after, upTo
 	return n, nil
 }
 
+// todo is a stretch of a log that is to be folded.
+type todo struct {
+	tenant   domain.TenantID
+	from, to int64
+}
+
 // pass folds every log that is ahead of the new build up to its head, several tenants at a time.
 func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.Head) error {
-	type todo struct {
-		tenant   domain.TenantID
-		from, to int64
-	}
 	var ahead []todo
 	for _, head := range heads {
 		if from := a.position(head.Tenant); from < head.Position {
@@ -268,6 +270,22 @@ func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.H
 	if len(ahead) == 0 {
 		return nil
 	}
+	from := make(map[domain.TenantID]int64, len(ahead))
+	for _, t := range ahead {
+		from[t.tenant] = t.from
+	}
+	if err := a.lacks(ctx, from); err != nil {
+		return err
+	}
+	if err := a.passAll(ctx, log, ahead); err != nil {
+		return err
+	}
+	// What is removed while it is folded is so by force.
+	return a.lacks(ctx, from)
+}
+
+// passAll folds stretches of several logs.
+func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo) error {
 	var counted int64
 	var folded atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)

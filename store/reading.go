@@ -18,7 +18,8 @@ var projectionRow = statement{"manifold_projection_row", `
 	where p.tenant_id = $1::uuid and p.name = $2::text`}
 
 // ReadFor reads a slice of the tenant's log for the projection with the given id, with the head and the projection's row,
-// in one round trip and in the order that domain.Reading is about: head, events, row, each with a snapshot of its own.
+// in one round trip and in the order that domain.Reading is about: head, events, row, each with a snapshot of its own; between the
+// last two, what was removed.
 // It reads forward, whatever q.Direction says. Where MaxBytes cut the slice short, Head is no higher than its last event.
 func (s *Store) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
 	var reading domain.Reading
@@ -34,6 +35,7 @@ func (s *Store) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.P
 			return nil
 		}},
 		logQuery(tenant, q, q.From, q.Limit, &events),
+		removedToQuery(tenant, q.Categories, &reading.RemovedTo),
 		query{&projectionRow, [][]byte{tenantParam(id.Owner), []byte(id.Name), tenantParam(tenant)}, func(values [][]byte) error {
 			reading.Found, reading.Build = true, int8Value(values[0])
 			reading.Held, reading.Inline = boolValue(values[1]), boolValue(values[2])
@@ -45,6 +47,9 @@ func (s *Store) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.P
 		return domain.Reading{}, err
 	}
 	reading.Events = events.events
+	if reading.RemovedTo < q.From {
+		reading.RemovedTo = 0
+	}
 	if n := len(events.events); events.full {
 		reading.Head = min(reading.Head, events.events[n-1].Position)
 	}

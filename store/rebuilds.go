@@ -17,15 +17,15 @@ const running = "r.state in ('queued', 'building', 'catching-up', 'validating', 
 
 const rebuildColumns = `r.tenant_id, r.name, r.rebuild_id, r.build, r.definition, r.options,
 	coalesce(r.rollback_of, '00000000-0000-0000-0000-000000000000'), r.by, r.state, r.cancel, r.paused, r.approved, r.worker::text,
-	r.events_done, r.events_total, r.events_per_second, r.documents, r.live_before, r.difference, r.error, r.previous,
+	r.events_done, r.events_total, r.events_per_second, r.documents, r.live_before, r.difference, r.loss, r.error, r.previous,
 	r.created_at, r.started_at, r.updated_at, r.ended_at`
 
 func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 	var r domain.Rebuild
-	var definition, options, difference, previous []byte
+	var definition, options, difference, loss, previous []byte
 	err := row.Scan(&r.Owner, &r.Name, &r.ID, &r.Build, &definition, &options,
 		&r.RollbackOf, &r.By, &r.State, &r.Cancel, &r.Paused, &r.Approved, (*nullText)(&r.Worker),
-		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, (*nullText)(&r.Error), &previous,
+		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, &loss, (*nullText)(&r.Error), &previous,
 		(*moment)(&r.CreatedAt), (*moment)(&r.StartedAt), (*moment)(&r.UpdatedAt), (*moment)(&r.EndedAt))
 	if err != nil {
 		return domain.Rebuild{}, err
@@ -39,6 +39,11 @@ func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 	if difference != nil {
 		r.Difference = new(domain.Difference)
 		if err := decodeStrictly(difference, r.Difference); err != nil {
+			return domain.Rebuild{}, err
+		}
+	}
+	if loss != nil {
+		if err := decodeStrictly(loss, &r.Loss); err != nil {
 			return domain.Rebuild{}, err
 		}
 	}
@@ -183,15 +188,21 @@ func (s *Store) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved 
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
-	return s.saveRebuild(ctx, rebuild, "difference = $12,", difference)
+	var loss []byte
+	if len(rebuild.Loss) > 0 {
+		if loss, err = json.Marshal(rebuild.Loss); err != nil {
+			return domain.Rebuild{}, fmt.Errorf("write a rebuild's loss: %w", err)
+		}
+	}
+	return s.saveRebuild(ctx, rebuild, "difference = $12, loss = $13,", difference, loss)
 }
 
-// BeatRebuild is SaveRebuild without the difference, which is found once and may be long.
+// BeatRebuild is SaveRebuild without difference and loss, which are found once and may be long.
 func (s *Store) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
 	return s.saveRebuild(ctx, rebuild, "")
 }
 
-// saveRebuild stores a rebuild's progress; set is one of the texts above, with its value behind it.
+// saveRebuild stores a rebuild's progress; set is one of the texts above, with its values behind it.
 func (s *Store) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set string, more ...any) (domain.Rebuild, error) {
 	if rebuild.State.Ended() {
 		return domain.Rebuild{}, fmt.Errorf("save a rebuild: %s is a final state", rebuild.State)

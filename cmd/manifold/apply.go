@@ -131,7 +131,7 @@ func putProjection(ctx context.Context, service *client.ClientWithResponses, fil
 	if err != nil {
 		return "", nil, err
 	}
-	r, err := service.PutProjectionWithBodyWithResponse(ctx, file.Definition.Name, "application/json", bytes.NewReader(body))
+	r, err := service.PutProjectionWithBodyWithResponse(ctx, file.Definition.Name, nil, "application/json", bytes.NewReader(body))
 	switch {
 	case err != nil:
 		return "", nil, err

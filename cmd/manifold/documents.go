@@ -77,12 +77,12 @@ func (f *documentsFlags) params() *client.ListDocumentsParams {
 	return p
 }
 
-// given is a parameter that is left out where it is empty.
-func given(text string) *string {
-	if text == "" {
+// given is a parameter that is left out where it is empty, or not true.
+func given[T comparable](value T) *T {
+	if value == *new(T) {
 		return nil
 	}
-	return &text
+	return &value
 }
 
 // listDocuments asks for a page, and returns the token of the next one; "" behind the last.

@@ -33,7 +33,7 @@ done about events that cannot be folded, the operator does for the tenant that -
 }
 
 func projectionApply(to *connection) *cobra.Command {
-	detach := false
+	detach, loss := false, false
 	command := &cobra.Command{
 		Use:   "apply FILE|-",
 		Short: "Create a projection, or change it by a rebuild",
@@ -49,7 +49,7 @@ present documents serve until the new ones are ready.`,
 			if err != nil {
 				return err
 			}
-			r, err := service.PutProjectionWithBodyWithResponse(command.Context(), name, "application/json", bytes.NewReader(definition))
+			r, err := service.PutProjectionWithBodyWithResponse(command.Context(), name, &client.PutProjectionParams{AcceptLoss: given(loss)}, "application/json", bytes.NewReader(definition))
 			if err != nil {
 				return err
 			}
@@ -67,6 +67,7 @@ present documents serve until the new ones are ready.`,
 		},
 	}
 	command.Flags().BoolVar(&detach, "detach", false, "do not wait for the end of a rebuild")
+	acceptLoss(command, &loss)
 	return command
 }
 
@@ -148,7 +149,9 @@ func projectionState(to *connection) *cobra.Command {
 			if state.Parked > 0 {
 				line += fmt.Sprintf("\nparked documents: %d; see manifold projection parked %s", state.Parked, state.Name)
 			}
-			_, err = fmt.Fprintln(command.OutOrStdout(), line)
+			if _, err = fmt.Fprintln(command.OutOrStdout(), line); err == nil {
+				err = tellLoss(state.Loss, command.OutOrStdout())
+			}
 			switch {
 			case err != nil:
 			case state.Fault != nil:

@@ -62,6 +62,7 @@ means the last one that was swapped in, and show the newest.`,
 	flags.StringVar(&f.keep, "keep", "", "how long the old documents stay for a rollback, such as 90m; as configured without")
 	flags.StringArrayVar(&f.assertions, "assert", nil, "an expression (doc) -> bool that every new document must pass; may be repeated")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "build, validate, report what would change, and drop it")
+	acceptLoss(command, &f.loss)
 	command.AddCommand(
 		rebuildList(to), rebuildShow(to),
 		rebuildOrder(to, "approve", "Let a rebuild swap", true, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
@@ -92,15 +93,37 @@ means the last one that was swapped in, and show the newest.`,
 			}
 			return answered(r.JSON202, r.HTTPResponse, r.Body)
 		}),
-		rebuildOrder(to, "rollback", "Go back to the documents from before a rebuild, while they are kept", true, swappedIn(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
-			r, err := s.RollbackRebuildWithResponse(ctx, name, id)
-			if err != nil {
-				return client.Rebuild{}, err
-			}
-			return answered(r.JSON202, r.HTTPResponse, r.Body)
-		}),
+		rebuildRollback(to),
 	)
 	return command
+}
+
+func rebuildRollback(to *connection) *cobra.Command {
+	loss := false
+	command := rebuildOrder(to, "rollback", "Go back to the documents from before a rebuild, while they are kept", true, swappedIn(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
+		r, err := s.RollbackRebuildWithResponse(ctx, name, id, &client.RollbackRebuildParams{AcceptLoss: given(loss)})
+		if err != nil {
+			return client.Rebuild{}, err
+		}
+		return answered(r.JSON202, r.HTTPResponse, r.Body)
+	})
+	acceptLoss(command, &loss)
+	return command
+}
+
+// acceptLoss is the flag of commands that events may be missing for.
+func acceptLoss(command *cobra.Command, loss *bool) {
+	command.Flags().BoolVar(loss, "accept-loss", false, "go on where retention has removed events that the documents need: they are made of what is left")
+}
+
+// tellLoss says what was missing when documents were made.
+func tellLoss(losses []client.Loss, out io.Writer) error {
+	for _, loss := range losses {
+		if _, err := fmt.Fprintf(out, "events of %s up to position %d were removed by retention: the documents lack them\n", loss.Category, loss.RemovedTo); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rebuildFlags are what a rebuild is asked for with.
@@ -108,7 +131,7 @@ type rebuildFlags struct {
 	definition, database, approve, keep string
 	tenants, assertions                 []string
 	rate                                int64
-	dryRun, detach                      bool
+	dryRun, detach, loss                bool
 }
 
 // body is the request. What is wrong with it is the service's to say.
@@ -141,6 +164,7 @@ func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithRespon
 	set("keep", f.keep, f.keep != "")
 	set("assertions", f.assertions, len(f.assertions) > 0)
 	set("dryRun", true, f.dryRun)
+	set("acceptLoss", true, f.loss)
 	return json.Marshal(body)
 }
 
@@ -200,6 +224,9 @@ func tellOutcome(rebuild client.Rebuild, out io.Writer) error {
 		return err
 	}
 	took := rebuild.EndedAt.Sub(rebuild.CreatedAt).Round(time.Millisecond)
+	if err := tellLoss(rebuild.Loss, out); err != nil {
+		return err
+	}
 	switch rebuild.State {
 	case "swapped", "rolled-back":
 		if rebuild.RollbackUntil != nil {
@@ -335,6 +362,9 @@ func showRebuild(rebuild client.Rebuild, out io.Writer) error {
 	}
 	if rebuild.Error != "" {
 		fmt.Fprintf(&text, "%s\n", rebuild.Error)
+	}
+	if err := tellLoss(rebuild.Loss, &text); err != nil {
+		return err
 	}
 	if rebuild.RollbackUntil != nil {
 		fmt.Fprintf(&text, "it can be rolled back until %s\n", rebuild.RollbackUntil.Local().Format(time.RFC3339))

@@ -1,0 +1,80 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Documents that were made when retention had removed events of their source lack these. A build notes that, tenant by tenant, before
+// it saves what it has folded behind them: retention waits for every build that is live, so that it happens to one that begins
+// behind what is gone already, and where somebody has forced it.
+
+// LossStore keeps what builds lack.
+type LossStore interface {
+	Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error)
+	PutLosses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, losses []domain.Loss) error
+}
+
+// lossesOf are what a fold misses that goes on at a position.
+func lossesOf(floors []domain.RetentionFloor, from int64) []domain.Loss {
+	var losses []domain.Loss
+	for _, floor := range floors {
+		if floor.RemovedTo >= from {
+			losses = append(losses, domain.Loss{Category: floor.Category, RemovedTo: floor.RemovedTo})
+		}
+	}
+	return domain.MergeLosses(nil, losses)
+}
+
+// lacks notes what a pair's build misses that has read its log from a position on, up to removedTo, unless it has noted that.
+func (r *Runner) lacks(ctx context.Context, p *pair, fold *Fold, from, removedTo int64) error {
+	if removedTo <= p.lacksTo {
+		return nil
+	}
+	floors, err := r.config.Store.Floors(ctx, p.tenant, fold.definition.Source.Categories, from)
+	if err != nil {
+		return err
+	}
+	losses := lossesOf(floors, from)
+	if err := r.config.Store.PutLosses(ctx, p.tenant, p.followed.id, p.build, losses); err != nil {
+		return err
+	}
+	p.lacksTo = removedTo
+	r.config.Log.Warn("retention has removed events of a projection's source that it has not seen: its documents lack them", "projection", p.followed.id.Name,
+		"tenant", p.tenant.String(), "build", p.build, "from", from, "removedTo", removedTo)
+	return nil
+}
+
+// mustHaveAll refuses to begin a projection's documents anew where events of its source are gone, or about to be.
+func (c *Catalog) mustHaveAll(ctx context.Context, p domain.Projection) error {
+	var tenants []domain.TenantID
+	if !p.Shared() {
+		tenants = []domain.TenantID{p.Owner}
+	}
+	floors, err := c.config.Store.TenantFloors(ctx, tenants, p.Definition.Source.Categories)
+	if err != nil {
+		return err
+	}
+	var losses []domain.Loss
+	for _, floor := range floors {
+		losses = append(losses, domain.Loss{Category: floor.Category, RemovedTo: floor.AnnouncedTo})
+	}
+	if losses = domain.MergeLosses(nil, losses); len(losses) > 0 {
+		return domain.EventsRemoved("", losses, "with acceptLoss its documents are made of what is left")
+	}
+	return nil
+}
+
+// loss is what a tenant's documents of a projection lack: of a live one, which is folded now, all that is gone.
+func (c *Catalog) loss(ctx context.Context, tenant domain.TenantID, p domain.Projection) ([]domain.Loss, error) {
+	if p.Definition.Mode != domain.ModeLive {
+		return c.config.Store.Losses(ctx, tenant, p.ProjectionID, p.Build)
+	}
+	floors, err := c.config.Store.Floors(ctx, tenant, p.Definition.Source.Categories, 1)
+	if err != nil {
+		return nil, fmt.Errorf("look for what is gone of the log: %w", err)
+	}
+	return lossesOf(floors, 1), nil
+}
