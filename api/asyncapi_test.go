@@ -17,6 +17,7 @@ import (
 
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/cloudevents"
 )
 
 // asyncContract is asyncapi.yaml, ready for holding messages to it.
@@ -248,10 +249,22 @@ func TestAsyncContractHasTheFrames(t *testing.T) {
 		path := strings.NewReplacer("{streamId}", "order-1", "{category}", "order").Replace(channel.(object)["address"].(string))
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+path, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + a.key}}})
-		must(t, err)
+		dial := func(subprotocols ...string) *websocket.Conn {
+			ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+path, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + a.key}}, Subprotocols: subprotocols})
+			must(t, err)
+			return ws
+		}
+		ws, asCloudEvents := dial(), dial(cloudevents.Subprotocol)
 		defer ws.CloseNow()
-		wanted := slices.Sorted(maps.Keys(channel.(object)["messages"].(object)))
+		defer asCloudEvents.CloseNow()
+		for range 3 { // the event, and both kinds of places
+			_, text, err := asCloudEvents.Read(ctx)
+			must(t, err)
+			if err := contract.messages["cloudEvent"].check(text, true); err != nil {
+				t.Errorf("%s: %s is not in the contract: %v", path, text, err)
+			}
+		}
+		wanted := slices.DeleteFunc(slices.Sorted(maps.Keys(channel.(object)["messages"].(object))), func(name string) bool { return name == "cloudEvent" })
 		for len(wanted) > 0 {
 			_, text, err := ws.Read(ctx)
 			must(t, err)

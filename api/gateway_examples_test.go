@@ -41,6 +41,9 @@ func TestAsyncExamplesWork(t *testing.T) {
 	try("SUBSCRIBE", nil)
 	try("SUBSCRIBE", nil)
 	try("SUBSCRIBE", nil)
+	try("SUBSCRIBE", nil) // as CloudEvents
+	cloud := g.come("EVENT", "forward")["event"].(object)
+	equal(t, "the CloudEvent", without(cloud, "time", "manifoldrecordedat"), without(g.contract.messages["cloudEvent"].examples[0], "time", "manifoldrecordedat"))
 	for _, subscription := range []string{"mail", "orders"} {
 		event := g.come("EVENT", subscription)["event"].(object)
 		equal(t, "the event", without(event, "recordedAt"), without(g.contract.messages["EVENT"].examples[0]["event"].(object), "recordedAt"))
