@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/base64"
 	"net/url"
 	"slices"
 	"strconv"
@@ -352,7 +351,7 @@ func secretOf(secret domain.WebhookSecret, show bool) openapi.WebhookSecret {
 	answer := openapi.WebhookSecret{Id: secret.ID.String(), CreatedAt: secret.CreatedAt.UTC(), ExpiresAt: moment(secret.ExpiresAt)}
 	if show {
 		// The written form is that of the Standard Webhooks.
-		answer.Secret = "whsec_" + base64.StdEncoding.EncodeToString(secret.Key)
+		answer.Secret = secret.Text()
 	}
 	return answer
 }

@@ -2,6 +2,7 @@ package domain
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"time"
 )
 
@@ -71,6 +72,11 @@ type WebhookSecret struct {
 	Key       []byte    // 32 random bytes
 	CreatedAt time.Time // by the database's clock
 	ExpiresAt time.Time // it signs no more from then on; zero: never
+}
+
+// Text is the secret as it is shown, and as libraries of Standard Webhooks take it.
+func (s *WebhookSecret) Text() string {
+	return "whsec_" + base64.StdEncoding.EncodeToString(s.Key)
 }
 
 // Signs reports whether the secret has not expired at a time.

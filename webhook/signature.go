@@ -10,12 +10,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// secretPrefix begins the written form of a secret.
-const secretPrefix = "whsec_"
-
-// FormatSecret gives the form in which a secret is shown, and in which libraries of Standard Webhooks take it.
-func FormatSecret(key []byte) string { return secretPrefix + base64.StdEncoding.EncodeToString(key) }
-
 // sign returns the signatures of a message by all secrets that have not expired, as one header's value.
 func sign(secrets []domain.WebhookSecret, id string, at time.Time, body []byte) string {
 	var header []byte
