@@ -80,7 +80,7 @@ func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain
 		return domain.GroupDefinition{}, err
 	}
 	return subscription.Complete(domain.GroupDefinition{
-		Selection: selection, From: d.From, BatchSize: groupBatch, MaxInFlight: groupInFlight, AckTimeout: groupLease, MaxAttempts: maxAttempts,
+		Selection: selection, From: d.From, BatchSize: groupBatch, MaxInFlight: groupInFlight, AckTimeout: w.pace.lease, MaxAttempts: w.pace.attempts(),
 		BackoffMin: schedule[0], BackoffMax: schedule[len(schedule)-1], Ordering: d.Ordering, Delay: d.Delay,
 	})
 }

@@ -21,6 +21,8 @@ const (
 // endpoint is what this process has learned of a webhook's URL: how many requests it takes at the same time, and whether it answers at
 // all. A webhook and its replay share it. It is forgotten with the process.
 type endpoint struct {
+	pace *pace
+
 	mu       sync.Mutex
 	window   int // requests at the same time, from 1 to maxWindow
 	sending  int
@@ -38,7 +40,9 @@ type slot struct {
 	probe bool // the one that an open breaker has let through
 }
 
-func newEndpoint() *endpoint { return &endpoint{window: firstWindow, freed: make(chan struct{}, 1)} }
+func newEndpoint(p *pace) *endpoint {
+	return &endpoint{pace: p, window: firstWindow, freed: make(chan struct{}, 1)}
+}
 
 // room is how many events an endpoint can be sent soon: as many as may be on their way, and of a quick one as many as it answers in
 // a moment. Behind an open breaker that is one where a probe is due, and none before, until a time.
@@ -144,12 +148,12 @@ func (s slot) failed(now time.Time, retryAfter time.Duration) {
 	if !s.probe && (e.opened > 0 || e.failures < openAfter && retryAfter == 0) {
 		return
 	}
-	pause := firstPause
+	pause := e.pace.firstPause
 	for range e.opened {
-		pause = min(2*pause, longestPause)
+		pause = min(2*pause, e.pace.longestPause)
 	}
 	e.opened++
-	e.probeAt = now.Add(max(jitter(pause), min(retryAfter, longestPause)))
+	e.probeAt = now.Add(max(jitter(pause), min(retryAfter, e.pace.longestPause)))
 }
 
 // open reports whether the breaker is.

@@ -30,11 +30,6 @@ const (
 // tries is how many attempts the event has had, this one among them.
 func (r *result) tries() int { return r.delivery.Attempt - r.delivery.Base }
 
-// retry says after how long the event is tried again; last: it is not.
-func (r *result) retry() (in time.Duration, last bool) {
-	return retryIn(r.tries(), r.answer.retryAfter), r.tries() >= maxAttempts
-}
-
 // reason is what is kept with an event that was not taken.
 func (r *result) reason() string {
 	switch {
@@ -99,8 +94,9 @@ func (r *round) settleAll(ctx context.Context, results []result) {
 		case res.skipped == notOfProjection, res.skipped == sent && res.answer.outcome == domain.WebhookOK, res.skipped == sent && res.answer.outcome == domain.WebhookDuplicate:
 			done = append(done, attempt)
 		default:
-			in, last := res.retry()
-			if !last {
+			pace := &c.webhooks.pace
+			in := pace.retryIn(res.tries(), res.answer.retryAfter)
+			if res.tries() < pace.attempts() {
 				next = time.Now().Add(in)
 			}
 			do(func() error {

@@ -128,12 +128,12 @@ func (r *round) start(ctx, sending context.Context, d delivered) {
 // keep has the leases of events hold on that have waited long. Those that are no longer this consumer's are lost.
 func (r *round) keep(ctx context.Context, d *delivered, jobs []*job) {
 	c := r.c
-	if time.Since(d.at) < groupLease-c.webhook.Timeout-leaseSlack {
+	if time.Since(d.at) < c.webhooks.pace.lease-c.webhook.Timeout-leaseSlack {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	outcomes, err := c.webhooks.config.Groups.Extend(ctx, c.tenant, c.group, attemptsOf(jobs), groupLease)
+	outcomes, err := c.webhooks.config.Groups.Extend(ctx, c.tenant, c.group, attemptsOf(jobs), c.webhooks.pace.lease)
 	if err != nil {
 		r.failed(err)
 	}

@@ -13,16 +13,28 @@ var schedule = [...]time.Duration{
 	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 }
 
-// maxAttempts is how many attempts an event has.
-const maxAttempts = len(schedule) + 1
-
 // maxRetryAfter is the most that an endpoint can ask for with Retry-After.
 const maxRetryAfter = time.Hour
 
+// pace are the times by which webhooks work: those of the constants, but in tests.
+type pace struct {
+	schedule     []time.Duration
+	firstPause   time.Duration // of a breaker
+	longestPause time.Duration
+	lease        time.Duration // of an event, until its request is over and settled
+}
+
+func newPace() pace {
+	return pace{schedule: schedule[:], firstPause: firstPause, longestPause: longestPause, lease: groupLease}
+}
+
+// attempts is how many attempts an event has.
+func (p *pace) attempts() int { return len(p.schedule) + 1 }
+
 // retryIn is how long an event waits behind its failed-th attempt, from 1: by the schedule, changed by chance by up to a fifth, and
 // at least as long as the endpoint has asked for. It is never more than domain.MaxBackoff.
-func retryIn(failed int, retryAfter time.Duration) time.Duration {
-	wait := jitter(schedule[min(max(failed, 1), len(schedule))-1])
+func (p *pace) retryIn(failed int, retryAfter time.Duration) time.Duration {
+	wait := jitter(p.schedule[min(max(failed, 1), len(p.schedule))-1])
 	return min(max(wait, min(retryAfter, maxRetryAfter)), domain.MaxBackoff).Round(time.Millisecond)
 }
 

@@ -46,6 +46,7 @@ type Observer struct {
 type Webhooks struct {
 	config Config
 	sender *sender
+	pace   pace
 
 	mu      sync.Mutex
 	with    map[domain.TenantID]bool // the tenants that have webhooks, or may have; nil: not known
@@ -73,7 +74,7 @@ func New(config Config) *Webhooks {
 	}
 	config.Bytes = cmp.Or(config.Bytes, DefaultBytes)
 	return &Webhooks{
-		config: config, sender: newSender(config.Allow, config.AllowHTTP, config.Version),
+		config: config, sender: newSender(config.Allow, config.AllowHTTP, config.Version), pace: newPace(),
 		tenants: make(map[domain.TenantID]*tenant), reading: make(chan struct{}, 1), sweeps: make(chan named, sweepQueue),
 	}
 }
