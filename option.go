@@ -12,6 +12,7 @@ import (
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/drivers/sqlserver"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/reactor"
 )
 
 // Option changes what Main and Start make.
@@ -21,6 +22,7 @@ type settings struct {
 	drivers     map[string]OpenDriver
 	handlers    map[string]projection.Handler
 	definitions []domain.Definition
+	reactors    []reactor.Reactor
 	commands    []*cobra.Command
 }
 

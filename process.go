@@ -24,6 +24,7 @@ import (
 	"github.com/manifold-es/manifold/erasure"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
@@ -57,6 +58,8 @@ type Process struct {
 	tails     *subscription.Tails
 	groups    *subscription.Groups
 	webhooks  *webhook.Webhooks
+	reactors  *reactor.Reactors
+	changes   *reactor.Changes
 	consumers *dispatch.Dispatcher // of the groups whose consumer is the service
 
 	listener   net.Listener
@@ -93,6 +96,9 @@ func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Op
 	err := p.open(ctx, o)
 	if err == nil {
 		err = p.wire(o)
+	}
+	if err == nil {
+		err = p.reactors.Declare(ctx)
 	}
 	if err == nil && c.Role.Worker() {
 		err = p.deploy(ctx, o)
@@ -346,7 +352,10 @@ func (p *Process) wire(o settings) error {
 	if err := p.wireWebhooks(); err != nil {
 		return err
 	}
-	sources := []dispatch.Source{p.webhooks} // of the consumers that the service is, one for each kind
+	if err := p.wireReactors(o); err != nil {
+		return err
+	}
+	sources := []dispatch.Source{p.webhooks, p.reactors, p.changes} // of the consumers that the service is, one for each kind
 	p.consumers = dispatch.New(dispatch.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
 	p.api, err = api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
@@ -488,8 +497,10 @@ func (p *Process) run(ctx context.Context) {
 		return p.store.ListenProjections(ctx, func() {
 			p.runner.Refresh()
 			p.rebuilds.Wake()
+			p.changes.Refresh()
 		})
 	})
+	start("follow what publishes changes", p.changes.Run)
 	start("follow what is to be tried again", func(ctx context.Context) error {
 		return p.store.ListenRetries(ctx, p.runner.Retry)
 	})

@@ -1,7 +1,9 @@
 package projection
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -27,6 +29,12 @@ type EventDocument struct {
 	Waiting bool
 }
 
+// Live returns the projection that the tenant means by name, its own or else the shared one, with the build and the definition
+// that are live for the tenant.
+func (c *Catalog) Live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
+	return c.live(ctx, tenant, name)
+}
+
 // Selects returns which events a projection sees: its source's categories and the types that it folds; none: all.
 func (c *Catalog) Selects(p domain.Projection) (categories, types []string) {
 	return p.Definition.Source.Categories, c.types(p.Definition)
@@ -45,6 +53,20 @@ func (c *Catalog) Settled(ctx context.Context, tenant domain.TenantID, name stri
 		return err
 	})
 	return settled, err
+}
+
+// Behind reports whether there are events behind a position, as Settled has told it, that the projection is still to fold: it
+// moves on then. Where there are none it may stay where it is for good.
+func (c *Catalog) Behind(ctx context.Context, tenant domain.TenantID, name string, settled int64) (bool, error) {
+	head, err := c.config.Store.Head(ctx, tenant)
+	if err != nil || head.Position <= settled {
+		return false, err
+	}
+	p, err := c.live(ctx, tenant, name)
+	if err != nil {
+		return false, err
+	}
+	return c.config.Store.AnyEvent(ctx, tenant, p.Definition.Source, c.types(p.Definition), settled, head.Position)
 }
 
 // settledPoll is how often AwaitSettled looks at first by itself, since another process may follow the projection. It
@@ -221,3 +243,7 @@ func (c *Catalog) foldOf(definition domain.Definition) (*Fold, error) {
 	c.folds.put(sum, fold)
 	return fold, nil
 }
+
+// SameValue reports whether two JSON texts have the same value: in whatever order members stand, and however numbers are
+// written.
+func SameValue(a, b json.RawMessage) bool { return bytes.Equal(canonical(a), canonical(b)) }

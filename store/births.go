@@ -37,3 +37,13 @@ func (s *Store) Withdraw(ctx context.Context, owner domain.TenantID, kind, name 
 	}
 	return nil
 }
+
+// Declared lists the consumers of a kind that were declared and not withdrawn, by their owners and names.
+func (s *Store) Declared(ctx context.Context, kind string) ([]domain.ProjectionID, error) {
+	rows, _ := s.system.Query(ctx, "select c.tenant_id, c.name from service_consumers c where c.kind = $1", kind)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.ProjectionID])
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list what was declared: %w", err))
+	}
+	return all, nil
+}

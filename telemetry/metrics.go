@@ -35,6 +35,7 @@ type Metrics struct {
 
 	subscriptions *subscriptions
 	webhooks      *webhooks
+	reactors      *reactors
 }
 
 // NewMetrics returns metrics with a registry of their own, with the Go runtime's and the process's in it.
@@ -85,6 +86,7 @@ func NewMetrics(version string) *Metrics {
 		}, []string{"projection", "outcome"}),
 		subscriptions: newSubscriptions(),
 		webhooks:      newWebhooks(),
+		reactors:      newReactors(),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "manifold_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version},
@@ -95,6 +97,7 @@ func NewMetrics(version string) *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(m.subscriptions.collectors()...)
 	m.registry.MustRegister(m.webhooks.collectors()...)
+	m.registry.MustRegister(m.reactors.collectors()...)
 	return m
 }
 

@@ -1,0 +1,314 @@
+package reactor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// ChangesStore is what Changes ask of Manifold's own database.
+type ChangesStore interface {
+	Births
+	// Declared lists the consumers of a kind that were declared and not withdrawn: their owners and names.
+	Declared(ctx context.Context, kind string) ([]domain.ProjectionID, error)
+	Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error
+	AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error)
+	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)
+	// Latest returns the newest event of each of the streams that have one.
+	Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error)
+}
+
+// Appender appends changes to a log.
+type Appender interface {
+	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
+}
+
+// ChangesConfig is what Changes are made of. Store, Log, Groups and Projections must be set.
+type ChangesConfig struct {
+	Store       ChangesStore
+	Appends     Appender
+	Groups      Groups
+	Projections Projections
+	// Notice tells that a tenant's consumers have changed; domain.Everyone: every tenant's. It must return at once; nil: nobody wants
+	// to know.
+	Notice func(tenant domain.TenantID)
+	Log    *slog.Logger // nil: none
+	// Published is told of changes that were appended. It must return at once; nil: nobody wants to know.
+	Published func(id domain.ProjectionID, events int)
+}
+
+// Changes make events of the changes of projections' documents, where a definition says publishChanges: the source of a
+// dispatch.Dispatcher. All methods may be called concurrently.
+//
+// Each document has a stream, which holds its data as it became, one event after another. What a document is now is held
+// against the newest of these, and appended where that is another value and older, with the version that the stream then
+// must have: so two that do it at the same time, and one that does it again, append each change once.
+type Changes struct {
+	config ChangesConfig
+	places places
+	look   chan struct{} // has one while the projections are to be looked at
+	known  chan struct{} // closed when they have been
+
+	mu     sync.Mutex
+	opened bool // known is closed
+	of     map[domain.TenantID]map[string]published
+	newest time.Time // the newest change of a projection that was seen
+}
+
+// published is a projection whose changes are published, or were.
+type published struct {
+	since time.Time // zero: no longer, and what is left of it is to be removed
+	row   time.Time // when its row was changed last, as far as it was seen
+}
+
+var _ dispatch.Source = (*Changes)(nil)
+
+// NewChanges returns Changes, which know of projections while Run does.
+func NewChanges(config ChangesConfig) *Changes {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Notice == nil {
+		config.Notice = func(domain.TenantID) {}
+	}
+	if config.Published == nil {
+		config.Published = func(domain.ProjectionID, int) {}
+	}
+	return &Changes{
+		config: config, places: places{groups: config.Groups}, look: make(chan struct{}, 1), known: make(chan struct{}),
+		of: make(map[domain.TenantID]map[string]published),
+	}
+}
+
+// Refresh says that projections may have been made or changed. It returns at once.
+func (c *Changes) Refresh() {
+	select {
+	case c.look <- struct{}{}:
+	default:
+	}
+}
+
+// lookAgain is how long to wait after a look that has failed.
+const lookAgain = 2 * time.Second
+
+// Run keeps up with the definitions until ctx ends, and returns nil then.
+func (c *Changes) Run(ctx context.Context) error {
+	c.Refresh()
+	for failing := false; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.look:
+		}
+		err := c.lookAtProjections(ctx)
+		if err == nil {
+			failing = false
+			continue
+		}
+		if !failing && ctx.Err() == nil {
+			c.config.Log.Warn("the projections that publish changes cannot be listed; trying again", "error", err)
+		}
+		failing = true
+		c.Refresh()
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// lookAtProjections takes over what has changed since the last look.
+func (c *Changes) lookAtProjections(ctx context.Context) error {
+	c.mu.Lock()
+	since, first := c.newest, !c.opened
+	c.mu.Unlock()
+	projections, err := c.config.Store.AllProjections(ctx, since)
+	if err != nil {
+		return err
+	}
+	for i := range projections {
+		if err := c.see(ctx, &projections[i]); err != nil {
+			return err
+		}
+	}
+	if !first {
+		return nil
+	}
+	// What was published once and is no more has groups that nobody else removes.
+	declared, err := c.config.Store.Declared(ctx, domain.ServiceChanges)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range declared {
+		if _, there := c.of[id.Owner][id.Name]; !there {
+			c.put(id, published{})
+		}
+	}
+	c.opened = true
+	close(c.known)
+	return nil
+}
+
+// see takes over what a projection's row says.
+func (c *Changes) see(ctx context.Context, p *domain.Projection) error {
+	c.mu.Lock()
+	before, there := c.of[p.Owner][p.Name]
+	c.mu.Unlock()
+	if (there || p.Definition.PublishChanges) && !before.row.Equal(p.UpdatedAt) {
+		now := published{row: p.UpdatedAt}
+		if p.Definition.PublishChanges {
+			since, err := c.since(ctx, p)
+			if err != nil {
+				return err
+			}
+			if now.since, err = c.config.Store.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
+				return err
+			}
+			if now.since.Before(since) { // it was withdrawn meanwhile, or never, when it was removed
+				if err := c.config.Store.Withdraw(ctx, p.Owner, domain.ServiceChanges, p.Name); err != nil {
+					return err
+				}
+				if now.since, err = c.config.Store.Declare(ctx, p.Owner, domain.ServiceChanges, p.Name, since); err != nil {
+					return err
+				}
+			}
+		}
+		c.mu.Lock()
+		c.put(p.ProjectionID, now)
+		c.mu.Unlock()
+		if !now.since.Equal(before.since) {
+			c.config.Notice(p.Owner)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.UpdatedAt.After(c.newest) {
+		c.newest = p.UpdatedAt
+	}
+	return nil
+}
+
+// put notes what is known of a projection. c.mu must be held.
+func (c *Changes) put(id domain.ProjectionID, p published) {
+	if c.of[id.Owner] == nil {
+		c.of[id.Owner] = make(map[string]published)
+	}
+	c.of[id.Owner][id.Name] = p
+}
+
+// manyVersions is how far back is looked for when a projection began to publish its changes.
+const manyVersions = 1000
+
+// since is when the definition began to say that changes are published.
+func (c *Changes) since(ctx context.Context, p *domain.Projection) (time.Time, error) {
+	versions, err := c.config.Store.ProjectionVersions(ctx, p.ProjectionID, manyVersions)
+	if err != nil {
+		return time.Time{}, err
+	}
+	since := p.UpdatedAt
+	for _, v := range versions {
+		if !v.Definition.PublishChanges || v.Cause == domain.VersionRemoved {
+			break
+		}
+		since = v.At
+	}
+	return since, nil
+}
+
+// Consumers returns one consumer for each projection that publishes changes: see dispatch.Source. It waits for the first look
+// at the projections.
+func (c *Changes) Consumers(ctx context.Context, tenant domain.TenantID) ([]dispatch.Consumer, error) {
+	select {
+	case <-c.known:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	consumers := make([]dispatch.Consumer, 0, len(c.of[tenant])+len(c.of[domain.Everyone]))
+	for _, owner := range [...]domain.TenantID{tenant, domain.Everyone} {
+		for name, p := range c.of[owner] {
+			if _, own := c.of[tenant][name]; own && owner == domain.Everyone {
+				continue
+			}
+			id := domain.ProjectionID{Owner: owner, Name: name}
+			consumers = append(consumers, dispatch.Consumer{
+				Name: domain.ServiceGroup(domain.ServiceChanges, name), Revision: p.since.Format(time.RFC3339Nano),
+				Run: func(ctx context.Context) (time.Time, error) { return c.run(ctx, tenant, id, p) },
+			})
+		}
+	}
+	return consumers, nil
+}
+
+// run publishes what has changed of a tenant's documents.
+func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published) (again time.Time, err error) {
+	group := domain.ServiceGroup(domain.ServiceChanges, id.Name)
+	if of.since.IsZero() {
+		return time.Time{}, c.end(ctx, tenant, id, of)
+	}
+	p, err := c.config.Projections.Live(ctx, tenant, id.Name)
+	switch {
+	case isCode(err, domain.CodeNotFound):
+		return time.Time{}, c.end(ctx, tenant, id, of)
+	case err != nil:
+		return time.Time{}, err
+	case p.Owner != id.Owner || p.Definition.Mode == domain.ModeLive:
+		return time.Time{}, nil
+	}
+	definition := domain.GroupDefinition{
+		From: domain.From{Time: of.since}.String(), BatchSize: changesBatch, AckTimeout: changesTimeout, MaxAttempts: changesAttempts,
+	}
+	definition.Categories, definition.Types = c.config.Projections.Selects(p)
+	if err := c.places.ensure(ctx, tenant, group, definition, true); err != nil {
+		return time.Time{}, err
+	}
+	w := writer{
+		feed:    feed{groups: c.config.Groups, projections: c.config.Projections, tenant: tenant, group: group, projection: id.Name},
+		changes: c, id: id,
+	}
+	again, err = w.run(ctx)
+	if isCode(err, domain.CodeNotFound) {
+		c.places.forget(tenant, group) // somebody has removed the projection, or the group
+	}
+	return again, err
+}
+
+// end removes what is left for a tenant of a projection whose changes are no longer published.
+func (c *Changes) end(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, as published) error {
+	group := domain.ServiceGroup(domain.ServiceChanges, id.Name)
+	if c.places.gone(tenant, group) {
+		return nil
+	}
+	err := c.config.Groups.Delete(ctx, tenant, group)
+	if err != nil && !isCode(err, domain.CodeNotFound) {
+		return fmt.Errorf("remove the group of changes that are no longer published: %w", err)
+	}
+	if !id.Shared() {
+		if err := c.config.Store.Withdraw(ctx, id.Owner, domain.ServiceChanges, id.Name); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[id.Owner][id.Name] != as {
+		return nil // it is published again: its group is made anew
+	}
+	if id.Shared() {
+		c.of[id.Owner][id.Name] = published{row: as.row} // other tenants have theirs
+		c.places.remember(tenant, group, "")
+		return nil
+	}
+	delete(c.of[id.Owner], id.Name)
+	if len(c.of[id.Owner]) == 0 {
+		delete(c.of, id.Owner)
+	}
+	return nil
+}

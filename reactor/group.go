@@ -1,0 +1,156 @@
+package reactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// Groups is what is asked of groups. Errors that a caller can act on are *domain.Error.
+type Groups interface {
+	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
+	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (domain.GroupStatus, bool, error)
+	Delete(ctx context.Context, tenant domain.TenantID, name string) error
+	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) ([]domain.Delivery, error)
+	Due(ctx context.Context, tenant domain.TenantID, name string) (subscription.Due, error)
+	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
+	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
+	GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
+}
+
+// places keeps in mind which groups are as they are to be, so that they are looked at once in a process.
+type places struct {
+	groups Groups
+
+	mu    sync.Mutex
+	known map[placeKey]string
+}
+
+type placeKey struct {
+	tenant domain.TenantID
+	group  string
+}
+
+// placesKept bounds what is kept in mind: beyond it all is looked at anew.
+const placesKept = 100_000
+
+// ensure makes a tenant's group, or changes it to the definition. A group that is there keeps its place; with anew it is made
+// anew where it began elsewhere than the definition says.
+func (p *places) ensure(ctx context.Context, tenant domain.TenantID, group string, wanted domain.GroupDefinition, anew bool) error {
+	wanted, err := subscription.Complete(wanted)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprint(wanted)
+	p.mu.Lock()
+	same := p.known[placeKey{tenant, group}] == text
+	p.mu.Unlock()
+	if same {
+		return nil
+	}
+	status, err := p.groups.Get(ctx, tenant, group)
+	there := err == nil
+	if err != nil && !isCode(err, domain.CodeNotFound) {
+		return err
+	}
+	if there && anew && status.From != wanted.From {
+		if err := p.groups.Delete(ctx, tenant, group); err != nil && !isCode(err, domain.CodeNotFound) {
+			return err
+		}
+		there = false
+	}
+	put := wanted
+	if there {
+		put.From, put.Ordering, put.Partitions = status.From, status.Ordering, status.GroupDefinition.Partitions
+	}
+	if !there || fmt.Sprint(put) != fmt.Sprint(status.GroupDefinition) {
+		if _, _, err := p.groups.Put(ctx, tenant, group, put); err != nil {
+			return err
+		}
+	}
+	p.remember(tenant, group, text)
+	return nil
+}
+
+// remember keeps in mind what a group is like; empty: it is not there, and is not to be.
+func (p *places) remember(tenant domain.TenantID, group, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil || len(p.known) >= placesKept {
+		p.known = make(map[placeKey]string)
+	}
+	p.known[placeKey{tenant, group}] = text
+}
+
+// gone reports whether a group is not there, and is not to be.
+func (p *places) gone(tenant domain.TenantID, group string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text, known := p.known[placeKey{tenant, group}]
+	return known && text == ""
+}
+
+// forget has a group looked at again.
+func (p *places) forget(tenant domain.TenantID, group string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.known, placeKey{tenant, group})
+}
+
+// answerTimeout bounds how long an answer may take. It is given also when its consumer is to end: what was done is not done again
+// then.
+const answerTimeout = 5 * time.Second
+
+// answers are what a consumer says of events.
+type answers struct {
+	done  []domain.Attempt
+	back  []domain.Attempt // nothing was begun with them
+	fails map[domain.Nack][]domain.Attempt
+}
+
+func attemptOf(d domain.Delivery) domain.Attempt {
+	return domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt}
+}
+
+// fail notes that an event could not be handled.
+func (a *answers) fail(d domain.Delivery, action domain.NackAction, reason string) {
+	if a.fails == nil {
+		a.fails = make(map[domain.Nack][]domain.Attempt)
+	}
+	if len(reason) > domain.MaxReasonBytes {
+		reason = cut(reason, domain.MaxReasonBytes)
+	}
+	nack := domain.Nack{Action: action, Delay: -1, Reason: reason}
+	a.fails[nack] = append(a.fails[nack], attemptOf(d))
+}
+
+// give answers. What cannot be answered comes again when its lease has expired.
+func (a *answers) give(ctx context.Context, groups Groups, tenant domain.TenantID, group string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+	defer cancel()
+	var failures []error
+	if len(a.done) > 0 {
+		_, err := groups.Ack(ctx, tenant, group, a.done)
+		failures = append(failures, err)
+	}
+	for nack, attempts := range a.fails {
+		_, err := groups.Nack(ctx, tenant, group, attempts, nack)
+		failures = append(failures, err)
+	}
+	if len(a.back) > 0 {
+		_, err := groups.GiveBack(ctx, tenant, group, a.back)
+		failures = append(failures, err)
+	}
+	*a = answers{}
+	return errors.Join(failures...)
+}
+
+func isCode(err error, code domain.Code) bool {
+	e, ok := errors.AsType[*domain.Error](err)
+	return ok && e.Code == code
+}

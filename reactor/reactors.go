@@ -1,0 +1,131 @@
+package reactor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Births keeps since when there is a consumer that the service runs for many tenants.
+type Births interface {
+	// Declare returns since when there is a consumer, which begins with since where nobody has declared it before; zero: now.
+	Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error)
+}
+
+// Config is what Reactors are made of. Births, Groups and Projections must be set.
+type Config struct {
+	Births      Births
+	Groups      Groups
+	Projections Projections
+	Reactors    []Reactor
+	Log         *slog.Logger // nil: none
+	// Called is told of each call that has ended: well, or badly. It must return at once; nil: nobody wants to know.
+	Called func(reactor string, failed bool, took time.Duration)
+}
+
+// Reactors call functions in Go for events: the source of a dispatch.Dispatcher. All methods may be called concurrently.
+type Reactors struct {
+	config Config
+	all    []declared
+	places places
+}
+
+// declared is a reactor as it is run.
+type declared struct {
+	Reactor
+	definition domain.GroupDefinition
+}
+
+var _ dispatch.Source = (*Reactors)(nil)
+
+// New checks the reactors: what is wrong with one is a *domain.Error within, whose place is in its definition.
+func New(config Config) (*Reactors, error) {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Called == nil {
+		config.Called = func(string, bool, time.Duration) {}
+	}
+	r := &Reactors{config: config, places: places{groups: config.Groups}}
+	for _, reactor := range config.Reactors {
+		if err := reactor.check(); err != nil {
+			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)
+		}
+		if slices.ContainsFunc(r.all, func(d declared) bool { return d.Name == reactor.Name }) {
+			return nil, fmt.Errorf("there are two reactors named %q", reactor.Name)
+		}
+		definition, err := reactor.group()
+		if err != nil {
+			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)
+		}
+		r.all = append(r.all, declared{reactor, definition})
+	}
+	return r, nil
+}
+
+// Declare notes since when there are these reactors. It is called before the dispatcher runs, and before this process takes
+// events: so a reactor is called for all that are appended from then on.
+func (r *Reactors) Declare(ctx context.Context) error {
+	for i := range r.all {
+		if r.all[i].From == "start" {
+			continue
+		}
+		since, err := r.config.Births.Declare(ctx, domain.Everyone, domain.ServiceReactor, r.all[i].Name, time.Time{})
+		if err != nil {
+			return err
+		}
+		r.all[i].definition.From = domain.From{Time: since}.String()
+	}
+	return nil
+}
+
+// Consumers returns one consumer for each reactor: see dispatch.Source.
+func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]dispatch.Consumer, error) {
+	consumers := make([]dispatch.Consumer, len(r.all))
+	for i := range r.all {
+		consumers[i] = dispatch.Consumer{
+			Name: domain.ServiceGroup(domain.ServiceReactor, r.all[i].Name), // its revision is the program's
+			Run: func(ctx context.Context) (time.Time, error) {
+				return r.run(ctx, tenant, &r.all[i])
+			},
+		}
+	}
+	return consumers, nil
+}
+
+// run calls a reactor for what is due.
+func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared) (again time.Time, err error) {
+	f := feed{
+		groups: r.config.Groups, projections: r.config.Projections, tenant: tenant,
+		group: domain.ServiceGroup(domain.ServiceReactor, d.Name), projection: d.Projection,
+	}
+	definition := d.definition
+	if d.Projection != "" {
+		p, err := r.config.Projections.Live(ctx, tenant, d.Projection)
+		if isCode(err, domain.CodeNotFound) {
+			return time.Time{}, nil // once there is one, its tenants' consumers are told
+		}
+		if err != nil {
+			return time.Time{}, err
+		}
+		var types []string
+		definition.Categories, types = r.config.Projections.Selects(p)
+		var any bool
+		if definition.Types, any = narrow(d.Types, types); !any {
+			return time.Time{}, nil
+		}
+	}
+	if err := r.places.ensure(ctx, tenant, f.group, definition, false); err != nil {
+		return time.Time{}, err
+	}
+	again, err = (&round{feed: f, reactors: r, of: d}).run(ctx)
+	if isCode(err, domain.CodeNotFound) {
+		r.places.forget(tenant, f.group) // somebody has removed the group, or the projection
+	}
+	return again, err
+}

@@ -1,0 +1,216 @@
+package reactor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// round calls a reactor for what is due to one tenant, until nothing is.
+type round struct {
+	feed
+	reactors *Reactors
+	of       *declared
+
+	slots   chan struct{} // has one for each event that was delivered and is not answered yet
+	results chan result
+}
+
+// result is what came of a call.
+type result struct {
+	delivery domain.Delivery
+	err      error // what the handler says
+	back     bool  // it was cut off, or never begun
+}
+
+// busyWait is how long a receive waits for more while calls are under way.
+const busyWait = 500 * time.Millisecond
+
+func (r *round) run(ctx context.Context) (again time.Time, err error) {
+	n := r.of.concurrency()
+	r.slots, r.results = make(chan struct{}, n), make(chan result, n)
+	answered := make(chan error, 1)
+	go func() { answered <- r.answer(ctx) }()
+	var calls sync.WaitGroup
+	again, err = r.deliver(ctx, &calls)
+	calls.Wait()
+	close(r.results)
+	if answerErr := <-answered; err == nil {
+		err = answerErr
+	}
+	return again, err
+}
+
+// deliver receives and begins calls until nothing is due and no call is under way.
+func (r *round) deliver(ctx context.Context, calls *sync.WaitGroup) (again time.Time, err error) {
+	for {
+		free, err := r.reserve(ctx)
+		if err != nil {
+			return again, err
+		}
+		busy := len(r.slots) > free
+		var wait time.Duration
+		if busy {
+			wait = busyWait
+		}
+		deliveries, err := r.take(ctx, free, wait)
+		r.release(free - len(deliveries))
+		if err != nil {
+			return again, err
+		}
+		if len(deliveries) > 0 {
+			if again, err = r.begin(ctx, deliveries, calls); err != nil || !again.IsZero() {
+				return again, err
+			}
+			continue
+		}
+		if busy {
+			if r.projection != "" {
+				// Without an event to wait for, the receive may have returned at once.
+				if _, err := r.projections.AwaitSettled(ctx, r.tenant, r.projection, r.settled, wait); err != nil {
+					return again, err
+				}
+			}
+			continue
+		}
+		more, again, err := r.rest(ctx)
+		if !more || err != nil {
+			return again, err
+		}
+	}
+}
+
+// reserve waits for a free slot, and takes all that are free.
+func (r *round) reserve(ctx context.Context) (n int, err error) {
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	for n = 1; n < cap(r.slots); n++ {
+		select {
+		case r.slots <- struct{}{}:
+		default:
+			return n, nil
+		}
+	}
+	return n, nil
+}
+
+func (r *round) release(n int) {
+	for range n {
+		<-r.slots
+	}
+}
+
+// begin calls the reactor for events that were delivered. again is set where the projection is not as far as they are.
+func (r *round) begin(ctx context.Context, deliveries []domain.Delivery, calls *sync.WaitGroup) (again time.Time, err error) {
+	var documents []projection.EventDocument
+	if r.projection != "" {
+		events := make([]domain.Event, len(deliveries))
+		for i := range deliveries {
+			events[i] = deliveries[i].Event
+		}
+		if documents, err = r.projections.DocumentsOf(ctx, r.tenant, r.projection, events); err != nil {
+			for _, d := range deliveries {
+				r.results <- result{delivery: d, back: true}
+			}
+			return again, err
+		}
+	}
+	for i, d := range deliveries {
+		event := Event{Event: d.Event, Attempt: d.Attempt - d.Base}
+		if documents != nil {
+			document := documents[i]
+			switch {
+			case r.early(d):
+				again = time.Now().Add(standsStill)
+				r.results <- result{delivery: d, back: true}
+				continue
+			case document.Waiting:
+				r.results <- result{delivery: d, err: errParked}
+				continue
+			case document.ID == "":
+				r.results <- result{delivery: d}
+				continue
+			}
+			event.DocumentID, event.Document = document.ID, document.Document
+		}
+		calls.Go(func() { r.results <- r.call(ctx, d, event) })
+	}
+	return again, nil
+}
+
+// errParked is why an event waits whose document does not take it.
+var errParked = domain.Errorf(domain.CodeConflict, "", "the projection has parked the event's document; it is delivered when that takes the event, or as a dead letter is replayed then")
+
+// call calls the handler for one event.
+func (r *round) call(ctx context.Context, d domain.Delivery, event Event) result {
+	if ctx.Err() != nil {
+		return result{delivery: d, back: true}
+	}
+	began := time.Now()
+	calling, cancel := context.WithTimeout(ctx, r.of.timeout())
+	defer cancel()
+	err := safely(func() error { return r.of.Handler(calling, r.tenant, event) })
+	if err != nil && ctx.Err() != nil {
+		return result{delivery: d, back: true} // it was not the event's fault
+	}
+	r.reactors.config.Called(r.of.Name, err != nil, time.Since(began))
+	if err != nil {
+		r.reactors.config.Log.Debug("a reactor has failed", "reactor", r.of.Name, "tenant", r.tenant.String(), "position", event.Position, "attempt", event.Attempt, "error", err)
+	}
+	return result{delivery: d, err: err}
+}
+
+// safely turns a panic of code that is not this project's into an error.
+func safely(call func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("the reactor panicked: %v", cause)
+		}
+	}()
+	return call()
+}
+
+// answer answers for what is done, as much of it at a time as there is.
+func (r *round) answer(ctx context.Context) (failed error) {
+	for first := range r.results {
+		var all answers
+		n := 1
+		r.note(&all, first)
+	more:
+		for n < cap(r.slots) {
+			select {
+			case next, ok := <-r.results:
+				if !ok {
+					break more
+				}
+				r.note(&all, next)
+				n++
+			default:
+				break more
+			}
+		}
+		if err := all.give(ctx, r.groups, r.tenant, r.group); err != nil && failed == nil {
+			failed = fmt.Errorf("answer for events: %w", err)
+		}
+		r.release(n)
+	}
+	return failed
+}
+
+func (r *round) note(all *answers, done result) {
+	switch {
+	case done.back:
+		all.back = append(all.back, attemptOf(done.delivery))
+	case done.err != nil:
+		all.fail(done.delivery, domain.NackRetry, done.err.Error())
+	default:
+		all.done = append(all.done, attemptOf(done.delivery))
+	}
+}

@@ -1,0 +1,309 @@
+package reactor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// Bounds of publishing changes.
+const (
+	changesBatch    = 200 // events that are looked at together
+	changesChunk    = 32  // documents whose changes are appended together
+	changesBytes    = 4 << 20
+	changesTries    = 5  // against others who append the same changes
+	changesAttempts = 20 // before an event whose document is parked becomes a dead letter: some hours, by the back-off
+	changesTimeout  = time.Minute
+)
+
+// writer publishes the changes that one tenant's events have made of a projection's documents.
+type writer struct {
+	feed
+	changes *Changes
+	id      domain.ProjectionID
+}
+
+// run publishes until nothing is due.
+func (w *writer) run(ctx context.Context) (again time.Time, err error) {
+	for {
+		deliveries, err := w.take(ctx, changesBatch, 0)
+		if err != nil {
+			return again, err
+		}
+		if len(deliveries) > 0 {
+			if again, err = w.publish(ctx, deliveries); err != nil || !again.IsZero() {
+				return again, err
+			}
+			continue
+		}
+		more, again, err := w.rest(ctx)
+		if !more || err != nil {
+			return again, err
+		}
+	}
+}
+
+// touched is a document that events have taken effect on, as it is now.
+type touched struct {
+	id         string
+	stream     string
+	document   *domain.Document
+	by         domain.Event // the last of these events
+	deliveries []domain.Delivery
+}
+
+// version is up to where the log has made the document what it is, as far as that is known: what was removed has none of its own.
+func (t *touched) version() int64 {
+	if t.document != nil {
+		return t.document.Version
+	}
+	return t.by.Position
+}
+
+// publish publishes what has changed by the events that were delivered, and answers for these. again is set where the projection
+// is not as far as they are.
+func (w *writer) publish(ctx context.Context, deliveries []domain.Delivery) (again time.Time, err error) {
+	var told answers
+	documents, err := w.touch(ctx, deliveries, &told)
+	if err == nil {
+		for _, d := range deliveries {
+			if w.early(d) {
+				again = time.Now().Add(standsStill)
+			}
+		}
+	}
+	for len(documents) > 0 {
+		chunk := documents[:min(len(documents), changesChunk)]
+		if err == nil {
+			err = w.publishChunk(ctx, chunk, &told)
+		}
+		if err != nil {
+			for _, t := range chunk {
+				told.back = append(told.back, attemptsOf(t.deliveries)...)
+			}
+		}
+		documents = documents[len(chunk):]
+	}
+	return again, errors.Join(err, told.give(ctx, w.groups, w.tenant, w.group))
+}
+
+func attemptsOf(deliveries []domain.Delivery) []domain.Attempt {
+	all := make([]domain.Attempt, len(deliveries))
+	for i := range deliveries {
+		all[i] = attemptOf(deliveries[i])
+	}
+	return all
+}
+
+// touch returns the documents of events, in the order of the last event of each, and says what becomes of the events that have none.
+func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery, told *answers) ([]*touched, error) {
+	events := make([]domain.Event, len(deliveries))
+	for i := range deliveries {
+		events[i] = deliveries[i].Event
+	}
+	found, err := w.projections.DocumentsOf(ctx, w.tenant, w.projection, events)
+	if err != nil {
+		told.back = append(told.back, attemptsOf(deliveries)...)
+		return nil, err
+	}
+	var all []*touched
+	byID := make(map[string]*touched)
+	for i, d := range deliveries {
+		of := found[i]
+		switch {
+		case w.early(d):
+			told.back = append(told.back, attemptOf(d))
+			continue
+		case of.Waiting:
+			told.fail(d, domain.NackRetry, errParked.Message)
+			continue
+		case of.ID == "":
+			told.done = append(told.done, attemptOf(d))
+			continue
+		}
+		t := byID[of.ID]
+		if t == nil {
+			t = &touched{id: of.ID, stream: changesStream(w.id.Name, of.ID)}
+			byID[of.ID] = t
+			all = append(all, t)
+		}
+		t.document, t.deliveries = of.Document, append(t.deliveries, d)
+		if d.Event.Position > t.by.Position {
+			t.by = d.Event
+		}
+	}
+	slices.SortFunc(all, func(a, b *touched) int { return int(a.by.Position - b.by.Position) })
+	return all, nil
+}
+
+// changesStream is the stream of a document's changes. An id that no stream's name can have is told by a hash of it.
+func changesStream(name, document string) string {
+	category := domain.ChangesCategory(name)
+	if stream := category + "-" + document; domain.CheckStream("", stream) == nil {
+		return stream
+	}
+	return category + "-" + domain.DeriveEventID(category, document).String()
+}
+
+// publishChunk publishes the changes of documents. Somebody else may do so at the same time: then it looks again.
+func (w *writer) publishChunk(ctx context.Context, chunk []*touched, told *answers) error {
+	emptied := make(map[string]int64) // streams whose newest event is gone: the versions that they have
+	for try := 0; ; try++ {
+		err := w.append(ctx, chunk, emptied)
+		if err == nil {
+			break
+		}
+		conflict, ok := errors.AsType[*domain.Error](err)
+		if !ok || conflict.Code != domain.CodeVersionConflict || try == changesTries {
+			return err
+		}
+		if conflict.CurrentVersion != nil {
+			emptied[conflict.Stream] = *conflict.CurrentVersion
+		}
+		// The documents are what they are now: others may have published what came behind.
+		if err := w.reload(ctx, chunk); err != nil {
+			return err
+		}
+	}
+	for _, t := range chunk {
+		if refused := t.refused(); refused != "" {
+			for _, d := range t.deliveries {
+				told.fail(d, domain.NackPark, refused)
+			}
+			continue
+		}
+		told.done = append(told.done, attemptsOf(t.deliveries)...)
+	}
+	return nil
+}
+
+// reload loads the documents once more.
+func (w *writer) reload(ctx context.Context, chunk []*touched) error {
+	events := make([]domain.Event, len(chunk))
+	for i, t := range chunk {
+		events[i] = t.by
+	}
+	found, err := w.projections.DocumentsOf(ctx, w.tenant, w.projection, events)
+	if err != nil {
+		return err
+	}
+	for i, t := range chunk {
+		if found[i].ID != t.id || found[i].Waiting {
+			return fmt.Errorf("document %q of projection %q is not what it was: its definition or its build has just changed", t.id, w.projection)
+		}
+		t.document = found[i].Document
+	}
+	return nil
+}
+
+// change is the data of an event that says what a document has become.
+type change struct {
+	Document string          `json:"document"`
+	Version  int64           `json:"version"` // the position up to which it tells of the document
+	Data     json.RawMessage `json:"data"`    // null: it was removed
+}
+
+// data is the change that makes the newest event say what the document is now.
+func (t *touched) data() json.RawMessage {
+	id, _ := json.Marshal(t.id) // a text has a JSON form
+	data := json.RawMessage("null")
+	if t.document != nil {
+		data = t.document.Data
+	}
+	return slices.Concat([]byte(`{"document":`), id, []byte(`,"version":`), strconv.AppendInt(nil, t.version(), 10), []byte(`,"data":`), data, []byte("}"))
+}
+
+// refused is why the change cannot be an event; empty: it can.
+func (t *touched) refused() string {
+	data := t.data()
+	if len(data) > domain.MaxEventBytes-eventMargin {
+		return fmt.Sprintf("document %q has %d bytes, which is more than an event may have", cut(t.id, min(len(t.id), 100)), len(data))
+	}
+	if err := domain.CheckJSON(data); err != nil {
+		return fmt.Sprintf("document %q cannot be in an event: %s", cut(t.id, min(len(t.id), 100)), err)
+	}
+	return ""
+}
+
+// eventMargin is what an event of a change has beside the data, in bytes, at most.
+const eventMargin = 200
+
+// tells reports whether the newest event of the document's stream says all that there is to say.
+func (t *touched) tells(newest domain.Event) bool {
+	var last change
+	if json.Unmarshal(newest.Data, &last) != nil || last.Document != t.id {
+		return false // somebody else's
+	}
+	if last.Version >= t.version() {
+		return true // of this state, or of a later one
+	}
+	if t.document == nil {
+		return isNull(last.Data)
+	}
+	return projection.SameValue(last.Data, t.document.Data)
+}
+
+func isNull(data json.RawMessage) bool { return len(data) == 0 || string(data) == "null" }
+
+// append appends the changes of those documents that are not what their streams say.
+func (w *writer) append(ctx context.Context, chunk []*touched, emptied map[string]int64) error {
+	streams := make([]string, len(chunk))
+	for i, t := range chunk {
+		streams[i] = t.stream
+	}
+	latest, err := w.changes.config.Store.Latest(ctx, w.tenant, streams, 0)
+	if err != nil {
+		return err
+	}
+	newest := make(map[string]domain.Event, len(latest))
+	for _, event := range latest {
+		newest[event.Stream] = event
+	}
+	var request domain.Append
+	bytes := 0
+	flush := func() error {
+		if len(request.Streams) == 0 {
+			return nil
+		}
+		_, err := w.changes.config.Appends.Append(ctx, w.tenant, request)
+		if err == nil {
+			w.changes.config.Published(w.id, len(request.Streams))
+		}
+		request, bytes = domain.Append{}, 0
+		return err
+	}
+	category := domain.ChangesCategory(w.id.Name)
+	for _, t := range chunk {
+		last, there := newest[t.stream]
+		switch {
+		case there && t.tells(last):
+			continue
+		case !there && t.document == nil:
+			continue // it came and went unseen
+		case t.refused() != "":
+			continue
+		}
+		expected := domain.Expected(emptied[t.stream])
+		if there {
+			expected = domain.Expected(last.Version)
+		}
+		data := t.data()
+		if bytes += len(data); bytes > changesBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+			bytes = len(data)
+		}
+		request.Streams = append(request.Streams, domain.StreamAppend{Stream: t.stream, Expected: expected, Events: []domain.NewEvent{{
+			ID: domain.NewEventID(), Type: category, Data: data, Metadata: json.RawMessage(`{"caused_by":"` + t.by.ID.String() + `"}`),
+		}}})
+	}
+	return flush()
+}

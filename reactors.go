@@ -1,0 +1,34 @@
+package manifold
+
+import (
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/reactor"
+)
+
+// wireReactors makes what follows from events: calls of the program's own functions, and the changes of documents as events.
+func (p *Process) wireReactors(o settings) (err error) {
+	p.reactors, err = reactor.New(reactor.Config{
+		Births: p.store, Groups: p.groups, Projections: p.catalog, Reactors: o.reactors, Called: p.metrics.ReactorCalled, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.changes = reactor.NewChanges(reactor.ChangesConfig{
+		Store: p.store, Appends: appendLog{p.store, p.states}, Groups: p.groups, Projections: p.catalog,
+		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
+		Published: func(id domain.ProjectionID, events int) {
+			p.metrics.ChangesPublished(id.Name, id.Shared(), events)
+		},
+		Log: p.log,
+	})
+	return nil
+}
+
+// WithReactor adds a function that is called for events: of categories and types, or with a projection's name as it has stored what
+// an event makes of a document. See reactor.Definition. The name must be the same in every process of a service; what the
+// function does must bear being repeated, by the event's id.
+func WithReactor(definition reactor.Definition, handler reactor.Handler) Option {
+	return func(s *settings) {
+		s.reactors = append(s.reactors, reactor.Reactor{Definition: definition, Handler: handler})
+	}
+}
