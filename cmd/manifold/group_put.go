@@ -55,7 +55,7 @@ made.`,
 			}
 			wanted := before
 			if f.file != "" {
-				if wanted, err = readGroup(f.file, args[0], command.InOrStdin()); err != nil {
+				if wanted, err = readNamed("group", f.file, args[0], command.InOrStdin()); err != nil {
 					return err
 				}
 			}
@@ -74,11 +74,11 @@ made.`,
 			if group == nil {
 				return refusal(r.Status(), r.Body)
 			}
-			after, err := fieldsOfGroup(*group)
+			after, err := definitionOf(*group, groupFields)
 			if err != nil {
 				return err
 			}
-			return tellGroup(command.OutOrStdout(), args[0], r.JSON201 != nil, before, after)
+			return tellPut(command.OutOrStdout(), args[0], groupFields, r.JSON201 != nil, before, after)
 		},
 	}
 	flags := command.Flags()
@@ -162,18 +162,18 @@ func groupDefinition(ctx context.Context, service *client.ClientWithResponses, n
 	if err != nil {
 		return nil, err
 	}
-	return fieldsOfGroup(group)
+	return definitionOf(group, groupFields)
 }
 
-// fieldsOfGroup are a group's fields without what is not of its definition.
-func fieldsOfGroup(group client.Subscription) (map[string]json.RawMessage, error) {
-	text, err := json.Marshal(group)
+// definitionOf are those fields of what the service has answered that are of its definition.
+func definitionOf(answer any, fields []string) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(answer)
 	if err != nil {
 		return nil, err
 	}
 	all := fieldsOf(text)
 	definition := make(map[string]json.RawMessage)
-	for _, field := range groupFields {
+	for _, field := range fields {
 		if value, found := all[field]; found {
 			definition[field] = value
 		}
@@ -181,8 +181,8 @@ func fieldsOfGroup(group client.Subscription) (map[string]json.RawMessage, error
 	return definition, nil
 }
 
-// readGroup reads a definition as it is written: the service is who checks it. It may have the group's name.
-func readGroup(path, name string, stdin io.Reader) (map[string]json.RawMessage, error) {
+// readNamed reads the definition of a group or a webhook as it is written: the service is who checks it. It may have its name.
+func readNamed(what, path, name string, stdin io.Reader) (map[string]json.RawMessage, error) {
 	var text []byte
 	var err error
 	if path == "-" {
@@ -200,27 +200,27 @@ func readGroup(path, name string, stdin io.Reader) (map[string]json.RawMessage, 
 	}
 	var definition map[string]json.RawMessage
 	if err := json.Unmarshal(text, &definition); err != nil {
-		return nil, fmt.Errorf("%s: it is no group's definition, which is an object with fields such as source, types and ordering", path)
+		return nil, fmt.Errorf("%s: it is no %s's definition, which is an object with fields such as source, types and ordering", path, what)
 	}
 	if written, found := definition["name"]; found {
 		var own string
 		if json.Unmarshal(written, &own) != nil || own != name {
-			return nil, fmt.Errorf("%s: it is of the group %s, not of %s", path, written, name)
+			return nil, fmt.Errorf("%s: it is of the %s %s, not of %s", path, what, written, name)
 		}
 		delete(definition, "name")
 	}
 	return definition, nil
 }
 
-// tellGroup says what has become of a group.
-func tellGroup(out io.Writer, name string, created bool, before, after map[string]json.RawMessage) error {
+// tellPut says what has become of a group or a webhook, whose definition has these fields.
+func tellPut(out io.Writer, name string, fields []string, created bool, before, after map[string]json.RawMessage) error {
 	p := painter{out: out, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
 	if created {
 		p.line(green, "%s: created", name)
 		return p.err
 	}
 	var changes []client.FieldChange
-	for _, field := range groupFields {
+	for _, field := range fields {
 		if was, is := before[field], after[field]; !bytes.Equal(was, is) {
 			changes = append(changes, client.FieldChange{Field: field, Before: was, After: is})
 		}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/manifold-es/manifold/client"
+)
+
+func webhookAttempts(to *connection) *cobra.Command {
+	asJSON, limit := false, 0
+	event, outcome := "", ""
+	command := &cobra.Command{
+		Use:   "attempts NAME",
+		Short: "List what a webhook has sent, and what came of it, the newest first",
+		Example: `  manifold webhook attempts billing --outcome failed
+  manifold webhook attempts billing --event 0190d3a4-5b6c-7def-8123-456789abcde0`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
+			if !asJSON {
+				fmt.Fprintln(t, "AT\tEVENT\tTYPE\tPOSITION\tATTEMPT\tOUTCOME\tTOOK\tNEXT\tWHY")
+			}
+			size := pageSize
+			if limit > 0 {
+				size = min(size, limit)
+			}
+			params := client.ListWebhookAttemptsParams{PageSize: &size}
+			if event != "" {
+				params.EventId = &event
+			}
+			if outcome != "" {
+				params.Outcome = &outcome
+			}
+			all := pages(func(token *string) ([]client.WebhookAttempt, *http.Response, error) {
+				params.PageToken = token
+				r, err := service.ListWebhookAttemptsWithResponse(command.Context(), args[0], &params)
+				if err != nil {
+					return nil, nil, err
+				}
+				page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+				return page.Attempts, r.HTTPResponse, err
+			})
+			shown := 0
+			for a, err := range all {
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					if err := writeJSON(command.OutOrStdout(), a); err != nil {
+						return err
+					}
+				} else {
+					next := ""
+					if a.NextAt != nil {
+						next = a.NextAt.Local().Format(time.RFC3339)
+					}
+					fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", a.At.Local().Format(time.RFC3339), a.EventId, a.Type, a.Position, a.Attempt,
+						outcomeOf(a), milliseconds(a.Took), next, said(a))
+				}
+				if shown++; shown == limit {
+					break
+				}
+			}
+			return t.Flush()
+		},
+	}
+	command.Flags().StringVar(&event, "event", "", "only those of the event with this id")
+	command.Flags().StringVar(&outcome, "outcome", "", "only those with this outcome: ok, failed, timeout, blocked, gone or duplicate")
+	command.Flags().IntVar(&limit, "limit", 0, "at most so many; 0: all that are kept")
+	jsonFlag(command, &asJSON, "the attempts")
+	return command
+}
+
+// outcomeOf is an attempt's outcome, with the status of the answer where there was one.
+func outcomeOf(attempt client.WebhookAttempt) string {
+	if attempt.Status == 0 {
+		return attempt.Outcome
+	}
+	return attempt.Outcome + " " + strconv.Itoa(attempt.Status)
+}
+
+// said is why there was no answer, or what was said in one that was no 2xx.
+func said(attempt client.WebhookAttempt) string {
+	text := oneLine(attempt.Error)
+	if text == "" {
+		text = oneLine(attempt.Excerpt)
+	}
+	if text == "" && attempt.Outcome != "ok" {
+		text = outcomeOf(attempt)
+	}
+	return text
+}
+
+// milliseconds is a time that the service tells in milliseconds.
+func milliseconds(number float64) time.Duration {
+	return time.Duration(number * float64(time.Millisecond)).Round(100 * time.Microsecond)
+}
