@@ -114,6 +114,9 @@ type Delivery struct {
 	AckDeadline time.Time // by the database's clock
 	Partition   int
 	Replays     int // how often it has come back from the dead letters
+	// Gap is what retention had removed where the group has come to with this event, as it does by force, or by a place that lies
+	// behind; nil: nothing. Each partition tells it, once as a rule.
+	Gap *Gap
 }
 
 // Outcome says what became of an Attempt that a consumer has answered.

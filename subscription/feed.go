@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
 // Bounds of what a feed gives out without events, and of what it takes from its tail's memory at once.
@@ -32,6 +34,8 @@ type Feed struct {
 	has     int      // bytes that Next has given out of what was read
 	gave    time.Time
 
+	gaps int64 // the follower was told of gaps up to here
+
 	passed int64       // over, and the follower does not know
 	tell   *time.Timer // runs out when it has to
 
@@ -45,6 +49,9 @@ type Slice struct {
 	Entries  []*Entry // in order; the list, not what is in it, is used again by the next call of Next
 	Position int64    // everything up to here has been given out or passed over: whoever has that goes on behind it
 	CaughtUp bool     // Position is the head as it was then, at least that of when the feed began, and was not before
+	// Gap is what retention has removed of what comes next, which nobody knows any more; nil: nothing that was not told before. It
+	// may reach beyond Position.
+	Gap *domain.Gap
 }
 
 func newFeed(tail *tail, selection *selection, position, goal int64) *Feed {
@@ -59,7 +66,7 @@ func newFeed(tail *tail, selection *selection, position, goal int64) *Feed {
 func (f *Feed) Position() int64 { return f.position }
 
 // Next returns the next slice, which is never without news: it waits until there is some. A slice without entries tells that the
-// feed has caught up, or that events were passed over: some thousand of them, or a few and a second ago.
+// feed has caught up, that events are gone, or that some were passed over: some thousand of them, or a few and a second ago.
 //
 // Where ctx ends first, it returns ctx's cause, and the feed stays as it is: Next may be called again, so that a deadline
 // may say when to give a sign of life. While the database does not answer it waits. Other errors are faults.
@@ -88,7 +95,7 @@ func (f *Feed) next(ctx context.Context) (Slice, error) {
 				return Slice{}, err
 			}
 		}
-		if len(slice.Entries) > 0 || slice.CaughtUp || f.passed >= passedEvents {
+		if len(slice.Entries) > 0 || slice.CaughtUp || slice.Gap != nil || f.passed >= passedEvents {
 			return f.give(slice), nil
 		}
 		if news == nil {
@@ -112,8 +119,12 @@ func (f *Feed) next(ctx context.Context) (Slice, error) {
 func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
 	t := f.tail.ring.take(f.position, f.goal, f.buffer[:0], takenEvents, takenBytes)
 	if t.missed {
-		f.ahead = f.history.fetch(f.ctx, f.position)
+		f.ahead = f.history.fetch(f.ctx, f.position, f.gaps)
 		return Slice{}, nil
+	}
+	var gap *domain.Gap
+	if len(t.missing) > 0 {
+		gap = f.selection.gapBehind(f.position, f.gaps, t.missing)
 	}
 	f.buffer = t.entries
 	entries := f.buffer[:0]
@@ -132,7 +143,7 @@ func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
 		looked = e.Event.Position
 	}
 	clear(f.buffer[len(entries):])
-	return f.moved(entries, t.upTo, t.atHead), t.news
+	return f.moved(entries, t.upTo, t.atHead, gap), t.news
 }
 
 // read waits for what is being read from the log.
@@ -148,22 +159,25 @@ func (f *Feed) read(ctx context.Context) (Slice, error) {
 		return Slice{}, s.err
 	}
 	f.has += s.bytes
-	slice := f.moved(s.entries, s.upTo, f.tail.ring.atHead(s.upTo, f.goal))
+	slice := f.moved(s.entries, s.upTo, f.tail.ring.atHead(s.upTo, f.goal), s.gap)
 	if floor, _ := f.tail.ring.place(); s.upTo < floor && f.history.readsAhead() {
-		f.ahead = f.history.fetch(f.ctx, s.upTo)
+		f.ahead = f.history.fetch(f.ctx, s.upTo, f.gaps)
 	}
 	return slice, nil
 }
 
 // moved moves the feed's place.
-func (f *Feed) moved(entries []*Entry, upTo int64, atHead bool) Slice {
+func (f *Feed) moved(entries []*Entry, upTo int64, atHead bool, gap *domain.Gap) Slice {
 	if passed := upTo - f.position - int64(len(entries)); passed > 0 {
 		if f.passed == 0 {
 			f.tellLater()
 		}
 		f.passed += passed
 	}
-	slice := Slice{Entries: entries, Position: upTo, CaughtUp: atHead && !f.atHead}
+	slice := Slice{Entries: entries, Position: upTo, CaughtUp: atHead && !f.atHead, Gap: gap}
+	if gap != nil {
+		f.gaps = max(f.gaps, gap.To)
+	}
 	f.position, f.atHead = upTo, atHead
 	return slice
 }

@@ -30,9 +30,9 @@ func (c *askedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, nam
 	return c.Store.SaveLedger(ctx, tenant, name, change)
 }
 
-func (c *askedStore) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+func (c *askedStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	c.calls.Add(1)
-	return c.Store.ReadLog(ctx, tenant, q)
+	return c.Store.LogSlice(ctx, tenant, q)
 }
 
 func (c *askedStore) ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error) {

@@ -30,11 +30,11 @@ func (s *troubled) SaveLedger(ctx context.Context, tenant domain.TenantID, name 
 	return now, saved, err
 }
 
-func (s *troubled) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+func (s *troubled) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	if s.unread.Load() {
-		return nil, domain.Errorf(domain.CodeUnavailable, "", "the log cannot be read")
+		return domain.LogSlice{}, domain.Errorf(domain.CodeUnavailable, "", "the log cannot be read")
 	}
-	return s.Store.ReadLog(ctx, tenant, q)
+	return s.Store.LogSlice(ctx, tenant, q)
 }
 
 func (s *troubled) NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error) {

@@ -77,18 +77,23 @@ type fetched struct {
 	entries []*Entry // all that are selected from where it began up to upTo
 	bytes   int      // of them
 	upTo    int64
+	gap     *domain.Gap // that the follower is to be told of before them; nil: none
 	err     error
 }
 
-// fetch reads what follows a position. The goroutine ends when ctx does.
-func (h *history) fetch(ctx context.Context, after int64) *fetched {
+// fetch reads what follows a position, for a follower that knows of gaps up to told. The goroutine ends when ctx does.
+func (h *history) fetch(ctx context.Context, after, told int64) *fetched {
 	s := &fetched{done: make(chan struct{})}
 	scale := h.size()
 	go func() {
 		defer close(s.done)
 		var events []domain.Event
 		s.err = h.tail.tails.try(ctx, h.tail.tenant, h.passes, func(ctx context.Context) (err error) {
-			events, s.upTo, err = h.read(ctx, after, scale)
+			var removedTo int64
+			if events, s.upTo, removedTo, err = h.read(ctx, after, scale); err != nil {
+				return err
+			}
+			s.gap, err = gapOf(ctx, h.tail.tails.config.Store, h.tail.tenant, h.selection, after, told, removedTo)
 			return err
 		})
 		if s.err == nil {
@@ -130,11 +135,11 @@ func (h *history) passes(err error) bool {
 	return noAnswer(err)
 }
 
-// read reads a slice of what follows a position, and says up to where that is all there is.
-func (h *history) read(ctx context.Context, after int64, scale int) (events []domain.Event, upTo int64, err error) {
+// read reads a slice of what follows a position, and says up to where that is all there is, and up to where events were removed.
+func (h *history) read(ctx context.Context, after int64, scale int) (events []domain.Event, upTo, removedTo int64, err error) {
 	leave, err := h.tail.enter(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	defer leave()
 	_, head := h.tail.ring.place() // before reading: what is visible then is no less
@@ -149,8 +154,9 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 		head = q.To
 	}
 	began := time.Now()
-	if events, err = h.tail.tails.config.Store.ReadLog(ctx, h.tail.tenant, q); err != nil {
-		return nil, 0, err
+	slice, err := h.tail.tails.config.Store.LogSlice(ctx, h.tail.tenant, q)
+	if err != nil {
+		return nil, 0, 0, err
 	}
 	switch took := time.Since(began); {
 	case took < lookedFast && q.To > 0:
@@ -158,27 +164,28 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 	case took > lookedSlow && some:
 		h.window = max(1, min(h.window, head-after)/2)
 	}
-	upTo, _ = reached(events, q.Limit, q.MaxBytes, head)
-	return events, upTo, nil
+	upTo, _ = reached(slice.Events, q.Limit, q.MaxBytes, head)
+	return slice.Events, upTo, slice.RemovedTo, nil
 }
 
 // readStream follows the versions of the stream, from that of the position on.
-func (h *history) readStream(ctx context.Context, after int64, scale int, head int64) (events []domain.Event, upTo int64, err error) {
+func (h *history) readStream(ctx context.Context, after int64, scale int, head int64) (events []domain.Event, upTo, removedTo int64, err error) {
 	store := h.tail.tails.config.Store
 	if h.version == 0 {
 		before, err := store.VersionBefore(ctx, h.tail.tenant, h.selection.Stream, after+1)
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, 0, err
 		}
 		h.version = before + 1
 	}
 	q := domain.StreamQuery{From: h.version, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * historyBytes / scaleMost}
-	if events, err = store.ReadStream(ctx, h.tail.tenant, h.selection.Stream, q); err != nil {
-		return nil, 0, err
+	slice, err := store.StreamSlice(ctx, h.tail.tenant, h.selection.Stream, q)
+	if err != nil {
+		return nil, 0, 0, err
 	}
-	if n := len(events); n > 0 {
-		h.version = events[n-1].Version + 1
+	if n := len(slice.Events); n > 0 {
+		h.version = slice.Events[n-1].Version + 1
 	}
-	upTo, _ = reached(events, q.Limit, q.MaxBytes, head)
-	return events, upTo, nil
+	upTo, _ = reached(slice.Events, q.Limit, q.MaxBytes, head)
+	return slice.Events, upTo, slice.RemovedTo, nil
 }

@@ -27,7 +27,7 @@ func (m *memoryLog) all() []domain.Event {
 	return m.events
 }
 
-func (m *memoryLog) ReadLog(_ context.Context, _ domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+func (m *memoryLog) LogSlice(_ context.Context, _ domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	var found []domain.Event
 	bytes, events := 0, m.all()
 	for _, e := range events[min(q.From-1, int64(len(events))):min(q.To, int64(len(events)))] {
@@ -40,10 +40,10 @@ func (m *memoryLog) ReadLog(_ context.Context, _ domain.TenantID, q domain.LogQu
 		found = append(found, e)
 		bytes += eventBytes(&e)
 	}
-	return found, nil
+	return domain.LogSlice{Events: found}, nil
 }
 
-func (m *memoryLog) ReadStream(_ context.Context, _ domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error) {
+func (m *memoryLog) StreamSlice(_ context.Context, _ domain.TenantID, stream string, q domain.StreamQuery) (domain.StreamSlice, error) {
 	var found []domain.Event
 	bytes := 0
 	for _, e := range m.all() {
@@ -56,7 +56,7 @@ func (m *memoryLog) ReadStream(_ context.Context, _ domain.TenantID, stream stri
 		found = append(found, e)
 		bytes += eventBytes(&e)
 	}
-	return found, nil
+	return domain.StreamSlice{Events: found}, nil
 }
 
 func (m *memoryLog) VersionBefore(_ context.Context, _ domain.TenantID, stream string, position int64) (int64, error) {

@@ -443,6 +443,7 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 		_, known := l.behind[e.Stream]
 		if le := l.next(e, now, deadline); le != nil {
 			s.give(r, le, e)
+			r.deliveries[len(r.deliveries)-1].Gap = p.ahead.meets(e)
 		} else {
 			p.streams.left(e, !known)
 		}

@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ type ring struct {
 	floor   int64
 	head    int64
 	looked  int64         // up to here was looked for events: a log ends before its head where the last ones were removed
+	missing []missing     // that ends behind floor: what was gone already when the ring was given what follows
 	news    chan struct{} // closed when head or looked move
 }
 
@@ -38,8 +40,8 @@ func (r *ring) place() (floor, head int64) {
 	return r.floor, r.head
 }
 
-// append adds all that the log has behind the ring's head up to looked, and wakes who waits for it.
-func (r *ring) append(events []domain.Event, looked int64) {
+// append adds all that the log has behind the ring's head up to looked, with what is missing there, and wakes who waits for it.
+func (r *ring) append(events []domain.Event, looked int64, gone ...missing) {
 	entries := make([]Entry, len(events)) // one block: they go together, nearly
 	bytes := 0
 	for i := range entries {
@@ -53,6 +55,9 @@ func (r *ring) append(events []domain.Event, looked int64) {
 	for i := range entries {
 		r.entries = append(r.entries, &entries[i])
 		r.head = entries[i].Event.Position
+	}
+	if len(gone) > 0 {
+		r.missing = mergeMissing(r.missing, gone)
 	}
 	if len(events) == 0 && looked <= r.looked {
 		return
@@ -80,6 +85,9 @@ func (r *ring) trim() {
 		gone++
 	}
 	r.entries = r.entries[gone:]
+	if gone > 0 && len(r.missing) > 0 {
+		r.missing = slices.DeleteFunc(slices.Clone(r.missing), func(m missing) bool { return m.to <= r.floor })
+	}
 }
 
 // taking is what a ring has behind a position.
@@ -88,6 +96,7 @@ type taking struct {
 	entries []*Entry
 	upTo    int64           // all up to here are in entries, or there are none
 	atHead  bool            // upTo is as far as the log is known, and that is the goal at least
+	missing []missing       // in what the ring has
 	news    <-chan struct{} // not nil where that is all there is: closed when there is more
 }
 
@@ -99,7 +108,7 @@ func (r *ring) take(after, goal int64, list []*Entry, most, bytes int) taking {
 		return taking{missed: true}
 	}
 	if after >= r.head {
-		return taking{entries: list, upTo: after, atHead: r.reached(after, goal), news: r.news}
+		return taking{entries: list, upTo: after, atHead: r.reached(after, goal), news: r.news, missing: r.missing}
 	}
 	behind := r.entries[sort.Search(len(r.entries), func(i int) bool { return r.entries[i].Event.Position > after }):]
 	n := 0
@@ -107,7 +116,7 @@ func (r *ring) take(after, goal int64, list []*Entry, most, bytes int) taking {
 		bytes -= sizeOf(&behind[n].Event)
 		n++
 	}
-	t := taking{entries: append(list, behind[:n]...), upTo: r.head}
+	t := taking{entries: append(list, behind[:n]...), upTo: r.head, missing: r.missing}
 	if n < len(behind) {
 		t.upTo = behind[n-1].Event.Position
 	} else {

@@ -99,9 +99,12 @@ func holds(filter *expr.Condition, event *expr.Event) bool {
 
 // narrow has a query leave out what is not selected, as far as it can; what it gives is still to be asked for matches.
 // Whoever follows one stream reads that by its versions where it can: here it is the stream's category.
-func (s *selection) narrow(q *domain.LogQuery) {
-	q.Categories, q.Types = s.Categories, s.Types
+func (s *selection) narrow(q *domain.LogQuery) { q.Categories, q.Types = s.categories(), s.Types }
+
+// categories are those of all that can be selected; none: all.
+func (s *selection) categories() []string {
 	if s.Stream != "" {
-		q.Categories = []string{domain.Category(s.Stream)}
+		return []string{domain.Category(s.Stream)}
 	}
+	return s.Categories
 }

@@ -133,7 +133,7 @@ func (t *tail) run() {
 		}
 		began := time.Now()
 		target := t.target.Load()
-		events, more, err := t.read(head)
+		events, gone, more, err := t.read(head)
 		if err != nil {
 			return // ctx has ended
 		}
@@ -143,7 +143,7 @@ func (t *tail) run() {
 		if looked = head; !more {
 			looked = max(head, target)
 		}
-		t.ring.append(events, looked)
+		t.ring.append(events, looked, gone...)
 		next := time.Until(began.Add(min(tailPause+time.Duration(t.followers.Load())*tailPauseFor, tailPauseMax)))
 		if more {
 			next = 0
@@ -152,13 +152,21 @@ func (t *tail) run() {
 	}
 }
 
-// read reads what follows a position; more where there may be more. It tries until it can, or the tail ends.
-func (t *tail) read(after int64) (events []domain.Event, more bool, err error) {
+// read reads what follows a position, and what is gone of that; more where there may be more. It tries until it can, or the tail ends.
+func (t *tail) read(after int64) (events []domain.Event, gone []missing, more bool, err error) {
 	err = t.tails.try(t.ctx, t.tenant, always, func(ctx context.Context) error {
 		q := domain.LogQuery{From: after + 1, Limit: sliceEvents, MaxBytes: min(sliceBytes, max(leastTail, t.tails.config.Bytes/4))}
 		began := time.Now()
-		if events, err = t.tails.config.Store.ReadLog(ctx, t.tenant, q); err != nil {
+		slice, err := t.tails.config.Store.LogSlice(ctx, t.tenant, q)
+		if err != nil {
 			return err
+		}
+		if events, gone = slice.Events, nil; slice.RemovedTo > after {
+			floors, err := t.tails.config.Store.Floors(ctx, t.tenant, nil, after+1)
+			if err != nil {
+				return err
+			}
+			gone = missingOf(floors, after)
 		}
 		if observe := t.tails.config.Observer.Read; observe != nil {
 			observe(time.Since(began), len(events))
@@ -166,7 +174,7 @@ func (t *tail) read(after int64) (events []domain.Event, more bool, err error) {
 		_, more = reached(events, q.Limit, q.MaxBytes, after)
 		return nil
 	})
-	return events, more, err
+	return events, gone, more, err
 }
 
 // reached says up to where events are all that a log has, by how they were asked for: up to the last of them where there may

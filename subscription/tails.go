@@ -40,8 +40,10 @@ type TailsObserver struct {
 // Log is what is read of tenants' logs.
 type Log interface {
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
-	ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error)
-	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error)
+	LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error)
+	StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) (domain.StreamSlice, error)
+	// Floors are those of categories (none: of all) of which something at a position or above it was removed.
+	Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error)
 	// PositionAt is the last position recorded at the time or before it; 0 where there is none.
 	PositionAt(ctx context.Context, tenant domain.TenantID, at time.Time) (int64, error)
 	// EventPosition is where an event is; domain.CodeNotFound where it is not.

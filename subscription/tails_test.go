@@ -33,17 +33,17 @@ type watchedRead struct {
 	events int
 }
 
-func (w *watched) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+func (w *watched) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	if w.before != nil {
 		if err := w.before(ctx, q); err != nil {
-			return nil, err
+			return domain.LogSlice{}, err
 		}
 	}
-	events, err := w.Store.ReadLog(ctx, tenant, q)
+	slice, err := w.Store.LogSlice(ctx, tenant, q)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reads = append(w.reads, watchedRead{q, len(events)})
-	return events, err
+	w.reads = append(w.reads, watchedRead{q, len(slice.Events)})
+	return slice, err
 }
 
 func (w *watched) read() []watchedRead {

@@ -19,8 +19,8 @@ func (l *quietLog) Head(context.Context, domain.TenantID) (domain.Head, error) {
 	return domain.Head{Position: int64(len(l.events))}, nil
 }
 
-func (l *quietLog) ReadLog(_ context.Context, _ domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
-	return l.events[min(q.From-1, int64(len(l.events))):], nil
+func (l *quietLog) LogSlice(_ context.Context, _ domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
+	return domain.LogSlice{Events: l.events[min(q.From-1, int64(len(l.events))):]}, nil
 }
 
 // While a filter is asked, whoever has none goes on, and so does the tail; whoever has one waits for the turn.
