@@ -21,6 +21,7 @@ import (
 	"github.com/manifold-es/manifold/dispatch"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/egress"
 	"github.com/manifold-es/manifold/erasure"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/projection"
@@ -60,6 +61,7 @@ type Process struct {
 	webhooks  *webhook.Webhooks
 	reactors  *reactor.Reactors
 	changes   *reactor.Changes
+	egresses  []*egress.Egress
 	consumers *dispatch.Dispatcher // of the groups whose consumer is the service
 
 	listener   net.Listener
@@ -99,6 +101,9 @@ func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Op
 	}
 	if err == nil {
 		err = p.reactors.Declare(ctx)
+	}
+	if err == nil {
+		err = p.declareEgress(ctx)
 	}
 	if err == nil && c.Role.Worker() {
 		err = p.deploy(ctx, o)
@@ -355,7 +360,11 @@ func (p *Process) wire(o settings) error {
 	if err := p.wireReactors(o); err != nil {
 		return err
 	}
-	sources := []dispatch.Source{p.webhooks, p.reactors, p.changes} // of the consumers that the service is, one for each kind
+	sources, err := p.wireEgress()
+	if err != nil {
+		return err
+	}
+	sources = append(sources, p.webhooks, p.reactors, p.changes) // of the consumers that the service is
 	p.consumers = dispatch.New(dispatch.Config{Store: p.store, Sources: sources, Owns: p.members.Owns, Log: p.log})
 	p.api, err = api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,

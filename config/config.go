@@ -42,6 +42,7 @@ type Config struct {
 	Role             Role                         `yaml:"role" env:"ROLE"`
 	Database         Database                     `yaml:"database" envPrefix:"DATABASE_"`
 	Databases        map[string]DocumentsDatabase `yaml:"databases" env:"DATABASES"` // by the name that definitions use
+	Egress           map[string]Egress            `yaml:"egress" env:"EGRESS"`       // which events are published to message brokers, by names of the operator's choosing
 	Projections      []string                     `yaml:"projections" env:"PROJECTIONS"`
 	Usage            bool                         `yaml:"usage" env:"USAGE"` // count each tenant's events and bytes by day
 	OperatorKey      Secret                       `yaml:"operatorKey" env:"OPERATOR_KEY"`
@@ -173,6 +174,12 @@ func (c *Config) Check() error {
 			refuse("databases."+name+".maxConns", "%d is negative", database.MaxConns)
 		}
 	}
+	for name, egress := range c.Egress {
+		if err := domain.CheckName("egress", name); err != nil {
+			refuse("egress."+name, "%s", err)
+		}
+		egress.check(func(setting, format string, args ...any) { refuse("egress."+name+"."+setting, format, args...) })
+	}
 	for setting, count := range map[string]int{
 		"database.maxConns":  c.Database.MaxConns,
 		"limits.connections": c.Limits.Connections,
@@ -265,6 +272,11 @@ func (c *Config) resolve() error {
 	for name, database := range c.Databases {
 		read("databases."+name+".password", database.PasswordFile, &database.Password)
 		c.Databases[name] = database
+	}
+	for name, egress := range c.Egress {
+		read("egress."+name+".password", egress.PasswordFile, &egress.Password)
+		read("egress."+name+".token", egress.TokenFile, &egress.Token)
+		c.Egress[name] = egress
 	}
 	keys := c.OperatorKey
 	read("operatorKey", c.OperatorKeyFile, &keys)

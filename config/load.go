@@ -206,6 +206,13 @@ func (c *Config) readEnviron(environ []string) error {
 				}
 				return databases, nil
 			},
+			reflect.TypeFor[map[string]Egress](): func(text string) (any, error) {
+				all := make(map[string]Egress)
+				if err := yaml.UnmarshalWithOptions([]byte(text), &all, yaml.Strict()); err != nil {
+					return nil, errors.New(yaml.FormatError(err, false, false))
+				}
+				return all, nil
+			},
 		},
 	}
 	known := variables()
@@ -257,8 +264,8 @@ func variables() map[string]reflect.Type {
 	return all
 }
 
-// Settings returns the path of every setting in the file, such as database.app.user, in their order. A documents
-// database's name stands as NAME.
+// Settings returns the path of every setting in the file, such as database.app.user, in their order. The name of a documents
+// database, and of an egress, stands as NAME.
 func Settings() []string {
 	var paths []string
 	var walk func(shape reflect.Type, prefix string)

@@ -36,6 +36,7 @@ type Metrics struct {
 	subscriptions *subscriptions
 	webhooks      *webhooks
 	reactors      *reactors
+	egresses      *egresses
 }
 
 // NewMetrics returns metrics with a registry of their own, with the Go runtime's and the process's in it.
@@ -87,6 +88,7 @@ func NewMetrics(version string) *Metrics {
 		subscriptions: newSubscriptions(),
 		webhooks:      newWebhooks(),
 		reactors:      newReactors(),
+		egresses:      newEgresses(),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "manifold_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version},
@@ -98,6 +100,7 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(m.subscriptions.collectors()...)
 	m.registry.MustRegister(m.webhooks.collectors()...)
 	m.registry.MustRegister(m.reactors.collectors()...)
+	m.registry.MustRegister(m.egresses.collectors()...)
 	return m
 }
 

@@ -1,0 +1,356 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// consume publishes a tenant's events until nothing is due.
+func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again time.Time, err error) {
+	entered, again := e.gate.enter(time.Now())
+	if !entered {
+		e.waits(tenant, time.Now())
+		return again, nil
+	}
+	h := holder{e: e, tenant: tenant}
+	defer func() {
+		if !h.asked {
+			e.gate.left()
+		}
+	}()
+	ready, err := e.prepare(ctx, tenant)
+	if err != nil || !ready {
+		return time.Time{}, err
+	}
+	member, err := e.config.Groups.Join(ctx, tenant, e.group, e.config.Label)
+	if err != nil {
+		if isCode(err, domain.CodeNotFound) {
+			e.setReady(tenant, false) // it was removed; the next run makes it anew
+		}
+		return time.Time{}, err
+	}
+	h.member = member.ID
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+		defer cancel()
+		if left := e.config.Groups.Leave(last, tenant, e.group, h.member); left != nil && err == nil {
+			e.config.Log.Debug("a consumer could not leave its group; others take over in a while", "egress", e.config.Name, "tenant", tenant.String(), "error", left)
+		}
+	}()
+	again, err = h.run(ctx)
+	switch {
+	case ctx.Err() != nil:
+		e.waitsNoMore(tenant) // others go on with it
+	case errors.Is(err, ErrUnreachable):
+		// Not with the dispatcher's pauses: those are of one tenant.
+		return e.down(err), nil
+	case err != nil && h.asked:
+		e.up()
+	case err == nil && again.IsZero():
+		e.waitsNoMore(tenant)
+	}
+	return again, err
+}
+
+// prepare makes a tenant's group, or changes it, so that it is as it is to be. It reports false where the tenant is to have none.
+func (e *Egress) prepare(ctx context.Context, tenant domain.TenantID) (bool, error) {
+	if e.isReady(tenant) {
+		return true, nil
+	}
+	wanted, err := subscription.Complete(e.definition())
+	if err != nil {
+		return false, err
+	}
+	there, err := e.config.Groups.Get(ctx, tenant, e.group)
+	switch {
+	case err == nil:
+		wanted.From = there.From
+		if reflect.DeepEqual(there.GroupDefinition, wanted) {
+			break
+		}
+		_, _, err = e.config.Groups.Put(ctx, tenant, e.group, wanted)
+	case isCode(err, domain.CodeNotFound):
+		if e.config.Active != nil {
+			if active, err := e.config.Active(ctx, tenant); err != nil || !active {
+				return false, err
+			}
+		}
+		wanted.From = e.from.String()
+		_, _, err = e.config.Groups.Put(ctx, tenant, e.group, wanted)
+	}
+	if err != nil {
+		return false, err
+	}
+	e.setReady(tenant, true)
+	return true, nil
+}
+
+// remove removes a tenant's group.
+func (e *Egress) remove(ctx context.Context, tenant domain.TenantID) (time.Time, error) {
+	err := e.config.Groups.Delete(ctx, tenant, e.group)
+	if err == nil || isCode(err, domain.CodeNotFound) {
+		e.setReady(tenant, true)
+		return time.Time{}, nil
+	}
+	return time.Time{}, err
+}
+
+// holder is a tenant's consumer while it is a member of its group.
+type holder struct {
+	e       *Egress
+	tenant  domain.TenantID
+	member  domain.GroupMemberID
+	certain bool // nothing is in flight but what this holder was given, and that in order
+	asked   bool // the broker was
+	encoder cloudevents.Encoder
+}
+
+// run publishes what there is.
+func (h *holder) run(ctx context.Context) (time.Time, error) {
+	e := h.e
+	for {
+		found, err := h.batch(ctx)
+		switch {
+		case err != nil:
+			return time.Time{}, err
+		case found:
+			continue
+		}
+		due, err := e.config.Groups.Due(ctx, h.tenant, e.group)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if due.Now {
+			continue
+		}
+		// A little longer: events come in bursts. One is enough, so that those who wait take no memory.
+		deliveries, err := h.receive(ctx, subscription.Receive{Batch: 1, Wait: e.config.Stay})
+		if err != nil {
+			return time.Time{}, err
+		}
+		if len(deliveries) == 0 {
+			return due.At, nil
+		}
+		if err := h.publish(ctx, deliveries); err != nil {
+			return time.Time{}, err
+		}
+	}
+}
+
+// batch publishes the next events, if there are some.
+func (h *holder) batch(ctx context.Context) (found bool, err error) {
+	e := h.e
+	// As much as there may be is reserved, until it is known how much there is.
+	if err := e.memory.Acquire(ctx, receiveBytes); err != nil {
+		return false, err
+	}
+	held := int64(receiveBytes)
+	defer func() { e.memory.Release(held) }()
+	deliveries, err := h.receive(ctx, subscription.Receive{})
+	if err != nil || len(deliveries) == 0 {
+		return false, err
+	}
+	bytes := int64(0)
+	for i := range deliveries {
+		bytes += int64(len(deliveries[i].Event.Data) + len(deliveries[i].Event.Metadata))
+	}
+	if bytes < held {
+		e.memory.Release(held - bytes)
+		held = bytes
+	}
+	return true, h.publish(ctx, deliveries)
+}
+
+// receive takes events. Where something is left half done by another holder, or something came out of order, the group goes back to the
+// first event that is not settled, and what was given counts for nothing.
+func (h *holder) receive(ctx context.Context, wanted subscription.Receive) ([]domain.Delivery, error) {
+	e := h.e
+	wanted.Member = h.member
+	for {
+		deliveries, err := e.config.Groups.Receive(ctx, h.tenant, e.group, wanted)
+		if err != nil || len(deliveries) == 0 {
+			return nil, err
+		}
+		if h.certain && inOrder(deliveries) {
+			return deliveries, nil
+		}
+		status, err := e.config.Groups.Get(ctx, h.tenant, e.group)
+		if err != nil {
+			return nil, err
+		}
+		p := status.Partitions[0]
+		if inOrder(deliveries) && p.InFlight == int64(len(deliveries)) && p.Retrying == 0 && p.Owner == h.member {
+			h.certain = true
+			return deliveries, nil
+		}
+		if _, err := e.config.Groups.Seek(ctx, h.tenant, e.group, domain.From{Position: p.Checkpoint + 1}); err != nil {
+			return nil, err
+		}
+		h.certain = p.Owner == h.member
+	}
+}
+
+// inOrder reports whether deliveries are in the log's order, those left out that were dead letters, which come as they may.
+func inOrder(deliveries []domain.Delivery) bool {
+	last := int64(0)
+	for i := range deliveries {
+		if deliveries[i].Replays > 0 {
+			continue
+		}
+		if deliveries[i].Event.Position <= last {
+			return false
+		}
+		last = deliveries[i].Event.Position
+	}
+	return true
+}
+
+// publish publishes events and settles them. Where one is not acknowledged the group goes back to the first of these, and the
+// error says why.
+func (h *holder) publish(ctx context.Context, deliveries []domain.Delivery) error {
+	h.e.waits(h.tenant, deliveries[0].Event.RecordedAt)
+	acked, rest, failure := h.send(ctx, deliveries)
+	// What the broker has is settled, also where this consumer is to end.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer cancel()
+	if err := h.settle(last, acked); err != nil {
+		h.certain = false
+		return errors.Join(failure, err)
+	}
+	if failure == nil {
+		h.e.waitsNoMore(h.tenant)
+		return nil
+	}
+	h.certain = false
+	if err := h.goBack(last, rest, failure); err != nil {
+		return errors.Join(failure, err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return failure
+}
+
+// send publishes events. It returns those that the broker has acknowledged, and those that it has not, with the error of one of these;
+// those that it will never take are put to the dead letters.
+func (h *holder) send(ctx context.Context, pending []domain.Delivery) (acked, rest []domain.Delivery, failure error) {
+	for {
+		messages := make([]Message, len(pending))
+		for i := range pending {
+			messages[i] = h.e.message(&h.encoder, h.tenant, &pending[i].Event)
+		}
+		h.asked = true
+		limited, cancel := context.WithTimeout(ctx, publishTimeout)
+		errs := h.e.config.Broker.Publish(limited, messages)
+		cancel()
+		refused := false
+		rest, failure = nil, nil
+		for i, err := range errs {
+			if errors.Is(err, ErrRefused) {
+				if err = h.refuse(ctx, pending[i], err); err == nil {
+					refused = true
+					continue
+				}
+			}
+			if err == nil {
+				acked = append(acked, pending[i])
+				continue
+			}
+			rest = append(rest, pending[i])
+			if failure == nil || errors.Is(failure, ErrHeldBack) {
+				failure = err
+			}
+		}
+		if !refused || !errors.Is(failure, ErrHeldBack) {
+			return acked, rest, failure
+		}
+		pending = rest // what stood behind a message that was refused goes without it
+	}
+}
+
+// settle acknowledges what the broker has.
+func (h *holder) settle(ctx context.Context, acked []domain.Delivery) error {
+	e := h.e
+	if len(acked) == 0 {
+		return nil
+	}
+	attempts := make([]domain.Attempt, len(acked))
+	oldest := acked[0].Event.RecordedAt
+	for i := range acked {
+		attempts[i] = domain.Attempt{EventID: acked[i].Event.ID, Attempt: acked[i].Attempt}
+		if at := acked[i].Event.RecordedAt; at.Before(oldest) {
+			oldest = at
+		}
+	}
+	e.up()
+	if e.config.Observer.Published != nil {
+		e.config.Observer.Published(len(acked), time.Since(oldest))
+	}
+	outcomes, err := e.config.Groups.Ack(ctx, h.tenant, e.group, attempts)
+	for _, outcome := range outcomes {
+		h.certain = h.certain && outcome == domain.OutcomeDone // else another holder has gone back
+	}
+	return err
+}
+
+// goBack has the group go on with the first event that was not published. Those that are replays of dead letters become that again: there
+// is no going back to them but past all that came since.
+func (h *holder) goBack(ctx context.Context, rest []domain.Delivery, failure error) error {
+	e := h.e
+	if e.config.Observer.Failed != nil {
+		e.config.Observer.Failed(len(rest))
+	}
+	var replays []domain.Attempt
+	back := int64(0)
+	for i := range rest {
+		if d := &rest[i]; d.Replays > 0 {
+			replays = append(replays, domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt})
+		} else if back == 0 || d.Event.Position < back {
+			back = d.Event.Position
+		}
+	}
+	if len(replays) > 0 {
+		if _, err := e.config.Groups.Nack(ctx, h.tenant, e.group, replays, domain.Nack{Action: domain.NackPark, Reason: reason(failure)}); err != nil {
+			return err
+		}
+	}
+	if back == 0 {
+		return nil
+	}
+	if _, err := e.config.Groups.Seek(ctx, h.tenant, e.group, domain.From{Position: back}); err != nil {
+		return fmt.Errorf("go back to position %d: %w", back, err)
+	}
+	return nil
+}
+
+// refuse puts an event that the broker will never take to the dead letters.
+func (h *holder) refuse(ctx context.Context, d domain.Delivery, why error) error {
+	e := h.e
+	e.up()
+	attempt := []domain.Attempt{{EventID: d.Event.ID, Attempt: d.Attempt}}
+	if _, err := e.config.Groups.Nack(ctx, h.tenant, e.group, attempt, domain.Nack{Action: domain.NackPark, Reason: reason(why)}); err != nil {
+		return err
+	}
+	if e.config.Observer.Refused != nil {
+		e.config.Observer.Refused(1)
+	}
+	return nil
+}
+
+// reason is an error as a dead letter has it.
+func reason(err error) string {
+	text := err.Error()
+	return text[:min(len(text), domain.MaxReasonBytes)]
+}
+
+func isCode(err error, code domain.Code) bool {
+	failure, ok := errors.AsType[*domain.Error](err)
+	return ok && failure.Code == code
+}

@@ -1,0 +1,214 @@
+package nats
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/egress"
+)
+
+// Config says where JetStream is, and who asks it. All but URLs may be zero.
+type Config struct {
+	URLs []string // nats://host:port, or tls://
+	Name string   // of the connection, for people
+
+	User, Password string
+	Token          string
+	Credentials    string      // a file as nsc makes them, with a JWT and its key
+	TLS            *tls.Config // nil: as the URLs and the server want it
+
+	Log *slog.Logger
+}
+
+// Times and bounds of publishing.
+const (
+	connectTimeout = 5 * time.Second
+	ackTimeout     = 5 * time.Second // of one message
+	reconnectWait  = time.Second
+	atOnce         = 64 // messages of one Publish that are on their way, each with another key
+)
+
+// Alphabet is what the tokens of a subject may have.
+var Alphabet = egress.Alphabet{
+	Allowed: func(c byte) bool { return c > ' ' && c < 0x7f && !strings.ContainsRune(".*>%", rune(c)) },
+	Escape:  '%',
+	Most:    1024,
+}
+
+// CheckSubject reports what is wrong with a template of a subject.
+func CheckSubject(template string) error {
+	for token := range strings.SplitSeq(template, ".") {
+		switch {
+		case token == "":
+			return fmt.Errorf("%q has an empty part between its dots", template)
+		case strings.ContainsAny(token, " \t\r\n*>"):
+			return fmt.Errorf("%q has a blank, * or >, which a subject to publish to may not have", template)
+		}
+	}
+	if strings.HasPrefix(template, "$") || strings.HasPrefix(template, "_INBOX.") {
+		return fmt.Errorf("%q is a subject of NATS itself", template)
+	}
+	return nil
+}
+
+// Broker is JetStream, as egress.Broker has it.
+type Broker struct {
+	conn *nats.Conn
+	js   jetstream.JetStream
+}
+
+// Open returns a Broker. One that does not answer is no error: it is connected with as soon as it does. The error is that of
+// settings that cannot work.
+func Open(config Config) (*Broker, error) {
+	options := []nats.Option{
+		nats.Name(config.Name), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		// What cannot be sent now is not kept by the client: the log has it.
+		nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+	}
+	if config.Log != nil {
+		options = append(options,
+			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { config.Log.Debug("the connection with NATS was lost", "error", err) }),
+			nats.ReconnectHandler(func(*nats.Conn) { config.Log.Debug("connected with NATS again") }),
+		)
+	}
+	if config.User != "" {
+		options = append(options, nats.UserInfo(config.User, config.Password))
+	}
+	if config.Token != "" {
+		options = append(options, nats.Token(config.Token))
+	}
+	if config.Credentials != "" {
+		options = append(options, nats.UserCredentials(config.Credentials))
+	}
+	if config.TLS != nil {
+		options = append(options, nats.Secure(config.TLS))
+	}
+	conn, err := nats.Connect(strings.Join(config.URLs, ","), options...)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &Broker{conn: conn, js: js}, nil
+}
+
+// Close implements egress.Broker.
+func (b *Broker) Close() { b.conn.Close() }
+
+// Publish implements egress.Broker. Of messages with the same key one is on its way at a time: a later one could be stored where
+// an earlier one was not.
+func (b *Broker) Publish(ctx context.Context, messages []egress.Message) []error {
+	errs := make([]error, len(messages))
+	lanes := make(map[string][]int)
+	var order []string
+	for i := range messages {
+		key := messages[i].Key
+		if lanes[key] == nil {
+			order = append(order, key)
+		}
+		lanes[key] = append(lanes[key], i)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	room := make(chan struct{}, atOnce)
+	var sending sync.WaitGroup
+	for _, key := range order {
+		room <- struct{}{}
+		sending.Go(func() {
+			defer func() { <-room }()
+			b.publishLane(ctx, stop, messages, errs, lanes[key])
+		})
+	}
+	sending.Wait()
+	return errs
+}
+
+// publishLane publishes the messages of one key, one behind the other.
+func (b *Broker) publishLane(ctx context.Context, stop context.CancelCauseFunc, messages []egress.Message, errs []error, lane []int) {
+	for n, i := range lane {
+		err := b.publish(ctx, &messages[i])
+		errs[i] = err
+		if err == nil || errors.Is(err, egress.ErrRefused) {
+			continue
+		}
+		if errors.Is(err, egress.ErrUnreachable) {
+			stop(err) // nor does it answer the others
+		}
+		for _, behind := range lane[n+1:] {
+			errs[behind] = egress.ErrHeldBack
+		}
+		return
+	}
+}
+
+func (b *Broker) publish(ctx context.Context, m *egress.Message) error {
+	if ctx.Err() != nil {
+		return unreachable(context.Cause(ctx))
+	}
+	if !b.conn.IsConnected() {
+		return unreachable(cmp.Or(b.conn.LastError(), nats.ErrNoServers))
+	}
+	limited, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	_, err := b.js.PublishMsg(limited, message(m))
+	return classify(m, err)
+}
+
+// message is a message in NATS' form.
+func message(m *egress.Message) *nats.Msg {
+	// The names as the specification writes them: NATS tells small letters and capitals apart.
+	header := nats.Header{jetstream.MsgIDHeader: []string{m.ID}}
+	for _, attribute := range m.Attributes {
+		header["ce-"+attribute.Name] = []string{cloudevents.HeaderValue(attribute.Value)}
+	}
+	if m.ContentType != "" {
+		header["content-type"] = []string{m.ContentType}
+	}
+	return &nats.Msg{Subject: m.Topic, Header: header, Data: m.Data}
+}
+
+// headerExceedsMaximum is the server's JSStreamHeaderExceedsMaximumErr.
+const headerExceedsMaximum jetstream.ErrorCode = 10097
+
+// classify says what an error of JetStream means.
+func classify(m *egress.Message, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return fmt.Errorf("%w: it is larger than NATS accepts: %w", egress.ErrRefused, err)
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		if slices.Contains([]jetstream.ErrorCode{jetstream.JSErrCodeStreamMessageExceedsMaximum, headerExceedsMaximum}, api.ErrorCode) {
+			return fmt.Errorf("%w: it is larger than the stream accepts: %w", egress.ErrRefused, err)
+		}
+		return fmt.Errorf("JetStream does not store a message of the subject %q: %w", m.Topic, err)
+	}
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return fmt.Errorf("no JetStream stream has the subject %q, or it has no leader", m.Topic)
+	}
+	return unreachable(err)
+}
+
+func unreachable(err error) error {
+	if err == nil || errors.Is(err, egress.ErrUnreachable) {
+		return cmp.Or(err, egress.ErrUnreachable)
+	}
+	return fmt.Errorf("%w: NATS: %w", egress.ErrUnreachable, err)
+}

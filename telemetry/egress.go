@@ -1,0 +1,82 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// egresses are the metrics of what publishes events to message brokers. An egress's name is a label: it comes from the
+// configuration.
+type egresses struct {
+	messages *prometheus.CounterVec
+	delay    *prometheus.HistogramVec
+}
+
+func newEgresses() *egresses {
+	return &egresses{
+		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "manifold_egress_messages_total",
+			Help: "Messages given to a broker, by what became of them: acked; refused, which are dead letters; failed, which are published again.",
+		}, []string{"egress", "outcome"}),
+		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "manifold_egress_delay_seconds", Help: "From an event's recording to the broker's acknowledgement, by the oldest of those published together.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 24),
+		}, []string{"egress"}),
+	}
+}
+
+func (e *egresses) collectors() []prometheus.Collector {
+	return []prometheus.Collector{e.messages, e.delay}
+}
+
+// EgressPublished counts messages of an egress that a broker has acknowledged. delay is since the oldest of them was recorded.
+func (m *Metrics) EgressPublished(egress string, messages int, delay time.Duration) {
+	m.egresses.messages.WithLabelValues(egress, "acked").Add(float64(messages))
+	m.egresses.delay.WithLabelValues(egress).Observe(delay.Seconds())
+}
+
+// EgressRefused counts messages of an egress that a broker will never take.
+func (m *Metrics) EgressRefused(egress string, messages int) {
+	m.egresses.messages.WithLabelValues(egress, "refused").Add(float64(messages))
+}
+
+// EgressFailed counts messages of an egress that a broker has not acknowledged.
+func (m *Metrics) EgressFailed(egress string, messages int) {
+	m.egresses.messages.WithLabelValues(egress, "failed").Add(float64(messages))
+}
+
+// CollectEgress adds metrics that are asked for at each scrape: for each egress whether its broker answers, and for how long
+// the event has waited that waits for longest, as far as this process knows. It may be called once.
+func (m *Metrics) CollectEgress(each func(yield func(egress string, up bool, lag time.Duration))) {
+	m.registry.MustRegister(&egressStates{
+		each: each,
+		up: prometheus.NewDesc("manifold_egress_up",
+			"Whether an egress's broker has answered when this process asked it last: 1, or 0 while it is asked again and again.", []string{"egress"}, nil),
+		lag: prometheus.NewDesc("manifold_egress_lag_seconds",
+			"For how long the event has waited to be published that waits for longest, of the tenants that this process works for.", []string{"egress"}, nil),
+	})
+}
+
+type egressStates struct {
+	each    func(yield func(egress string, up bool, lag time.Duration))
+	up, lag *prometheus.Desc
+}
+
+// Describe is prometheus.Collector's.
+func (e *egressStates) Describe(out chan<- *prometheus.Desc) {
+	out <- e.up
+	out <- e.lag
+}
+
+// Collect is prometheus.Collector's.
+func (e *egressStates) Collect(out chan<- prometheus.Metric) {
+	e.each(func(egress string, up bool, lag time.Duration) {
+		value := 0.0
+		if up {
+			value = 1
+		}
+		out <- prometheus.MustNewConstMetric(e.up, prometheus.GaugeValue, value, egress)
+		out <- prometheus.MustNewConstMetric(e.lag, prometheus.GaugeValue, lag.Seconds(), egress)
+	})
+}
