@@ -204,8 +204,9 @@ func plainTrace(value json.RawMessage) bool {
 	if len(value) < 3 || value[0] != '"' {
 		return false
 	}
-	for _, c := range value[1 : len(value)-1] {
-		if c <= ' ' || c > '~' || c == '\\' {
+	trace := text(value)
+	for i := range len(trace) {
+		if c := trace[i]; c <= ' ' || c > '~' || c == '"' || c == '\\' {
 			return false
 		}
 	}

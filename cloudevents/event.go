@@ -1,6 +1,7 @@
 package cloudevents
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"time"
@@ -74,7 +75,7 @@ func (e *Event) metadata(stream string, id domain.EventID) (json.RawMessage, err
 	extensions := e.Extensions
 	for i, extension := range extensions {
 		if extension.Name == ExtensionTrace && plainTrace(extension.Value) {
-			trace = string(extension.Value)
+			trace = `"` + text(extension.Value) + `"`
 			extensions = append(append([]Extension{}, extensions[:i]...), extensions[i+1:]...)
 			break
 		}
@@ -83,24 +84,29 @@ func (e *Event) metadata(stream string, id domain.EventID) (json.RawMessage, err
 	if !kept && trace == "" {
 		return e.Metadata, nil
 	}
-	var b []byte
-	if len(e.Metadata) > 0 {
-		if e.Metadata[0] != '{' {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, ExtensionMetadata, "it must be the text of a JSON object, since other attributes are kept beside it")
-		}
-		_, _, rest := split(e.Metadata)
-		b = append(b, rest...)
-		if len(b) > 0 {
-			b = b[:len(b)-1] // reopens the object
-		}
-	}
+	b := []byte{'{'}
 	member := func(name string) {
-		if len(b) == 0 {
-			b = append(b, '{')
-		} else if b[len(b)-1] != '{' {
+		if b[len(b)-1] != '{' {
 			b = append(b, ',')
 		}
 		b = append(append(append(b, '"'), name...), `":`...)
+	}
+	if e.Metadata != nil {
+		if e.Metadata[0] != '{' {
+			return nil, invalid(ExtensionMetadata, "it must be the text of a JSON object, since other attributes are kept beside it")
+		}
+		others, its, rest := split(e.Metadata)
+		if rest != nil {
+			b = append(b[:1], bytes.TrimSpace(rest[1:len(rest)-1])...)
+		}
+		if !kept && others != nil {
+			member(keptMember)
+			b = append(b, others...)
+		}
+		if trace == "" && its != nil {
+			member(ExtensionTrace)
+			b = append(b, its...)
+		}
 	}
 	if trace != "" {
 		member(ExtensionTrace)

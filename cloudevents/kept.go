@@ -127,7 +127,7 @@ func split(metadata json.RawMessage) (kept, trace, rest json.RawMessage) {
 			kept = value
 			return nil
 		case name == ExtensionTrace && plainTrace(value):
-			trace = value
+			trace = appendString(nil, text(value))
 			return nil
 		}
 		if begin < 0 {
