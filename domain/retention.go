@@ -128,6 +128,7 @@ func NewRetentionRunID() RetentionRunID { return RetentionRunID(newUUID()) }
 type RetentionDue struct {
 	Tenant   TenantID
 	Category string
+	Revision int64 // the policy's
 	Head     int64 // of the tenant's log
 	Asked    bool  // somebody has asked for a run
 }
@@ -166,7 +167,7 @@ type RetentionStep struct {
 	UpTo     int64 // and up to this one
 	Limit    int   // events to look at
 
-	SweptTo     int64 // with RetentionSpared: what is up to here should be gone
+	SweptTo     int64 // with RetentionSpared: what is up to here should be gone; for FindRetained: it was found before
 	CompactedTo int64 // with RetentionSpared: and what has a newer event of its stream up to here
 }
 
@@ -178,4 +179,24 @@ type RetentionSlice struct {
 	Removed     int64 // of these: as many, or none
 	Unannounced bool  // none was removed since it was not announced that this run would
 	HeldAt      int64 // a group holds what is above; nothing above was looked at. Negative: none does
+}
+
+// RetentionEnd is how a run of a policy, or a part of one, ended.
+type RetentionEnd struct {
+	Category    string
+	Revision    int64
+	Run         RetentionRunID
+	SweptTo     int64
+	CompactedTo int64
+	HeldBy      []RetentionHold
+	Error       string    // why it did not get through; empty: it did
+	Finished    bool      // it got to the end
+	AskedAt     time.Time // RetentionWork's: what was asked for since is not done yet
+}
+
+// RetentionPreview is what a run of a policy would do now.
+type RetentionPreview struct {
+	Events   int64           // how many events would go
+	Complete bool            // all were counted; there may be more otherwise
+	HeldBy   []RetentionHold // what keeps more from going, the lowest position first; some of many
 }

@@ -73,7 +73,7 @@ grant select on manifold.retention_floors to manifold_app;
 grant select, insert, update, delete on manifold.build_losses to manifold_app;
 grant select, delete on manifold.build_losses to manifold_retention;
 grant select (tenant_id, owner, name, build) on manifold.build_losses to manifold_system;
-grant select (tenant_id, category, asked_at, last_run_at) on manifold.retention_policies to manifold_system;
+grant select (tenant_id, category, revision, asked_at, last_run_at) on manifold.retention_policies to manifold_system;
 grant select (tenant_id, category, announced_to, removed_to, removed) on manifold.retention_floors to manifold_system;
 grant select, delete, update (asked_at, swept_to, compacted_to, spared, held_by, last_run_at, last_error)
   on manifold.retention_policies to manifold_retention;

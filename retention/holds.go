@@ -1,0 +1,57 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// holds asks everybody what they hold of a category. What the policy forces is left out; the lowest position comes first.
+func (r *Retention) holds(ctx context.Context, tenant domain.TenantID, policy *domain.RetentionPolicy) ([]domain.RetentionHold, error) {
+	var all []domain.RetentionHold
+	for _, holder := range r.config.Holders {
+		holds, err := holder.RetentionHolds(ctx, tenant, policy.Category)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, slices.DeleteFunc(holds, policy.Force.Forces)...)
+	}
+	slices.SortFunc(all, func(a, b domain.RetentionHold) int {
+		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return all, nil
+}
+
+// lowest returns the position up to which nothing is held, no higher than upTo.
+func lowest(holds []domain.RetentionHold, upTo int64) int64 {
+	if len(holds) > 0 {
+		return min(upTo, holds[0].Position)
+	}
+	return upTo
+}
+
+// inTheWay returns those of the holds, sorted, for which an event of the category has to stay that should go, being no higher
+// than upTo; some of many.
+func (r *Retention) inTheWay(ctx context.Context, tenant domain.TenantID, category string, holds []domain.RetentionHold, upTo int64) ([]domain.RetentionHold, error) {
+	var held []domain.RetentionHold
+	seen := int64(-1)
+	for _, hold := range holds {
+		if hold.Position >= upTo || len(held) == domain.MaxRetentionHoldsKept {
+			break
+		}
+		if hold.Position > seen {
+			next, _, err := r.config.Store.RetentionNext(ctx, tenant, category, hold.Position)
+			if err != nil {
+				return nil, err
+			}
+			if next == 0 || next > upTo {
+				break
+			}
+			seen = next - 1 // up to there it is the same event
+		}
+		held = append(held, hold)
+	}
+	return held, nil
+}

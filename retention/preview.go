@@ -1,0 +1,92 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Bounds of a preview.
+const (
+	previewWithin = 5 * time.Second
+	previewEvents = 1_000_000 // to look at
+)
+
+// Preview says what a run would do now by the policy of a category, or, where one is given, by that in its place; nothing is
+// removed. Where counting takes too long it says so. domain.CodeNotFound where there is no policy and none is given.
+func (r *Retention) Preview(ctx context.Context, tenant domain.TenantID, category string, given *domain.RetentionPolicy) (domain.RetentionPreview, error) {
+	work, err := r.previewed(ctx, tenant, category, given)
+	if err != nil {
+		return domain.RetentionPreview{}, err
+	}
+	var preview domain.RetentionPreview
+	counting, cancel := context.WithTimeout(ctx, previewWithin)
+	defer cancel()
+	err = r.preview(counting, tenant, &work, &preview)
+	if err != nil && ctx.Err() == nil && counting.Err() != nil {
+		err = nil // so much for counting
+	}
+	return preview, err
+}
+
+func (r *Retention) previewed(ctx context.Context, tenant domain.TenantID, category string, given *domain.RetentionPolicy) (domain.RetentionWork, error) {
+	if given == nil {
+		return r.config.Store.BeginRetention(ctx, tenant, category, r.config.Grace)
+	}
+	if err := given.Check(); err != nil {
+		return domain.RetentionWork{}, err
+	}
+	return r.config.Store.TryRetention(ctx, tenant, *given, r.config.Grace)
+}
+
+func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *domain.RetentionWork, preview *domain.RetentionPreview) error {
+	holds, err := r.holds(ctx, tenant, &work.RetentionPolicy)
+	if err != nil {
+		return err
+	}
+	counted, err := r.counted(ctx, tenant, work, func(_ context.Context, do func() error) error { return do() })
+	if err != nil {
+		return err
+	}
+	sweepTo, compactTo := min(max(work.Aged, counted), work.Ripe), int64(0)
+	if work.Compact {
+		compactTo = work.Ripe
+	}
+	if preview.HeldBy, err = r.inTheWay(ctx, tenant, work.Category, holds, max(sweepTo, compactTo)); err != nil {
+		return err
+	}
+	swept, looked := lowest(holds, sweepTo), 0
+	for _, stage := range []struct {
+		reason   domain.RetentionReason
+		from, to int64
+		before   int64
+	}{
+		{domain.RetentionSweep, work.SweptTo, swept, 0},
+		{domain.RetentionCompact, max(work.CompactedTo, work.SweptTo, swept), lowest(holds, compactTo), swept},
+	} {
+		for from := stage.from; from < stage.to; {
+			if looked += r.config.Slice; looked > previewEvents {
+				return nil
+			}
+			slice, err := r.config.Store.FindRetained(ctx, tenant, domain.RetentionStep{
+				RetentionPolicy: work.RetentionPolicy, Reason: stage.reason, After: from, UpTo: stage.to, Limit: r.config.Slice, SweptTo: stage.before,
+			})
+			if err != nil {
+				return err
+			}
+			preview.Events += slice.Found
+			if from = slice.Seen; slice.Done {
+				break
+			}
+		}
+	}
+	preview.Complete = true
+	return nil
+}
+
+func isCode(err error, code domain.Code) bool {
+	e, ok := errors.AsType[*domain.Error](err)
+	return ok && e.Code == code
+}

@@ -1,0 +1,131 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Store keeps policies and floors, and removes events.
+type Store interface {
+	RetentionPolicies(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error)
+	RetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
+	PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error)
+	DeleteRetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) error
+	AskRetention(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
+
+	RetentionDue(ctx context.Context) ([]domain.RetentionDue, error)
+	BeginRetention(ctx context.Context, tenant domain.TenantID, category string, grace time.Duration) (domain.RetentionWork, error)
+	TryRetention(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy, grace time.Duration) (domain.RetentionWork, error)
+	RetentionNth(ctx context.Context, tenant domain.TenantID, category string, below, n int64) (position int64, err error)
+	RetentionNext(ctx context.Context, tenant domain.TenantID, category string, above int64) (position int64, at time.Time, err error)
+	AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run domain.RetentionRunID, upTo int64) (announced int64, err error)
+	RemoveRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (domain.RetentionSlice, error)
+	FindRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (domain.RetentionSlice, error)
+	EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (spared int64, err error)
+}
+
+// Holder knows of some who still have to read events.
+type Holder interface {
+	// RetentionHolds returns those that may still have to read events of a tenant's category, each with how far it has come as
+	// that is stored. One whose place cannot be told has a Problem, and holds everything. Those that need none of them any
+	// more may be among them, or not.
+	RetentionHolds(ctx context.Context, tenant domain.TenantID, category string) ([]domain.RetentionHold, error)
+}
+
+// Observer has functions that are called as things happen, for metrics; each may be nil.
+type Observer struct {
+	Removed func(events int64) // a slice of events was removed
+}
+
+// Config is what a Retention is made of. Store and Log must be set, Owns where Run is called; times and counts may be zero.
+type Config struct {
+	Store   Store
+	Holders []Holder
+	Owns    func(domain.TenantID) bool // reports whether this process works for the tenant
+	Log     *slog.Logger
+
+	// Grace is how long every event stays, whatever a policy says: an append whose answer was lost is recognised by its
+	// events' ids as long as they are there. Below 0: none, for tests. 0: one minute.
+	Grace time.Duration
+	// Every is the time between two runs of a policy that has something to do; 0: one minute.
+	Every time.Duration
+	// Share is which part of one connection's time the removal takes at most, of all tenants together; 0: a tenth.
+	Share float64
+	// Turn is for how long a policy's events are removed before it is another one's turn; 0: 10 s.
+	Turn time.Duration
+	// Slice is how many events one transaction looks at; 0: 1,000.
+	Slice    int
+	Observer Observer
+}
+
+// The defaults of a Config.
+const (
+	DefaultGrace = time.Minute
+	DefaultEvery = time.Minute
+	DefaultShare = 0.1
+
+	defaultTurn  = 10 * time.Second
+	defaultSlice = 1000
+)
+
+// Retention keeps policies, and works by them while Run is on. All methods may be called concurrently.
+type Retention struct {
+	config Config
+	pace   *pace
+	work   chan struct{} // has an element where Run is to look for work
+
+	mu       sync.Mutex
+	look     bool // at all policies, not only at those that are in line
+	policies map[key]*policy
+	line     []key // whose turn is next
+}
+
+// New returns a Retention that works by no policy until Run is on.
+func New(config Config) *Retention {
+	switch {
+	case config.Grace == 0:
+		config.Grace = DefaultGrace
+	case config.Grace < 0:
+		config.Grace = 0
+	}
+	config.Every = cmp.Or(config.Every, DefaultEvery)
+	config.Share = cmp.Or(config.Share, DefaultShare)
+	config.Turn = cmp.Or(config.Turn, defaultTurn)
+	config.Slice = cmp.Or(config.Slice, defaultSlice)
+	return &Retention{
+		config: config, pace: &pace{share: config.Share}, work: make(chan struct{}, 1), policies: make(map[key]*policy),
+	}
+}
+
+// List returns a tenant's policies with what has come of them, by category.
+func (r *Retention) List(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error) {
+	return r.config.Store.RetentionPolicies(ctx, tenant)
+}
+
+// Get returns the policy of a category; domain.CodeNotFound where there is none.
+func (r *Retention) Get(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error) {
+	return r.config.Store.RetentionPolicy(ctx, tenant, category)
+}
+
+// Put keeps a policy in place of its category's. A run by it begins soon.
+func (r *Retention) Put(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error) {
+	if err := policy.Check(); err != nil {
+		return domain.RetentionStatus{}, false, err
+	}
+	return r.config.Store.PutRetentionPolicy(ctx, tenant, policy)
+}
+
+// Delete removes the policy of a category: nothing more of it is removed. What was removed stays so.
+func (r *Retention) Delete(ctx context.Context, tenant domain.TenantID, category string) error {
+	return r.config.Store.DeleteRetentionPolicy(ctx, tenant, category)
+}
+
+// Ask has a policy run as soon as the process that works for the tenant gets to it, and returns its status.
+func (r *Retention) Ask(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error) {
+	return r.config.Store.AskRetention(ctx, tenant, category)
+}

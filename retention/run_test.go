@@ -1,0 +1,415 @@
+package retention
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+var errKilled = errors.New("the process is gone")
+
+// everything removes all that nothing holds, but for the newest event.
+func everything(category string) domain.RetentionPolicy {
+	return domain.RetentionPolicy{Category: category, MaxCount: 1}
+}
+
+func wantLeft(t *testing.T, b *bench, tenant domain.TenantID, category string, want ...int64) {
+	t.Helper()
+	if got := b.left(t, tenant, category); !slices.Equal(got, want) {
+		t.Errorf("left of %s is %v; want %v", category, got, want)
+	}
+}
+
+// A process that dies between what it announces and what it removes leaves an announcement, which the next run sets right. One
+// that dies between two slices has removed the first.
+func TestKilledBetweenAnnouncementAndRemoval(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.append(t, tenant, "order-1", 20)
+	b.put(t, tenant, everything("order"))
+	for slices := range 3 {
+		announced, left := false, slices
+		dying := &hooked{Store: b.store}
+		dying.announced = func() error { announced = true; return nil }
+		dying.removing = func() error {
+			if announced {
+				if left--; left < 0 {
+					return errKilled
+				}
+			}
+			return nil
+		}
+		dying.ending = func() error { return errKilled }
+		if _, err := b.retention(dying).runOnce(t.Context(), tenant, "order"); !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		floor := b.status(t, tenant, "order").Floor
+		if floor.AnnouncedTo != 19 || floor.Removed != floor.RemovedTo || int(floor.Removed) != 20-len(b.left(t, tenant, "order")) {
+			t.Errorf("killed behind %d slices: the floor is %+v, left are %v", slices, floor, b.left(t, tenant, "order"))
+		}
+	}
+	// What was announced is taken back also where nothing is to be removed any more.
+	hold := &stub{}
+	hold.set(domain.RetentionHold{Kind: domain.HoldRebuild, Name: "sums", Position: 0})
+	dying := &hooked{Store: b.store, ending: func() error { return errKilled }}
+	if _, err := b.retention(dying, hold).runOnce(t.Context(), tenant, "order"); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	runAll(t, b.retention(nil, hold), tenant, "order")
+	removed := b.status(t, tenant, "order").Floor
+	if removed.AnnouncedTo != removed.RemovedTo {
+		t.Errorf("with all of it held the floor is %+v", removed)
+	}
+	runAll(t, b.retention(nil), tenant, "order")
+	wantLeft(t, b, tenant, "order", 20)
+	if floor := b.status(t, tenant, "order").Floor; floor != (domain.RetentionFloor{Category: "order", AnnouncedTo: 19, RemovedTo: 19, Removed: 19}) {
+		t.Errorf("the floor is %+v", floor)
+	}
+}
+
+// What comes to hold events behind the announcement holds them: a rebuild that starts, a group that is made, or seeks back.
+func TestHoldsThatComeMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	group := func(t *testing.T, tenant domain.TenantID, readTo int64) {
+		if _, _, err := b.store.PutGroup(t.Context(), tenant, "mail", domain.GroupDefinition{From: "start", BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1}, readTo+1); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, test := range map[string]struct {
+		before func(t *testing.T, tenant domain.TenantID)
+		comes  func(t *testing.T, tenant domain.TenantID)
+		heldBy domain.RetentionHold
+		first  []int64 // left where it comes behind the announcement
+		second []int64 // and behind the first slice, of seven events
+	}{
+		"a rebuild": {
+			comes: func(t *testing.T, tenant domain.TenantID) {
+				b.exec(t, `insert into manifold.rebuilds (tenant_id, name, rebuild_id, build, definition, state)
+					values ($1, 'sums', gen_random_uuid(), 2, '{"name": "sums", "source": {"categories": ["order"]}}', 'queued')`, tenant)
+			},
+			heldBy: domain.RetentionHold{Kind: domain.HoldRebuild, Name: "sums"},
+		},
+		"a group that is made": {
+			comes:  func(t *testing.T, tenant domain.TenantID) { group(t, tenant, 3) },
+			heldBy: domain.RetentionHold{Kind: domain.HoldGroup, Name: "mail", Position: 3},
+			first:  []int64{1, 2, 3}, second: []int64{1, 2, 3, 4, 5, 6, 7},
+		},
+		"a group that seeks back": {
+			before: func(t *testing.T, tenant domain.TenantID) { group(t, tenant, 20) },
+			comes: func(t *testing.T, tenant domain.TenantID) {
+				b.exec(t, "update manifold.subscription_ledgers set read_to = 9 where tenant_id = $1", tenant)
+			},
+			heldBy: domain.RetentionHold{Kind: domain.HoldGroup, Name: "mail", Position: 9},
+			first:  []int64{1, 2, 3, 4, 5, 6, 7, 8, 9}, second: []int64{1, 2, 3, 4, 5, 6, 7, 8, 9},
+		},
+	} {
+		t.Run(name+" behind the announcement", func(t *testing.T) {
+			t.Parallel()
+			tenant := b.tenant(t)
+			b.append(t, tenant, "order-1", 20)
+			b.put(t, tenant, everything("order"))
+			if test.before != nil {
+				test.before(t, tenant)
+			}
+			came := false
+			s := &hooked{Store: b.store, announced: func() error {
+				if !came {
+					came = true
+					test.comes(t, tenant)
+				}
+				return nil
+			}}
+			runAll(t, b.retention(s), tenant, "order")
+			wantGone(t, b, tenant, test.first)
+			status := b.status(t, tenant, "order")
+			if len(status.HeldBy) != 1 || status.HeldBy[0] != test.heldBy || status.Floor.AnnouncedTo != int64(len(test.first)) {
+				t.Errorf("%+v", status)
+			}
+		})
+		if test.heldBy.Kind != domain.HoldGroup {
+			continue // who registers then sees that something is announced
+		}
+		t.Run(name+" between two slices", func(t *testing.T) {
+			t.Parallel()
+			tenant := b.tenant(t)
+			b.append(t, tenant, "order-1", 20)
+			b.put(t, tenant, everything("order"))
+			if test.before != nil {
+				test.before(t, tenant)
+			}
+			slice := 0
+			s := &hooked{Store: b.store, removing: func() error {
+				if slice++; slice == 3 { // the first one finds that nothing is announced
+					test.comes(t, tenant)
+				}
+				return nil
+			}}
+			runAll(t, b.retention(s), tenant, "order")
+			wantGone(t, b, tenant, test.second)
+		})
+	}
+}
+
+// wantGone fails the test unless those events of 20 are gone, and no others.
+func wantGone(t *testing.T, b *bench, tenant domain.TenantID, gone []int64) {
+	t.Helper()
+	var want []int64
+	for position := int64(1); position <= 20; position++ {
+		if !slices.Contains(gone, position) {
+			want = append(want, position)
+		}
+	}
+	wantLeft(t, b, tenant, "order", want...)
+}
+
+// A rebuild that registers and then finds nothing announced loses nothing, whenever it comes.
+func TestARebuildOrTheRunSeesTheOther(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	lost, kept := 0, 0
+	for range 40 {
+		tenant := b.tenant(t)
+		b.append(t, tenant, "order-1", 3)
+		b.put(t, tenant, everything("order"))
+		var both sync.WaitGroup
+		var floor domain.RetentionFloor
+		both.Go(func() {
+			b.exec(t, `insert into manifold.rebuilds (tenant_id, name, rebuild_id, build, definition, state)
+				values ($1, 'sums', gen_random_uuid(), 2, '{"name": "sums"}', 'queued')`, tenant)
+			floor = b.status(t, tenant, "order").Floor
+		})
+		both.Go(func() { runAll(t, b.retention(nil), tenant, "order") })
+		both.Wait()
+		switch gone := 3 - len(b.left(t, tenant, "order")); {
+		case gone > 0 && floor.AnnouncedTo == 0:
+			t.Fatalf("the rebuild saw nothing announced, and %d events are gone", gone)
+		case gone > 0:
+			lost++
+		default:
+			kept++
+		}
+	}
+	t.Logf("%d times events went, %d times not", lost, kept)
+}
+
+// An event that a group takes back from its dead letters is at no moment neither a dead letter nor held.
+func TestADeadLetterThatIsReplayed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	appended := b.append(t, tenant, "order-1", 20)
+	_, _, err := b.store.PutGroup(t.Context(), tenant, "mail", domain.GroupDefinition{From: "start", BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1}, 21)
+	must(t, err)
+	b.exec(t, `insert into manifold.dead_letters values ($1, 'mail', 5, 0, $2, 'order-1', 5, 'Counted', 1, 0, 0, '', now(), now(), now())`,
+		tenant, appended.Streams[0].Events[4].ID)
+	b.put(t, tenant, everything("order"))
+	slice := 0
+	s := &hooked{Store: b.store, removing: func() error {
+		if slice++; slice == 2 {
+			b.exec(t, `with letter as (delete from manifold.dead_letters d where d.tenant_id = $1)
+				update manifold.subscription_ledgers l set oldest = 5, in_flight = 1 where l.tenant_id = $1`, tenant)
+		}
+		return nil
+	}}
+	runAll(t, b.retention(s), tenant, "order")
+	wantGone(t, b, tenant, []int64{1, 2, 3, 4})
+	b.exec(t, "update manifold.subscription_ledgers l set oldest = 0, in_flight = 0 where l.tenant_id = $1", tenant)
+	runAll(t, b.retention(nil), tenant, "order")
+	wantLeft(t, b, tenant, "order", 20)
+}
+
+// Of two runs at the same time the one that began last goes on, and each event is counted once.
+func TestTwoRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.append(t, tenant, "order-1", 40)
+	b.put(t, tenant, everything("order"))
+	slice := 0
+	s := &hooked{Store: b.store, removing: func() error {
+		if slice++; slice == 3 {
+			runAll(t, b.retention(nil), tenant, "order")
+		}
+		return nil
+	}}
+	runAll(t, b.retention(s), tenant, "order")
+	wantLeft(t, b, tenant, "order", 40)
+	if floor := b.status(t, tenant, "order").Floor; floor.Removed != 39 || floor.RemovedTo != 39 || floor.AnnouncedTo != 39 {
+		t.Errorf("the floor is %+v", floor)
+	}
+}
+
+// Whoever removes a policy, or asks for less, is not overtaken by a run that goes by the old one.
+func TestAPolicyThatIsChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for name, change := range map[string]func(tenant domain.TenantID) error{
+		"removed": func(tenant domain.TenantID) error { return b.store.DeleteRetentionPolicy(t.Context(), tenant, "order") },
+		"changed": func(tenant domain.TenantID) error {
+			_, _, err := b.store.PutRetentionPolicy(t.Context(), tenant, domain.RetentionPolicy{Category: "order", MaxCount: 30})
+			return err
+		},
+	} {
+		tenant := b.tenant(t)
+		b.append(t, tenant, "order-1", 20)
+		b.put(t, tenant, everything("order"))
+		slice := 0
+		s := &hooked{Store: b.store, removing: func() error {
+			if slice++; slice == 3 {
+				return change(tenant)
+			}
+			return nil
+		}}
+		if _, err := b.retention(s).runOnce(t.Context(), tenant, "order"); !stopped(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		wantGone(t, b, tenant, []int64{1, 2, 3, 4, 5, 6, 7})
+	}
+}
+
+// Two tenants with the same streams: what goes by one's policy, and what is held, is that one's.
+func TestTenantsAreApart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one, other := b.tenant(t), b.tenant(t)
+	for _, tenant := range []domain.TenantID{one, other} {
+		b.append(t, tenant, "order-1", 20)
+	}
+	_, _, err := b.store.PutGroup(t.Context(), other, "mail", domain.GroupDefinition{From: "start", BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1}, 1)
+	must(t, err)
+	b.exec(t, `insert into manifold.rebuilds (tenant_id, name, rebuild_id, build, definition, state)
+		values ($1, 'sums', gen_random_uuid(), 2, '{"name": "sums"}', 'queued')`, other)
+	b.exec(t, `insert into manifold.rebuilds (tenant_id, name, rebuild_id, build, definition, options, state)
+		values ($1, 'sums', gen_random_uuid(), 2, '{"name": "sums"}', $2, 'queued')`, domain.Everyone, fmt.Sprintf(`{"tenants": [%q]}`, other))
+	b.put(t, one, everything("order"))
+	b.put(t, other, domain.RetentionPolicy{Category: "invoice", Compact: true})
+	runAll(t, b.retention(nil), one, "order")
+	runAll(t, b.retention(nil), other, "invoice")
+	wantLeft(t, b, one, "order", 20)
+	wantGone(t, b, other, nil)
+	if _, err := b.store.RetentionPolicy(t.Context(), other, "order"); !isCode(err, domain.CodeNotFound) {
+		t.Errorf("the other tenant's policy: %v", err)
+	}
+	if due, err := b.store.RetentionDue(t.Context()); err != nil || len(due) != 2 {
+		t.Errorf("due are %+v, %v", due, err)
+	}
+	// A rebuild for all holds everybody's.
+	b.exec(t, "update manifold.rebuilds set options = '{}' where tenant_id = $1", domain.Everyone)
+	b.append(t, one, "order-1", 1)
+	runAll(t, b.retention(nil), one, "order")
+	wantLeft(t, b, one, "order", 20, 21)
+	if held := b.status(t, one, "order").HeldBy; len(held) != 1 || held[0].Kind != domain.HoldRebuild {
+		t.Errorf("held by %+v", held)
+	}
+	b.exec(t, "delete from manifold.rebuilds where tenant_id = $1", domain.Everyone)
+}
+
+// An event that is young stays, whatever the policy says, and the run comes again.
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.append(t, tenant, "order-1", 20)
+	b.put(t, tenant, domain.RetentionPolicy{Category: "order", MaxCount: 1, MaxAge: time.Second, Compact: true})
+	r := New(Config{Store: b.store, Holders: []Holder{b.store}, Owns: func(domain.TenantID) bool { return true }, Share: 1})
+	out, err := r.runOnce(t.Context(), tenant, "order")
+	must(t, err)
+	if out.idle {
+		t.Error("it is taken to have nothing to do")
+	}
+	wantGone(t, b, tenant, nil)
+	b.exec(t, "update manifold.events set created_at = created_at - interval '2 minutes' where tenant_id = $1 and position <= 10", tenant)
+	if _, err := r.runOnce(t.Context(), tenant, "order"); err != nil {
+		t.Fatal(err)
+	}
+	wantGone(t, b, tenant, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+}
+
+// A policy rests until the log's head moves, or the next event has its age.
+func TestResting(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.append(t, tenant, "order-1", 20)
+	b.put(t, tenant, everything("order"))
+	r := b.retention(nil)
+	out, err := r.runOnce(t.Context(), tenant, "order")
+	if err != nil || !out.idle || !out.next.IsZero() || out.head != 20 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	b.put(t, tenant, domain.RetentionPolicy{Category: "order", MaxAge: time.Hour})
+	out, err = r.runOnce(t.Context(), tenant, "order")
+	events, _ := b.store.ReadLog(t.Context(), tenant, domain.LogQuery{Limit: 1})
+	if err != nil || !out.idle || !out.next.Equal(events[0].RecordedAt.Add(time.Hour)) {
+		t.Errorf("%+v, %v; the event was recorded at %s", out, err, events[0].RecordedAt)
+	}
+	hold := &stub{}
+	hold.set(domain.RetentionHold{Kind: domain.HoldProjection, Name: "p", Position: 3})
+	b.put(t, tenant, domain.RetentionPolicy{Category: "order", Compact: true})
+	if out, err = b.retention(nil, hold).runOnce(t.Context(), tenant, "order"); err != nil || out.idle {
+		t.Errorf("held: %+v, %v", out, err)
+	}
+}
+
+// While events go, appends with expected versions find what they expect, also those of another process, whose writer has
+// seen none of it.
+func TestAppendsWhileEventsGo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.put(t, tenant, domain.RetentionPolicy{Category: "order", MaxCount: 2, Compact: true})
+	other := b.open(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var removing, appending sync.WaitGroup
+	removing.Go(func() {
+		r := b.retention(nil)
+		for ctx.Err() == nil {
+			if _, err := r.runOnce(context.WithoutCancel(ctx), tenant, "order"); err != nil && !stopped(err) {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for client := range 6 {
+		appending.Go(func() {
+			stream, version := fmt.Sprintf("order-%d", client), domain.None
+			for n := range 60 {
+				s := b.store
+				if n%3 == 2 {
+					s = other
+				}
+				a := to(stream, version, 1+n%3)
+				a.Streams[0].Events[0].Data = json.RawMessage(`{"n": 0}`)
+				appended, err := s.Append(t.Context(), tenant, a)
+				if err != nil {
+					t.Errorf("%s: %v", stream, err)
+					return
+				}
+				version = domain.Expected(appended.Streams[0].Version)
+			}
+		})
+	}
+	appending.Wait()
+	stop()
+	removing.Wait()
+	runAll(t, b.retention(nil), tenant, "order")
+	// Of the two newest one may be older than the other in the same stream.
+	if left := b.left(t, tenant, "order"); len(left) == 0 || len(left) > 2 {
+		t.Errorf("left are %v", left)
+	}
+	for client := range 6 {
+		info, err := b.store.StreamInfo(t.Context(), tenant, fmt.Sprintf("order-%d", client))
+		if err != nil || info.Version != 120 {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// The app login keeps what somebody asked of retention; what is done of it is the retention login's, in retention_run.go.
+
+const retentionColumns = `p.category, coalesce(p.max_age_seconds, 0), coalesce(p.max_count, 0), p.compact, p.force, p.revision, p.created_at,
+	p.updated_at, p.asked_at, p.spared, p.held_by, p.last_run_at, p.last_error,
+	coalesce(f.announced_to, 0), coalesce(f.removed_to, 0), coalesce(f.removed, 0)`
+
+const retentionRows = `retention_policies p left join retention_floors f on f.tenant_id = p.tenant_id and f.category = p.category`
+
+func scanRetention(row pgx.CollectableRow) (domain.RetentionStatus, error) {
+	var status domain.RetentionStatus
+	var seconds int64
+	var force, heldBy []byte
+	err := row.Scan(&status.Category, &seconds, &status.MaxCount, &status.Compact, &force, &status.Revision, (*moment)(&status.CreatedAt),
+		(*moment)(&status.UpdatedAt), (*moment)(&status.AskedAt), &status.Spared, &heldBy, (*moment)(&status.LastRunAt), (*nullText)(&status.LastError),
+		&status.Floor.AnnouncedTo, &status.Floor.RemovedTo, &status.Floor.Removed)
+	if err != nil {
+		return domain.RetentionStatus{}, err
+	}
+	status.MaxAge, status.Floor.Category = time.Duration(seconds)*time.Second, status.Category
+	// What a later release adds is left out by this one, which runs beside it.
+	if err := json.Unmarshal(force, &status.Force); err != nil {
+		return domain.RetentionStatus{}, fmt.Errorf("a policy's force that is kept cannot be read: %w", err)
+	}
+	if err := json.Unmarshal(heldBy, &status.HeldBy); err != nil {
+		return domain.RetentionStatus{}, fmt.Errorf("a policy's holds that are kept cannot be read: %w", err)
+	}
+	return status, nil
+}
+
+// RetentionPolicies returns a tenant's policies with what has come of them, by category.
+func (s *Store) RetentionPolicies(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error) {
+	var policies []domain.RetentionStatus
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
+		rows, _ := tx.Query(ctx, "select "+retentionColumns+" from "+retentionRows+" where p.tenant_id = $1 order by p.category", tenant)
+		if policies, err = pgx.CollectRows(rows, scanRetention); err != nil {
+			return fmt.Errorf("list the retention policies: %w", err)
+		}
+		return nil
+	})
+	return policies, err
+}
+
+// RetentionPolicy returns a category's policy with what has come of it; domain.CodeNotFound where there is none.
+func (s *Store) RetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) (status domain.RetentionStatus, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		status, err = readRetention(ctx, tx, tenant, category)
+		return err
+	})
+	return status, err
+}
+
+func readRetention(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string) (domain.RetentionStatus, error) {
+	rows, _ := tx.Query(ctx, "select "+retentionColumns+" from "+retentionRows+" where p.tenant_id = $1 and p.category = $2", tenant, category)
+	status, err := pgx.CollectExactlyOneRow(rows, scanRetention)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return domain.RetentionStatus{}, noRetention(category)
+	case err != nil:
+		return domain.RetentionStatus{}, fmt.Errorf("read a retention policy: %w", err)
+	}
+	return status, nil
+}
+
+func noRetention(category string) error {
+	return domain.Errorf(domain.CodeNotFound, "category", "there is no retention policy for the category %q; put one at /v1/retention/%s", category, category)
+}
+
+// PutRetentionPolicy keeps a policy, which must have passed its Check, in place of its category's, and returns it as it is then.
+// One that is the same stays as it was. What was removed stays so. A tenant has up to domain.MaxRetentionPolicies, give or take
+// what is made at the same moment; one more is domain.CodeTooManyRequests.
+func (s *Store) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error) {
+	policy.Force = domain.RetentionForce{
+		Groups: orNil(policy.Force.Groups), Projections: orNil(policy.Force.Projections), Rebuilds: orNil(policy.Force.Rebuilds),
+	}
+	force, err := json.Marshal(policy.Force)
+	if err != nil {
+		return domain.RetentionStatus{}, false, fmt.Errorf("write a policy's force: %w", err)
+	}
+	err = s.changeRetention(ctx, tenant, func(tx pgx.Tx) (changed bool, err error) {
+		before, err := readRetention(ctx, tx, tenant, policy.Category)
+		switch {
+		case err == nil && reflect.DeepEqual(before.RetentionPolicy, policy):
+			status = before
+			return false, nil
+		case err == nil:
+		case !isCode(err, domain.CodeNotFound):
+			return false, err
+		default:
+			created = true
+			var policies int
+			if err := tx.QueryRow(ctx, "select count(*) from retention_policies p where p.tenant_id = $1", tenant).Scan(&policies); err != nil {
+				return false, fmt.Errorf("count the retention policies: %w", err)
+			}
+			if policies >= domain.MaxRetentionPolicies {
+				return false, domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d retention policies, the most there may be; remove one that nobody needs", policies)
+			}
+		}
+		// By other rules events may have to go that are behind the last ones' places.
+		_, err = tx.Exec(ctx, `
+			insert into retention_policies as p (tenant_id, category, max_age_seconds, max_count, compact, force, revision)
+			values ($1, $2, nullif($3::bigint, 0), nullif($4::bigint, 0), $5, $6, $7)
+			on conflict (tenant_id, category) do update
+			set max_age_seconds = excluded.max_age_seconds, max_count = excluded.max_count, compact = excluded.compact, force = excluded.force,
+			  revision = p.revision + 1, updated_at = now(), swept_to = 0, compacted_to = 0`,
+			tenant, policy.Category, int64(policy.MaxAge/time.Second), policy.MaxCount, policy.Compact, force, firstRevision())
+		if err != nil {
+			return false, fmt.Errorf("keep a retention policy: %w", err)
+		}
+		status, err = readRetention(ctx, tx, tenant, policy.Category)
+		return true, err
+	})
+	return status, created, err
+}
+
+// DeleteRetentionPolicy removes a category's policy; domain.CodeNotFound where there is none. When it returns nothing more of
+// the category is removed by it. What was removed stays so.
+func (s *Store) DeleteRetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) error {
+	return s.changeRetention(ctx, tenant, func(tx pgx.Tx) (changed bool, err error) {
+		gone, err := tx.Exec(ctx, "delete from retention_policies p where p.tenant_id = $1 and p.category = $2", tenant, category)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("remove a retention policy: %w", err)
+		case gone.RowsAffected() == 0:
+			return false, noRetention(category)
+		}
+		return true, nil
+	})
+}
+
+// AskRetention asks for a run of a policy as soon as somebody gets to it, and returns its status, which tells by AskedAt
+// whether that has been; domain.CodeNotFound where there is no policy.
+func (s *Store) AskRetention(ctx context.Context, tenant domain.TenantID, category string) (status domain.RetentionStatus, err error) {
+	err = s.changeRetention(ctx, tenant, func(tx pgx.Tx) (changed bool, err error) {
+		// The clock's own time, not the transaction's: a run that ends what was asked for before must not end this.
+		_, err = tx.Exec(ctx, "update retention_policies p set asked_at = clock_timestamp() where p.tenant_id = $1 and p.category = $2", tenant, category)
+		if err != nil {
+			return false, fmt.Errorf("ask for a run of a retention policy: %w", err)
+		}
+		status, err = readRetention(ctx, tx, tenant, category)
+		return true, err
+	})
+	return status, err
+}
+
+// changeRetention runs do in a transaction under the tenant, and tells every process when it is through, where it says that
+// something has changed.
+func (s *Store) changeRetention(ctx context.Context, tenant domain.TenantID, do func(pgx.Tx) (changed bool, err error)) error {
+	changed := false
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
+		if changed, err = do(tx); err != nil || !changed {
+			return err
+		}
+		return notify(ctx, tx, retentionChannel, tenant.String())
+	})
+	if err == nil && changed {
+		s.retentionChanged.tell(tenant)
+	}
+	return err
+}
+
+// ListenRetention calls changed when a tenant's policies have changed or one is to be run, in whichever process that was asked
+// for, and with domain.Everyone where notices may have been lost, which is also so at the start. changed must return soon, and
+// is called by several goroutines. ListenRetention blocks until ctx ends, and returns nil then.
+func (s *Store) ListenRetention(ctx context.Context, changed func(tenant domain.TenantID)) error {
+	defer s.retentionChanged.add(changed)()
+	s.listenTenants(ctx, retentionChannel, changed)
+	return nil
+}
+
+// RetentionDue returns the policies of all tenants, in no order.
+func (s *Store) RetentionDue(ctx context.Context) ([]domain.RetentionDue, error) {
+	rows, _ := s.system.Query(ctx, `
+		select p.tenant_id, p.category, p.revision, coalesce(l.head, 0), p.asked_at is not null
+		from retention_policies p left join logs l on l.tenant_id = p.tenant_id`)
+	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (due domain.RetentionDue, err error) {
+		return due, row.Scan(&due.Tenant, &due.Category, &due.Revision, &due.Head, &due.Asked)
+	})
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("list the retention policies of all: %w", err))
+	}
+	return due, nil
+}

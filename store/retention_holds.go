@@ -1,0 +1,53 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// groupHoldsSQL gives for each group of a tenant ($1) that may be for events of a category ($2) up to where it needs none of
+// them any more: it has looked at all of them, and what is not settled is above. What it has set aside for good are dead
+// letters, which hold their events one by one. A group that ends with a position needs none above it.
+const groupHoldsSQL = `
+	select s.name, l.position from subscriptions as s
+	cross join lateral (
+		select min(case when l.oldest > 0 then least(l.oldest - 1, l.read_to)
+			when (s.definition->>'to')::bigint > 0 and l.read_to >= (s.definition->>'to')::bigint then 9223372036854775807
+			else l.read_to end) as position
+		from subscription_ledgers as l where l.tenant_id = $1::uuid and l.name = s.name
+	) as l
+	where s.tenant_id = $1::uuid and case
+		when s.definition ? 'stream' then split_part(s.definition->>'stream', '-', 1) = $2::text
+		else not s.definition ? 'categories' or s.definition->'categories' ? $2::text end`
+
+var groupHolds = statement{"manifold_group_holds", groupHoldsSQL + ` order by l.position, s.name`}
+
+// RetentionHolds returns the groups of a tenant that may still have to read events of a category, and the rebuilds that are
+// under way over it for the tenant, which hold all of it.
+func (s *Store) RetentionHolds(ctx context.Context, tenant domain.TenantID, category string) ([]domain.RetentionHold, error) {
+	var holds []domain.RetentionHold
+	err := s.read(ctx, tenant, func() { holds = nil }, query{&groupHolds, [][]byte{tenantParam(tenant), []byte(category)}, func(values [][]byte) error {
+		holds = append(holds, domain.RetentionHold{Kind: domain.HoldGroup, Name: string(values[0]), Position: int8Value(values[1])})
+		return nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	rebuilds, err := s.RunningRebuilds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rebuilds {
+		categories := r.Definition.Source.Categories
+		switch {
+		case r.Owner != tenant && !r.Shared(),
+			len(r.Tenants) > 0 && !slices.Contains(r.Tenants, tenant),
+			len(categories) > 0 && !slices.Contains(categories, category):
+		default:
+			holds = append(holds, domain.RetentionHold{Kind: domain.HoldRebuild, Name: r.Name})
+		}
+	}
+	return holds, nil
+}

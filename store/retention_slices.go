@@ -1,0 +1,346 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// The statements of a slice. All of them see one snapshot, so that what a group has just taken from its dead letters is either
+// a dead letter still, or holds what is above it.
+var (
+	retentionWindow = statement{"manifold_retention_window", `
+		select e.position, e.event_id, e.stream_id, e.stream_version from events as e
+		where e.tenant_id = $1::uuid and e.category = $2::text and e.position > $3::bigint and e.position <= $4::bigint
+		order by e.position limit $5::bigint`}
+
+	// The newest event of each stream below a version.
+	retentionBefore = statement{"manifold_retention_before", `
+		select b.position, b.event_id, b.stream_id, b.stream_version
+		from unnest($2::text[], $3::bigint[]) as w(stream_id, version)
+		cross join lateral (
+			select * from events as e where e.tenant_id = $1::uuid and e.stream_id = w.stream_id and e.stream_version < w.version
+			order by e.stream_version desc limit 1
+		) as b`}
+
+	// The spared ones are looked through from a position on, with whether there is a newer event of their stream up to another.
+	retentionSpared = statement{"manifold_retention_spared", `
+		select s.position, e.event_id, e.stream_id, e.stream_version,
+			coalesce((select n.position from events as n where n.tenant_id = $1::uuid and n.stream_id = e.stream_id
+				and n.stream_version > e.stream_version order by n.stream_version limit 1) <= $6::bigint, false)
+		from (
+			select s.position from retention_spared as s
+			where s.tenant_id = $1::uuid and s.category = $2::text and s.position > $3::bigint and s.position <= $4::bigint
+			order by s.position limit $5::bigint
+		) as s
+		cross join lateral (select * from events as e where e.tenant_id = $1::uuid and e.position = s.position limit 1) as e
+		order by s.position`}
+
+	// Which of some events are named by a dead letter or wait for a parked document, of those that are not forced.
+	retentionNamed = statement{"manifold_retention_named", `
+		select c.position from unnest($2::bigint[], $3::uuid[]) as c(position, event_id)
+		where exists (select from dead_letters as d where d.tenant_id = $1::uuid and d.event_id = c.event_id and d.name <> all($4::text[]))
+			or exists (select from parked_events as p where p.tenant_id = $1::uuid and p.position = c.position and p.name <> all($5::text[]))
+			or exists (select from parked_documents as p where p.tenant_id = $1::uuid and p.position = c.position and p.name <> all($5::text[]))`}
+
+	retentionRemove = statement{"manifold_retention_remove", `
+		delete from events as e where e.tenant_id = $1::uuid and e.position = any($2::bigint[])`}
+
+	// Streams whose newest event went keep their versions. The tenant comes from a row of its own.
+	retentionFloors = statement{"manifold_retention_floors", `
+		insert into stream_floors as f (tenant_id, stream_id, version)
+		select r.tenant_id, d.stream_id, d.version
+		from retention_floors as r cross join unnest($3::text[], $4::bigint[]) as d(stream_id, version)
+		where r.tenant_id = $1::uuid and r.category = $2::text and not exists (
+			select from events as e where e.tenant_id = $1::uuid and e.stream_id = d.stream_id and e.stream_version > d.version)
+		on conflict (tenant_id, stream_id) do update set version = greatest(f.version, excluded.version)`}
+
+	// What is spared may be all that there is to do, and nothing be announced ever: the policy's row is there in any case.
+	retentionSpare = statement{"manifold_retention_spare", `
+		insert into retention_spared (tenant_id, category, position)
+		select p.tenant_id, p.category, d.position from retention_policies as p cross join unnest($3::bigint[]) as d(position)
+		where p.tenant_id = $1::uuid and p.category = $2::text on conflict do nothing`}
+	retentionUnspare = statement{"manifold_retention_unspare", `
+		delete from retention_spared as s where s.tenant_id = $1::uuid and s.category = $2::text and s.position = any($3::bigint[])`}
+	retentionRemoved = statement{"manifold_retention_removed", `
+		update retention_floors as f
+		set removed_to = greatest(f.removed_to, $3::bigint), removed = f.removed + $4::bigint, updated_at = now()
+		where f.tenant_id = $1::uuid and f.category = $2::text`}
+
+	// The first of the groups that hold a category, the forced ones left out.
+	firstGroupHold = statement{"manifold_first_group_hold", `
+		select h.position from (` + groupHoldsSQL + ` and s.name <> all($3::text[])) as h order by h.position limit 1`}
+)
+
+// retained is an event that a slice looks at.
+type retained struct {
+	position int64
+	id       domain.EventID
+	stream   string
+	version  int64
+}
+
+// verdict is what becomes of a slice.
+type verdict struct {
+	remove  []retained
+	spare   []int64 // positions that should go, and are named
+	unspare []int64 // positions that were spared, and need not go any more
+}
+
+// RemoveRetained removes the next slice of a category's events that a policy says should go, all of it in one transaction with
+// the floors. What a group may still have to read is left, whatever was known of it when the run was announced; what a dead
+// letter or a parked document names is spared. Where the step's run has not announced that it would remove so far it removes
+// nothing, and says so. domain.CodeConflict where the policy has changed, or another run has begun.
+func (s *Store) RemoveRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, err error) {
+	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
+		announced := int64(-1)
+		err := tx.QueryRow(ctx, `
+			select f.announced_to from retention_floors f
+			where f.tenant_id = $1 and f.category = $2 and f.run_id = $3 for update`, tenant, step.Category, step.Run).Scan(&announced)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("lock a category's floor: %w", err)
+		}
+		held, err := tx.Exec(ctx, "select from retention_policies p where p.tenant_id = $1 and p.category = $2 and p.revision = $3 for share",
+			tenant, step.Category, step.Revision)
+		if err != nil {
+			return fmt.Errorf("hold a retention policy: %w", err)
+		}
+		if held.RowsAffected() == 0 {
+			return policyChanged(step.Category)
+		}
+		var v verdict
+		if slice, v, err = judge(ctx, tx, tenant, step); err != nil {
+			return err
+		}
+		if announced < step.UpTo && len(v.remove) > 0 {
+			slice.Unannounced, slice.Done, slice.Seen = true, false, step.After
+			return nil
+		}
+		slice.Removed = int64(len(v.remove))
+		return v.carryOut(ctx, tx, tenant, step.Category)
+	})
+	if busy(sqlState(err)) {
+		err = policyChanged(step.Category) // somebody was faster at one of the rows
+	}
+	return slice, err
+}
+
+// FindRetained is RemoveRetained without removing anything, and without a run that has announced it. What is up to
+// step.SweptTo is taken to be found before, and not counted.
+func (s *Store) FindRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, err error) {
+	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
+		var v verdict
+		if slice, v, err = judge(ctx, tx, tenant, step); err != nil {
+			return err
+		}
+		slice.Found = 0
+		for _, e := range v.remove {
+			if e.position > step.SweptTo {
+				slice.Found++
+			}
+		}
+		return nil
+	})
+	return slice, unavailable(err)
+}
+
+// inOneSnapshot runs do in a transaction of the retention login whose statements see one snapshot. Where somebody else has
+// changed a row since, that it wants to change, the error is PostgreSQL's own.
+func (s *Store) inOneSnapshot(ctx context.Context, tenant domain.TenantID, do func(pgx.Tx) error) error {
+	err := pgx.BeginTxFunc(ctx, s.retention, pgx.TxOptions{
+		// As in under.
+		BeginQuery: "begin isolation level repeatable read; set local manifold.tenant = '" + tenant.String() + "'",
+	}, do)
+	if busy(sqlState(err)) {
+		return err
+	}
+	return unavailable(err)
+}
+
+// judge looks at the next slice, and says what is to become of it.
+func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, v verdict, err error) {
+	slice.HeldAt = -1
+	upTo := step.UpTo
+	var hold int64
+	err = tx.QueryRow(ctx, firstGroupHold.sql, tenant, step.Category, orEmpty(step.Force.Groups)).Scan(&hold)
+	switch {
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return slice, v, fmt.Errorf("look for what groups still need: %w", err)
+	case err == nil && hold < upTo:
+		upTo, slice.HeldAt = hold, hold
+	}
+	var events []retained
+	var superseded map[int64]bool
+	if step.Reason == domain.RetentionSpared {
+		events, superseded, err = sparedOf(ctx, tx, tenant, step, upTo)
+	} else {
+		rows, _ := tx.Query(ctx, retentionWindow.sql, tenant, step.Category, step.After, upTo, step.Limit)
+		events, err = pgx.CollectRows(rows, scanRetained)
+	}
+	if err != nil {
+		return slice, v, fmt.Errorf("look at the events that should go: %w", err)
+	}
+	slice.Done, slice.Seen = true, max(step.After, upTo)
+	if len(events) == step.Limit {
+		slice.Done, slice.Seen = false, events[len(events)-1].position
+	}
+	if step.Reason == domain.RetentionCompact {
+		if events, err = olderThanNewest(ctx, tx, tenant, events); err != nil {
+			return slice, v, err
+		}
+	}
+	named, err := namedOf(ctx, tx, tenant, step.Force, events)
+	if err != nil {
+		return slice, v, err
+	}
+	for _, e := range events {
+		spared := step.Reason == domain.RetentionSpared
+		switch {
+		case named[e.position] && spared:
+		case named[e.position]:
+			v.spare = append(v.spare, e.position)
+		case spared && e.position > step.SweptTo && !superseded[e.position]:
+			v.unspare = append(v.unspare, e.position) // by the policy as it is now it stays
+		default:
+			v.remove = append(v.remove, e)
+		}
+	}
+	slice.Found = int64(len(v.remove))
+	return slice, v, nil
+}
+
+func scanRetained(row pgx.CollectableRow) (e retained, err error) {
+	return e, row.Scan(&e.position, (*[16]byte)(&e.id), &e.stream, &e.version)
+}
+
+// sparedOf returns the next events that were spared, and which of them have a newer one of their stream up to where streams are
+// compacted.
+func sparedOf(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep, upTo int64) (events []retained, superseded map[int64]bool, err error) {
+	superseded = make(map[int64]bool)
+	compactedTo := step.CompactedTo
+	if !step.Compact {
+		compactedTo = 0
+	}
+	rows, _ := tx.Query(ctx, retentionSpared.sql, tenant, step.Category, step.After, upTo, step.Limit, compactedTo)
+	var e retained
+	var newer bool
+	_, err = pgx.ForEachRow(rows, []any{&e.position, (*[16]byte)(&e.id), &e.stream, &e.version, &newer}, func() error {
+		events, superseded[e.position] = append(events, e), newer
+		return nil
+	})
+	return events, superseded, err
+}
+
+// olderThanNewest returns what a stretch of a category's events leaves behind, of which everything below is compacted: those of
+// its events that are not the newest of their stream in it, and the newest of each stream below.
+func olderThanNewest(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, window []retained) ([]retained, error) {
+	type span struct{ first, last int64 } // versions
+	streams := make(map[string]span)
+	for _, e := range window {
+		s, ok := streams[e.stream]
+		if !ok {
+			s.first = e.version
+		}
+		s.last = e.version
+		streams[e.stream] = s
+	}
+	var older []retained
+	for _, e := range window {
+		if e.version < streams[e.stream].last {
+			older = append(older, e)
+		}
+	}
+	names, firsts := make([]string, 0, len(streams)), make([]int64, 0, len(streams))
+	for name, s := range streams {
+		if s.first > 1 {
+			names, firsts = append(names, name), append(firsts, s.first)
+		}
+	}
+	if len(names) == 0 {
+		return older, nil
+	}
+	rows, _ := tx.Query(ctx, retentionBefore.sql, tenant, names, firsts)
+	before, err := pgx.CollectRows(rows, scanRetained)
+	if err != nil {
+		return nil, fmt.Errorf("look for what newer events supersede: %w", err)
+	}
+	return append(older, before...), nil
+}
+
+// namedOf returns the positions of those events that a dead letter names or a parked document waits with, but for forced ones.
+func namedOf(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, force domain.RetentionForce, events []retained) (map[int64]bool, error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	positions, ids := make([]int64, len(events)), make([][16]byte, len(events))
+	for i, e := range events {
+		positions[i], ids[i] = e.position, e.id
+	}
+	named := make(map[int64]bool)
+	var position int64
+	rows, _ := tx.Query(ctx, retentionNamed.sql, tenant, positions, ids, orEmpty(force.Groups), orEmpty(force.Projections))
+	_, err := pgx.ForEachRow(rows, []any{&position}, func() error {
+		named[position] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for what dead letters and parked documents name: %w", err)
+	}
+	return named, nil
+}
+
+// carryOut does what a slice comes to, in one round trip.
+func (v verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string) error {
+	var batch pgx.Batch
+	var removed int64
+	if len(v.remove) > 0 {
+		positions := make([]int64, len(v.remove))
+		newest := make(map[string]int64) // of what goes, the highest version of each stream
+		for i, e := range v.remove {
+			positions[i] = e.position
+			newest[e.stream] = max(newest[e.stream], e.version)
+		}
+		// In one order, so that the index is walked through once.
+		slices.Sort(positions)
+		streams, versions := make([]string, 0, len(newest)), make([]int64, 0, len(newest))
+		for stream, version := range newest {
+			streams, versions = append(streams, stream), append(versions, version)
+		}
+		batch.Queue(retentionRemove.sql, tenant, positions).Exec(func(gone pgconn.CommandTag) error {
+			removed = gone.RowsAffected()
+			return nil
+		})
+		batch.Queue(retentionFloors.sql, tenant, category, streams, versions)
+		batch.Queue(retentionRemoved.sql, tenant, category, positions[len(positions)-1], int64(len(positions)))
+		batch.Queue(retentionUnspare.sql, tenant, category, positions)
+	}
+	if len(v.spare) > 0 {
+		batch.Queue(retentionSpare.sql, tenant, category, v.spare)
+	}
+	if len(v.unspare) > 0 {
+		batch.Queue(retentionUnspare.sql, tenant, category, v.unspare)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("remove a slice of events: %w", err)
+	}
+	if removed != int64(len(v.remove)) {
+		return fmt.Errorf("remove a slice of events: %d of %d went", removed, len(v.remove))
+	}
+	return nil
+}
+
+func orEmpty(names []string) []string {
+	if names == nil {
+		return []string{}
+	}
+	return names
+}
