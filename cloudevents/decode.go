@@ -52,8 +52,13 @@ func ParseBatch(body []byte, most int) ([]Event, error) {
 // parse reads one CloudEvent, which stands at a place.
 func parse(scan *domain.JSONScanner, at string) (Event, error) {
 	place := func(name string) string {
-		if at == "" {
+		switch {
+		case at == "" && name == "":
+			return "body"
+		case at == "":
 			return clip(name)
+		case name == "":
+			return at
 		}
 		return at + "." + clip(name)
 	}
