@@ -1,0 +1,269 @@
+package subscription_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// Whatever retention removes, and whenever: a follower is given everything that is left, in order and once, and is told of a gap
+// before it is given what lies behind a missing event.
+func TestFollowersAreToldOfGaps(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	s := openOn(t, db)
+	told := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		tails := subscription.NewTails(subscription.TailsConfig{Store: s, Log: quiet, Bytes: rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(rt, "bytes")})
+		tenant := domain.NewTenantID()
+		streams := []string{"order-1", "order-2", "user-1"}
+		var log []domain.Event // as it was appended
+		gone := map[int64]bool{}
+		grow := func() {
+			for range rapid.IntRange(1, 3).Draw(rt, "appends") {
+				stream := rapid.SampledFrom(streams).Draw(rt, "stream")
+				n := rapid.IntRange(1, 30).Draw(rt, "events")
+				head := appendTo(t, s, tenant, stream, "Added", numbers(n)...)
+				for i := range int64(n) {
+					log = append(log, domain.Event{Stream: stream, Position: head - int64(n) + 1 + i})
+				}
+			}
+			tails.Wake(domain.Head{Tenant: tenant, Position: int64(len(log))})
+		}
+		remove := func() {
+			category := rapid.SampledFrom([]string{"order", "user"}).Draw(rt, "category")
+			upTo := rapid.Int64Range(1, int64(len(log))).Draw(rt, "up to")
+			keep := rapid.SliceOfN(rapid.Int64Range(1, int64(len(log))), 0, 3).Draw(rt, "keep")
+			db.Remove(t, tenant, category, upTo, keep...)
+			for _, e := range log {
+				if e.Position <= upTo && domain.Category(e.Stream) == category && !slices.Contains(keep, e.Position) {
+					gone[e.Position] = true
+				}
+			}
+		}
+		grow()
+		if rapid.Bool().Draw(rt, "removed before") {
+			remove()
+		}
+		selection := rapid.SampledFrom([]domain.Selection{{}, {Categories: []string{"order"}}, {Stream: "order-1"}, {Types: []string{"Added"}}, {Categories: []string{"user", "other"}}}).Draw(rt, "selection")
+		wanted := func(e domain.Event) bool {
+			return (selection.Stream == "" || selection.Stream == e.Stream) && (len(selection.Categories) == 0 || slices.Contains(selection.Categories, domain.Category(e.Stream)))
+		}
+		from := rapid.Int64Range(1, int64(len(log))).Draw(rt, "from")
+		feed, err := tails.Follow(t.Context(), tenant, domain.Follow{Selection: selection, From: domain.From{Position: from}})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer feed.Close()
+		covered := map[int64]bool{} // by gaps that it was told of
+		expected := from            // everything below was given, or it was told that it is gone
+		last := int64(0)            // the last one that was given
+		next := func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			slice, err := feed.Next(ctx)
+			if err != nil {
+				rt.Fatalf("at %d, of %d: %v", feed.Position(), len(log), err)
+			}
+			if slice.Gap != nil {
+				told++
+				if slice.Gap.From > slice.Gap.To || len(slice.Gap.Categories) == 0 || !slices.IsSorted(slice.Gap.Categories) {
+					rt.Fatalf("it is told of %+v", slice.Gap)
+				}
+				for _, category := range slice.Gap.Categories {
+					if len(selection.Categories) > 0 && !slices.Contains(selection.Categories, category) || selection.Stream != "" && category != "order" {
+						rt.Fatalf("it is told of %+v, and follows %+v", slice.Gap, selection)
+					}
+				}
+				for p := slice.Gap.From; p <= slice.Gap.To; p++ {
+					covered[p] = true
+				}
+			}
+			for _, e := range slice.Entries {
+				if e.Event.Position <= last || !wanted(e.Event) {
+					rt.Fatalf("behind %d it is given %d of %s", last, e.Event.Position, e.Event.Stream)
+				}
+				for ; expected < e.Event.Position; expected++ {
+					missed := log[expected-1]
+					if wanted(missed) && !(gone[expected] && covered[expected]) {
+						rt.Fatalf("it is given %d, and was never told of %d (gone: %v)", e.Event.Position, expected, gone[expected])
+					}
+				}
+				last, expected = e.Event.Position, e.Event.Position+1
+			}
+		}
+		// left is the last event that it is still to be given.
+		left := func() int64 {
+			for _, e := range slices.Backward(log) {
+				if wanted(e) && !gone[e.Position] && e.Position >= from {
+					return e.Position
+				}
+			}
+			return 0
+		}
+		for range rapid.IntRange(1, 6).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 3).Draw(rt, "step") {
+			case 0:
+				grow()
+			case 1:
+				remove()
+			case 2:
+				if last < left() {
+					next()
+				}
+			default:
+				for last < left() {
+					next()
+				}
+			}
+		}
+		for last < left() {
+			next()
+		}
+	})
+	if told == 0 {
+		t.Error("nobody was told of a gap")
+	}
+}
+
+// A group is told with the first event behind a gap, in each partition, and again where that was not delivered; and its streams go
+// on, and its progress does, where events are gone that it had in flight, to be retried, or left behind.
+func TestGroupsAreToldOfGaps(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1", "order-1", "order-1", "order-2", "user-1", "order-1")
+	b.db.Remove(t, b.tenant, "order", 2)
+	b.put(t, "late", domain.GroupDefinition{Selection: domain.Selection{Categories: []string{"order"}}})
+	b.put(t, "others", domain.GroupDefinition{Selection: domain.Selection{Categories: []string{"user"}}})
+	first := b.receive(t, "late", 1)
+	mustPositions(t, first, 3)
+	if gap := first[0].Gap; gap == nil || gap.From != 1 || gap.To != 2 || !slices.Equal(gap.Categories, []string{"order"}) {
+		t.Fatalf("the first event comes with %+v", gap)
+	}
+	rest := b.receive(t, "late", 10)
+	mustPositions(t, rest, 4, 6)
+	for _, d := range rest {
+		if d.Gap != nil {
+			t.Errorf("event %d comes with %+v once more", d.Event.Position, d.Gap)
+		}
+	}
+	if other := b.receive(t, "others", 10); len(other) != 1 || other[0].Gap != nil {
+		t.Errorf("a group of what was not removed is given %+v", other)
+	}
+	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "late", attempts(append(first, rest...)...)))
+	if _, err := b.groups.Seek(t.Context(), b.tenant, "late", domain.From{Position: 2}); err != nil {
+		t.Fatal(err)
+	}
+	again := b.receive(t, "late", 10)
+	mustPositions(t, again, 3, 4, 6)
+	if again[0].Gap == nil || again[0].Gap.From != 2 || again[0].Gap.To != 2 {
+		t.Errorf("behind a seek it comes with %+v", again[0].Gap)
+	}
+	if s := b.status(t, "late"); s.ReadTo != 6 {
+		t.Errorf("its status is %+v", s)
+	}
+}
+
+// What is removed by force while a group has it in hand is given up, and nothing waits for it.
+func TestGroupsGoOnWhereTheirEventsAreRemoved(t *testing.T) {
+	t.Parallel()
+	for _, ordering := range []domain.Ordering{domain.OrderingNone, domain.OrderingStream} {
+		t.Run(string(ordering), func(t *testing.T) {
+			t.Parallel()
+			b := newGroupBench(t)
+			b.append(t, "order-1", "order-2", "order-1", "order-3", "order-1", "order-2", "order-4")
+			b.put(t, "g", domain.GroupDefinition{Ordering: ordering, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond, MaxAttempts: 2})
+			held := b.receive(t, "g", 4)
+			if ordering == domain.OrderingStream {
+				mustPositions(t, held, 1, 2, 4, 7)
+			} else {
+				mustPositions(t, held, 1, 2, 3, 4)
+			}
+			// One is to be tried again, one is parked, the others are in flight; of order-1 some are left behind.
+			mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, "g", attempts(held[0]), domain.Nack{Action: domain.NackRetry}))
+			mustOutcomes(t, domain.OutcomeDone)(b.groups.Nack(t.Context(), b.tenant, "g", attempts(held[1]), domain.Nack{Action: domain.NackPark}))
+			b.db.Remove(t, b.tenant, "order", 5)
+			head := b.append(t, "order-1")
+			seen := map[int64]bool{}
+			for deadline := time.Now().Add(20 * time.Second); !seen[6] || !seen[head]; {
+				if time.Now().After(deadline) {
+					t.Fatalf("it has given %v", seen)
+				}
+				for _, d := range b.wait(t, "g", 10, time.Second) {
+					seen[d.Event.Position] = true
+					mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(d)))
+				}
+			}
+			if seen[1] || seen[2] {
+				t.Errorf("what is gone was read once more: %v", seen) // what had been read already may be delivered
+			}
+			// What is in flight and gone can be answered here, and is given up with its time elsewhere.
+			for _, d := range held[2:] {
+				if _, err := b.groups.Ack(t.Context(), b.tenant, "g", attempts(d)); err != nil {
+					t.Errorf("an answer to event %d: %v", d.Event.Position, err)
+				}
+			}
+			if s := b.status(t, "g"); s.InFlight != 0 || s.Retrying != 0 || s.ReadTo != head || s.Checkpoint != head || s.Parked != 1 {
+				t.Errorf("in the end its status is %+v", s)
+			}
+			// The dead letter's event is gone: a replay gives it up.
+			letters, err := b.groups.DeadLetters(t.Context(), b.tenant, "g", 0, 10)
+			if err != nil || len(letters) != 1 || letters[0].Event.Data != nil {
+				t.Fatalf("the dead letters are %+v, %v", letters, err)
+			}
+			if n, err := b.groups.Replay(t.Context(), b.tenant, "g", domain.EventID{}); n != 1 || err != nil {
+				t.Fatalf("replayed %d, %v", n, err)
+			}
+			if d := b.receive(t, "g", 10); len(d) > 0 {
+				t.Errorf("it gives %+v", d)
+			}
+			if s := b.status(t, "g"); s.Parked != 0 {
+				t.Errorf("behind the replay its status is %+v", s)
+			}
+		})
+	}
+}
+
+// Each partition tells of a gap, with whatever comes first in it.
+func TestPartitionsAreToldOfGaps(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	var streams []string
+	for i := range 40 {
+		streams = append(streams, fmt.Sprintf("order-%d", i))
+	}
+	b.append(t, streams...)
+	b.db.Remove(t, b.tenant, "order", 10)
+	b.put(t, "g", domain.GroupDefinition{Partitions: 3})
+	member, err := b.groups.Join(t.Context(), b.tenant, "g", "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[int]int{}
+	for received := 0; received < 30; {
+		deliveries, err := b.groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: 5, Member: member.ID, Wait: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range deliveries {
+			received++
+			if d.Gap != nil {
+				told[d.Partition]++
+				if d.Gap.To != 10 || d.Gap.From != 1 {
+					t.Errorf("partition %d tells of %+v", d.Partition, d.Gap)
+				}
+			}
+		}
+	}
+	if told[0] != 1 || told[1] != 1 || told[2] != 1 {
+		t.Errorf("partitions have told %v", told)
+	}
+}
