@@ -37,8 +37,9 @@ type service struct {
 	said    strings.Builder
 }
 
-// serve starts `manifold serve` on a database. When the test ends it must still run, and end in order.
-func serve(t *testing.T, db pgtest.DB) *service {
+// serve starts `manifold serve` on a database, with further settings as MANIFOLD_NAME=value. When the test ends it must
+// still run, and end in order.
+func serve(t *testing.T, db pgtest.DB, environ ...string) *service {
 	t.Helper()
 	s := &service{t: t, program: program(t), up: make(chan struct{})}
 	for _, entry := range os.Environ() {
@@ -55,6 +56,7 @@ func serve(t *testing.T, db pgtest.DB) *service {
 		"MANIFOLD_DATABASE_DOCUMENTS_URL="+db.URL(migrations.RoleDocuments),
 		"MANIFOLD_DATABASE_RETENTION_URL="+db.URL(migrations.RoleRetention),
 	)
+	s.environ = append(s.environ, environ...)
 	t.Cleanup(s.end)
 	s.start()
 	return s
