@@ -127,7 +127,7 @@ func (e *Event) setBody(types []string, body []byte) error {
 	if len(types) > 1 {
 		return invalid("Content-Type", "it is given %d times; give it once", len(types))
 	}
-	if len(types) == 1 {
+	if len(types) == 1 && types[0] != "" {
 		if err := e.set("Content-Type", "datacontenttype", appendString(nil, types[0])); err != nil {
 			return err
 		}
