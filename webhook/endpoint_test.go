@@ -1,0 +1,234 @@
+package webhook
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// must takes a slot that has to be there.
+func must(t interface{ Fatal(...any) }, e *endpoint) slot {
+	s, ok, _ := e.take(time.Now())
+	if !ok {
+		t.Fatal("there is no room")
+	}
+	return s
+}
+
+func fastPace() *pace {
+	p := newPace()
+	return &p
+}
+
+// The window grows by what is taken, up to its bound, and shrinks by what is not.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(fastPace())
+	if room, _ := e.room(time.Now()); room != firstWindow {
+		t.Errorf("there is room for %d to begin with", room)
+	}
+	for range 200 {
+		must(t, e).taken(time.Second)
+	}
+	if room, _ := e.room(time.Now()); room != maxWindow {
+		t.Errorf("a good endpoint has room for %d", room)
+	}
+	for want := maxWindow / 2; want >= maxWindow/8; want /= 2 {
+		must(t, e).failed(time.Now(), 0)
+		if room, _ := e.room(time.Now()); room != want {
+			t.Errorf("there is room for %d, not %d", room, want)
+		}
+	}
+	// What says nothing changes nothing.
+	must(t, e).end()
+	if room, _ := e.room(time.Now()); room != maxWindow/8 || e.open() {
+		t.Errorf("there is room for %d", room)
+	}
+}
+
+func TestQuickEndpointIsGivenMore(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(fastPace())
+	for range 100 {
+		must(t, e).taken(time.Millisecond)
+	}
+	if room, _ := e.room(time.Now()); room != quickRoom*maxWindow {
+		t.Errorf("there is room for %d", room)
+	}
+	for range 100 {
+		must(t, e).taken(time.Second)
+	}
+	if room, _ := e.room(time.Now()); room != maxWindow {
+		t.Errorf("when it is slow, there is room for %d", room)
+	}
+}
+
+// Never are more requests under way than the window says, whoever waits and whatever comes of them; and nobody who waits for
+// room is forgotten.
+func TestWindowHolds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		e := newEndpoint(fastPace())
+		var sending atomic.Int64
+		var all sync.WaitGroup
+		outcomes := rapid.SliceOfN(rapid.IntRange(0, 2), 20, 200).Draw(t, "outcomes")
+		for _, outcome := range outcomes {
+			all.Go(func() {
+				s, ok := e.acquire(context.Background())
+				if !ok {
+					return // the breaker has opened
+				}
+				if now := sending.Add(1); now > maxWindow {
+					t.Errorf("%d requests are under way", now)
+				}
+				sending.Add(-1)
+				switch outcome {
+				case 0:
+					s.taken(time.Millisecond)
+				case 1:
+					s.failed(time.Now(), 0)
+				default:
+					s.end()
+				}
+			})
+		}
+		all.Wait()
+		if e.sending != 0 || e.window < 1 || e.window > maxWindow {
+			t.Fatalf("at the end %d are under way, in a window of %d", e.sending, e.window)
+		}
+	})
+}
+
+// Behind several failures in a row one probe is let through after each pause, which grows to its bound; the first success closes the
+// breaker.
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndpoint(fastPace())
+		for range openAfter - 1 {
+			must(t, e).failed(time.Now(), 0)
+			must(t, e).end()
+		}
+		if e.open() {
+			t.Fatal("it opens too soon")
+		}
+		must(t, e).failed(time.Now(), 0)
+		want := firstPause
+		for n := range 12 {
+			room, until := e.room(time.Now())
+			pause := time.Until(until)
+			if !e.open() || room != 0 || pause < want*4/5 || pause > want*6/5 {
+				t.Fatalf("opened %d times: room for %d in %s, not %s", n+1, room, pause, want)
+			}
+			if _, ok, shut := e.take(time.Now().Add(pause - 1)); ok || !shut {
+				t.Fatal("it lets something through before its time")
+			}
+			<-time.After(pause)
+			if room, until := e.room(time.Now()); room != 1 || !until.IsZero() {
+				t.Fatalf("when a probe is due, there is room for %d, until %s", room, until)
+			}
+			probe := must(t, e)
+			if room, _ := e.room(time.Now()); room != 0 {
+				t.Fatalf("beside the probe there is room for %d", room)
+			}
+			if _, ok, _ := e.take(time.Now()); ok {
+				t.Fatal("it lets a second one through")
+			}
+			if n == 11 {
+				probe.taken(time.Second)
+				break
+			}
+			if n == 3 { // a probe that comes to nothing leaves the next one free
+				probe.end()
+				probe = must(t, e)
+			}
+			probe.failed(time.Now(), 0)
+			want = min(2*want, longestPause)
+		}
+		if room, _ := e.room(time.Now()); e.open() || room != 2 {
+			t.Errorf("it has recovered: open %t, room for %d", e.open(), room)
+		}
+		// One failure is no reason to open it again.
+		must(t, e).failed(time.Now(), 0)
+		if e.open() {
+			t.Error("it opens with the first failure")
+		}
+	})
+}
+
+// Those that were under way when the breaker opened do not have it open for longer.
+func TestManyFailuresAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndpoint(fastPace())
+		for range 200 {
+			must(t, e).taken(time.Second)
+		}
+		var slots []slot
+		for range maxWindow {
+			slots = append(slots, must(t, e))
+		}
+		for _, s := range slots {
+			s.failed(time.Now(), 0)
+		}
+		if _, until := e.room(time.Now()); time.Until(until) > firstPause*6/5 {
+			t.Errorf("it lets the next one through in %s", time.Until(until))
+		}
+	})
+}
+
+// An endpoint that asks to be left alone is, but not for ever.
+func TestEndpointAsksToBeLeftAlone(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 100 * time.Hour: longestPause} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEndpoint(fastPace())
+			must(t, e).failed(time.Now(), asked)
+			if room, until := e.room(time.Now()); room != 0 || time.Until(until) != want {
+				t.Errorf("asked for %s: there is room for %d in %s", asked, room, time.Until(until))
+			}
+		})
+	}
+}
+
+// Who waits for room is let go when the breaker opens, and when ctx ends.
+func TestWaitingForRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndpoint(fastPace())
+		var slots []slot
+		for range firstWindow {
+			slots = append(slots, must(t, e))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := make(chan bool, 3)
+		wait := func() { _, ok := e.acquire(ctx); answers <- ok }
+		go wait()
+		synctest.Wait()
+		cancel()
+		if <-answers {
+			t.Error("there is room where there is none")
+		}
+		ctx = t.Context()
+		go wait()
+		go wait()
+		go wait()
+		synctest.Wait()
+		slots[0].taken(time.Second) // the window grows: two have room
+		if !<-answers || !<-answers {
+			t.Error("there is no room where there is some")
+		}
+		synctest.Wait()
+		for _, s := range slots[1:] {
+			s.failed(time.Now(), time.Minute)
+		}
+		if <-answers {
+			t.Error("an open breaker lets one through")
+		}
+	})
+}
