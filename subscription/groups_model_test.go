@@ -68,6 +68,7 @@ func (m *mortal) Ledger(ctx context.Context, tenant domain.TenantID, name string
 type fates struct {
 	mu      sync.Mutex
 	ordered bool
+	delay   time.Duration            // of the group
 	streams map[string]int64         // how many events each has
 	given   map[domain.EventID][]int // the attempts that were delivered
 	acked   map[domain.EventID]int   // the attempt whose ack was answered
@@ -82,7 +83,7 @@ func (f *fates) fail(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 }
 
-func (f *fates) delivered(d domain.Delivery) {
+func (f *fates) delivered(d domain.Delivery, upTo int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := d.Event
@@ -92,6 +93,12 @@ func (f *fates) delivered(d domain.Delivery) {
 		}
 	}
 	f.given[e.ID] = append(f.given[e.ID], d.Attempt)
+	if early := time.Until(e.RecordedAt.Add(f.delay)); early > 0 {
+		f.fail("%s is delivered %s before its delay is over", at(e.Stream, e.Version), early)
+	}
+	if upTo > 0 && d.Attempt == 1 && e.Position > upTo && !f.ordered {
+		f.fail("%s, at %d, is given to a receive up to %d", at(e.Stream, e.Version), e.Position, upTo)
+	}
 	if attempt, acked := f.acked[e.ID]; acked && d.Attempt > attempt {
 		f.fail("%s is delivered with attempt %d; the ack of attempt %d was answered", at(e.Stream, e.Version), d.Attempt, attempt)
 	}
@@ -127,13 +134,17 @@ func (f *fates) consume(ctx context.Context, groups *subscription.Groups, m *mor
 	var kept []domain.Delivery // to be answered late
 	for ctx.Err() == nil && !m.killed() {
 		waiting, cancel := context.WithTimeout(ctx, time.Duration(1+behave.IntN(200))*time.Millisecond)
-		deliveries, err := groups.Receive(waiting, tenant, "g", subscription.Receive{Batch: 1 + behave.IntN(12), Wait: time.Duration(behave.IntN(100)) * time.Millisecond})
+		wanted := subscription.Receive{Batch: 1 + behave.IntN(12), Wait: time.Duration(behave.IntN(100)) * time.Millisecond}
+		if behave.IntN(4) == 0 {
+			wanted.UpTo = 1 + behave.Int64N(600)
+		}
+		deliveries, err := groups.Receive(waiting, tenant, "g", wanted)
 		cancel()
 		if err != nil {
 			continue
 		}
 		for _, d := range deliveries {
-			f.delivered(d)
+			f.delivered(d, wanted.UpTo)
 		}
 		for _, d := range deliveries {
 			switch behave.IntN(10) {
@@ -185,12 +196,12 @@ func testGroupsUnderKills(t *testing.T, ordering domain.Ordering) {
 	t.Logf("the seed is %d", seed)
 	b := newGroupBench(t)
 	f := &fates{
-		ordered: ordering == domain.OrderingStream, streams: make(map[string]int64), given: make(map[domain.EventID][]int),
+		ordered: ordering == domain.OrderingStream, delay: 20 * time.Millisecond, streams: make(map[string]int64), given: make(map[domain.EventID][]int),
 		acked: make(map[domain.EventID]int), ended: make(map[string]bool), open: make(map[string]string),
 	}
 	b.quick(t, "g", func(d *domain.GroupDefinition) {
 		d.Ordering, d.MaxInFlight, d.MaxAttempts, d.AckTimeout, d.BackoffMax = ordering, 40, 4, 150*time.Millisecond, 30*time.Millisecond
-		d.Categories = []string{"order"}
+		d.Categories, d.Delay = []string{"order"}, f.delay
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
