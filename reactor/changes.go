@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -38,9 +39,15 @@ type ChangesConfig struct {
 	// to know.
 	Notice func(tenant domain.TenantID)
 	Log    *slog.Logger // nil: none
+	// Lease is how long events are with a process that publishes what they have changed, before another one takes them over; 0:
+	// DefaultLease.
+	Lease time.Duration
 	// Published is told of changes that were appended. It must return at once; nil: nobody wants to know.
 	Published func(id domain.ProjectionID, events int)
 }
+
+// DefaultLease is ChangesConfig.Lease where nothing is said.
+const DefaultLease = 30 * time.Second
 
 // Changes make events of the changes of projections' documents, where a definition says publishChanges: the source of a
 // dispatch.Dispatcher. All methods may be called concurrently.
@@ -264,7 +271,7 @@ func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.Pro
 		return time.Time{}, nil
 	}
 	definition := domain.GroupDefinition{
-		From: domain.From{Time: of.since}.String(), BatchSize: changesBatch, AckTimeout: changesTimeout, MaxAttempts: changesAttempts,
+		From: domain.From{Time: of.since}.String(), BatchSize: changesBatch, AckTimeout: cmp.Or(c.config.Lease, DefaultLease), MaxAttempts: changesAttempts,
 	}
 	definition.Categories, definition.Types = c.config.Projections.Selects(p)
 	if err := c.places.ensure(ctx, tenant, group, definition, true); err != nil {

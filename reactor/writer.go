@@ -20,7 +20,6 @@ const (
 	changesBytes    = 4 << 20
 	changesTries    = 5  // against others who append the same changes
 	changesAttempts = 20 // before an event whose document is parked becomes a dead letter: some hours, by the back-off
-	changesTimeout  = time.Minute
 )
 
 // writer publishes the changes that one tenant's events have made of a projection's documents.
