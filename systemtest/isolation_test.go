@@ -82,12 +82,13 @@ type side struct {
 	key      string
 	spareKey string
 	member   string // of its group
+	secret   string // the id of one of its webhook's
 }
 
 // secrets are what nobody else may be told.
 func (s *side) secrets() []string {
 	all := []string{s.mark, s.id}
-	for _, id := range []string{s.rebuild, s.key, s.spareKey, s.member} {
+	for _, id := range []string{s.rebuild, s.key, s.spareKey, s.member, s.secret} {
 		if id != "" {
 			all = append(all, id)
 		}
@@ -100,7 +101,7 @@ func (s *side) path(path string) string {
 	return strings.NewReplacer(
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
 		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
-		"{eventId}", sharedID, "{memberId}", s.member, "{projection}", "orders", "{key}", "order-1",
+		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1",
 	).Replace(path)
 }
 
@@ -208,15 +209,29 @@ var tries = map[string]try{
 	"pauseSubscription":       {status: []int{200}, own: true},
 	"resumeSubscription":      {status: []int{200}, own: true},
 	"seekSubscription":        {body: text(`{"position":2}`), status: []int{200}, own: true},
-	"listCursors":             {status: []int{200}},
-	"getLag":                  {status: []int{200}},
-	"leaveSubscription":       {status: []int{204}},
-	"deleteSubscription":      {status: []int{204}},
-	"createKey":               {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
-	"listKeys":                {status: []int{200}, own: true},
-	"revokeKey":               {status: []int{204}},
-	"deleteProjection":        {status: []int{204}},
-	"deleteAggregate":         {status: []int{204}},
+	// Nothing is sent but test messages: what comes of sending later would show in views.
+	"putWebhook":          {body: text(`{"url":"https://%s.invalid/","types":["None"],"timeout":1}`), status: []int{201}, own: true},
+	"getWebhook":          {status: []int{200}, own: true},
+	"listWebhooks":        {status: []int{200}, own: true},
+	"pauseWebhook":        {status: []int{200}, own: true},
+	"resumeWebhook":       {status: []int{200}, own: true},
+	"addWebhookSecret":    {body: text(`{}`), status: []int{201}, own: true},
+	"removeWebhookSecret": {status: []int{204}},
+	"testWebhook":         {status: []int{200}},
+	"listWebhookAttempts": {status: []int{200}},
+	"startWebhookReplay":  {body: text(`{"from":1}`), status: []int{202}},
+	"getWebhookReplay":    {status: []int{200}},
+	"cancelWebhookReplay": {status: []int{204}},
+	"deleteWebhook":       {status: []int{204}},
+	"listCursors":         {status: []int{200}},
+	"getLag":              {status: []int{200}},
+	"leaveSubscription":   {status: []int{204}},
+	"deleteSubscription":  {status: []int{204}},
+	"createKey":           {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
+	"listKeys":            {status: []int{200}, own: true},
+	"revokeKey":           {status: []int{204}},
+	"deleteProjection":    {status: []int{204}},
+	"deleteAggregate":     {status: []int{204}},
 
 	"createTenant":     {body: text(`{"name":"third-of-%s"}`), status: []int{201}},
 	"listTenants":      {status: []int{200}},
@@ -252,11 +267,13 @@ var sequence = []string{
 	"receive", "extendEvents", "nackEvents", "ackEvents", "ackEvent", "listDeadLetters", "replayDeadLetter", "replayDeadLetters",
 	"discardDeadLetter", "discardDeadLetters", "pauseSubscription", "resumeSubscription", "seekSubscription", "listCursors", "getLag",
 	"leaveSubscription", "deleteSubscription",
+	"putWebhook", "getWebhook", "listWebhooks", "pauseWebhook", "addWebhookSecret", "testWebhook", "listWebhookAttempts",
+	"startWebhookReplay", "getWebhookReplay", "cancelWebhookReplay", "removeWebhookSecret", "resumeWebhook",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey",
 	"createTenant", "listAllDocuments", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
-	"deleteProjection", "deleteAggregate", "deleteTenant",
+	"deleteWebhook", "deleteProjection", "deleteAggregate", "deleteTenant",
 }
 
 // TestEveryEndpointIsTried fails where the contract has an operation that the tests of isolation leave out.
@@ -468,7 +485,7 @@ func (s *side) keep(t *testing.T, operation string, a answer) {
 	t.Helper()
 	var made struct{ Id, MemberId string }
 	switch operation {
-	case "startRebuild", "createKey", "createTenantKey", "joinSubscription":
+	case "startRebuild", "createKey", "createTenantKey", "joinSubscription", "addWebhookSecret":
 		if err := json.Unmarshal(a.body, &made); err != nil {
 			t.Fatal(err)
 		}
@@ -480,6 +497,8 @@ func (s *side) keep(t *testing.T, operation string, a answer) {
 		s.spareKey = made.Id
 	case "joinSubscription":
 		s.member = made.MemberId
+	case "addWebhookSecret":
+		s.secret = made.Id
 	}
 }
 
@@ -502,7 +521,7 @@ func (s *side) trespass(t *testing.T, e endpoint, operation string, try try, oth
 			t.Errorf("%s of %s with a key of %s: %s", operation, other.mark, s.mark, a)
 		}
 	} else {
-		for _, id := range []struct{ name, theirs string }{{"{rebuildId}", other.rebuild}, {"{keyId}", other.spareKey}, {"{memberId}", other.member}} {
+		for _, id := range []struct{ name, theirs string }{{"{rebuildId}", other.rebuild}, {"{keyId}", other.spareKey}, {"{memberId}", other.member}, {"{secretId}", other.secret}} {
 			if !strings.Contains(e.path, id.name) || id.theirs == "" {
 				continue
 			}
