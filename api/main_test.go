@@ -27,6 +27,7 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/upcasting"
@@ -112,8 +113,11 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	}
 	t.Cleanup(func() { cancel(); background.Wait() })
 
+	removal := retention.New(retention.Config{
+		Store: s, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
+	})
 	config := api.Config{
-		Log: s, Streams: s, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Tickets: s, Follower: tails, Groups: groups, Webhooks: hooks,
+		Log: s, Streams: s, Keys: keys, Tenants: s, Members: memberList{s}, Aggregates: states, Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Tickets: s, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

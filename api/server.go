@@ -37,6 +37,7 @@ type Config struct {
 	Follower    Follower
 	Groups      Groups
 	Webhooks    Webhooks
+	Retention   Retention
 
 	// Ready says what the service depends on, for /readyz.
 	Ready func(ctx context.Context) []Check

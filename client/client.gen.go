@@ -34,6 +34,27 @@ func (e CloudEventSpecversion) Valid() bool {
 	}
 }
 
+// Defines values for RetentionHoldKind.
+const (
+	RetentionHoldKindGroup      RetentionHoldKind = "group"
+	RetentionHoldKindProjection RetentionHoldKind = "projection"
+	RetentionHoldKindRebuild    RetentionHoldKind = "rebuild"
+)
+
+// Valid indicates whether the value is a known member of the RetentionHoldKind enum.
+func (e RetentionHoldKind) Valid() bool {
+	switch e {
+	case RetentionHoldKindGroup:
+		return true
+	case RetentionHoldKindProjection:
+		return true
+	case RetentionHoldKindRebuild:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Direction.
 const (
 	DirectionBackward Direction = "backward"
@@ -1205,6 +1226,110 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
+// RetentionForce Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+type RetentionForce struct {
+	// Groups By name: with their dead letters.
+	Groups []string `json:"groups,omitempty"`
+
+	// Projections By name: with their parked documents, but not with their rebuilds.
+	Projections []string `json:"projections,omitempty"`
+
+	// Rebuilds By the names of their projections.
+	Rebuilds []string `json:"rebuilds,omitempty"`
+}
+
+// RetentionHold defines model for RetentionHold.
+type RetentionHold struct {
+	Kind RetentionHoldKind `json:"kind"`
+
+	// Name The group's, or the projection's.
+	Name string `json:"name"`
+
+	// Position What is above it is held.
+	Position int64 `json:"position"`
+
+	// Problem Why it cannot be told how far it has come: all is held then.
+	Problem string `json:"problem,omitempty"`
+}
+
+// RetentionHoldKind defines model for RetentionHold.Kind.
+type RetentionHoldKind string
+
+// RetentionList defines model for RetentionList.
+type RetentionList struct {
+	Policies []RetentionPolicy `json:"policies"`
+}
+
+// RetentionPolicy defines model for RetentionPolicy.
+type RetentionPolicy struct {
+	Category string `json:"category"`
+
+	// MaxAge Seconds.
+	MaxAge   int64 `json:"maxAge,omitempty"`
+	MaxCount int64 `json:"maxCount,omitempty"`
+	Compact  bool  `json:"compact"`
+
+	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+	Force *RetentionForce `json:"force,omitempty"`
+
+	// RemovedTo The highest position of the category that was removed, by whichever policy; 0: none.
+	RemovedTo int64 `json:"removedTo"`
+
+	// Removed How many events were.
+	Removed int64 `json:"removed"`
+
+	// Spared Events that should be gone, and stay since a dead letter or a parked document names them.
+	Spared int64 `json:"spared"`
+
+	// HeldBy What kept the last run from removing more, the lowest position first; at most 20 of them.
+	HeldBy    []RetentionHold `json:"heldBy"`
+	CreatedAt time.Time       `json:"createdAt"`
+	UpdatedAt time.Time       `json:"updatedAt"`
+
+	// AskedAt Somebody has asked for a run that has not come to its end.
+	AskedAt   *time.Time `json:"askedAt,omitempty"`
+	LastRunAt *time.Time `json:"lastRunAt,omitempty"`
+
+	// Error Why the last run did not get through.
+	Error string `json:"error,omitempty"`
+}
+
+// RetentionPreview defines model for RetentionPreview.
+type RetentionPreview struct {
+	// Events How many would go now.
+	Events int64 `json:"events"`
+
+	// Complete All were counted; false where that would have taken too long.
+	Complete bool `json:"complete"`
+
+	// HeldBy What keeps more from going, the lowest position first; at most 20.
+	HeldBy []RetentionHold `json:"heldBy"`
+}
+
+// RetentionRules At least one of maxAge, maxCount and compact.
+type RetentionRules struct {
+	// MaxAge Seconds: what was recorded longer ago goes.
+	MaxAge int64 `json:"maxAge,omitempty"`
+
+	// MaxCount So many of the category's newest events stay.
+	MaxCount int64 `json:"maxCount,omitempty"`
+
+	// Compact Of each stream only the newest event stays.
+	Compact bool `json:"compact,omitempty"`
+
+	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+	Force *RetentionForce `json:"force,omitempty"`
+}
+
+// RetentionRun defines model for RetentionRun.
+type RetentionRun struct {
+	// DryRun Remove nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+
+	// Policy With dryRun: to be tried in place of the category's own.
+	Policy *RetentionRules `json:"policy,omitempty"`
+}
+
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
 // `subscriptions:write` or `tenant:admin`. Those of events and subscriptions can be for some categories only:
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
@@ -2366,6 +2491,12 @@ type PublishApplicationCloudeventsBatchPlusJSONRequestBody = CloudEvents
 // PublishJSONRequestBody defines body for Publish for application/json ContentType.
 type PublishJSONRequestBody = Publication
 
+// PutRetentionJSONRequestBody defines body for PutRetention for application/json ContentType.
+type PutRetentionJSONRequestBody = RetentionRules
+
+// RunRetentionJSONRequestBody defines body for RunRetention for application/json ContentType.
+type RunRetentionJSONRequestBody = RetentionRun
+
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
 
@@ -3230,6 +3361,71 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/publish (the `Publish` operationId).
 	Publish(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRetention List retention policies
+	//
+	// Corresponds with GET /v1/retention (the `ListRetention` operationId).
+	ListRetention(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteRetention Remove nothing more of a category
+	//
+	// What was removed stays so.
+	//
+	// Corresponds with DELETE /v1/retention/{category} (the `DeleteRetention` operationId).
+	DeleteRetention(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRetention A category's retention policy
+	//
+	// The policy, how much of the category it has removed, and what held the last run.
+	//
+	// Corresponds with GET /v1/retention/{category} (the `GetRetention` operationId).
+	GetRetention(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutRetentionWithBody Set what is removed of a category
+	//
+	// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
+	// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
+	// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
+	// `/v1/retention/{category}/run` with `dryRun` and the policy.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
+	PutRetentionWithBody(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutRetention Set what is removed of a category
+	//
+	// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
+	// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
+	// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
+	// `/v1/retention/{category}/run` with `dryRun` and the policy.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
+	PutRetention(ctx context.Context, category Category, body PutRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RunRetentionWithBody Run a retention policy now, or see what it would remove
+	//
+	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
+	// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+	// more of them; with a `policy` by that one, which need not be kept.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
+	RunRetentionWithBody(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RunRetention Run a retention policy now, or see what it would remove
+	//
+	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
+	// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+	// more of them; with a `policy` by that one, which need not be kept.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
+	RunRetention(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SnapDocument A document as it is
 	//
@@ -5131,6 +5327,141 @@ func (c *Client) PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx context.
 // Corresponds with POST /v1/publish (the `Publish` operationId).
 func (c *Client) Publish(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPublishRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRetention List retention policies
+//
+// Corresponds with GET /v1/retention (the `ListRetention` operationId).
+func (c *Client) ListRetention(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRetentionRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteRetention Remove nothing more of a category
+//
+// What was removed stays so.
+//
+// Corresponds with DELETE /v1/retention/{category} (the `DeleteRetention` operationId).
+func (c *Client) DeleteRetention(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteRetentionRequest(c.Server, category)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRetention A category's retention policy
+//
+// The policy, how much of the category it has removed, and what held the last run.
+//
+// Corresponds with GET /v1/retention/{category} (the `GetRetention` operationId).
+func (c *Client) GetRetention(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRetentionRequest(c.Server, category)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutRetentionWithBody Set what is removed of a category
+//
+// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
+// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
+// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
+// `/v1/retention/{category}/run` with `dryRun` and the policy.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
+func (c *Client) PutRetentionWithBody(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutRetentionRequestWithBody(c.Server, category, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutRetention Set what is removed of a category
+//
+// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
+// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
+// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
+// `/v1/retention/{category}/run` with `dryRun` and the policy.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
+func (c *Client) PutRetention(ctx context.Context, category Category, body PutRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutRetentionRequest(c.Server, category, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RunRetentionWithBody Run a retention policy now, or see what it would remove
+//
+// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
+// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+// more of them; with a `policy` by that one, which need not be kept.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
+func (c *Client) RunRetentionWithBody(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRunRetentionRequestWithBody(c.Server, category, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RunRetention Run a retention policy now, or see what it would remove
+//
+// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
+// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+// more of them; with a `policy` by that one, which need not be kept.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
+func (c *Client) RunRetention(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRunRetentionRequest(c.Server, category, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9457,6 +9788,195 @@ func NewPublishRequestWithBody(server string, params *PublishParams, contentType
 	return req, nil
 }
 
+// NewListRetentionRequest constructs an http.Request for the ListRetention method
+func NewListRetentionRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/retention")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteRetentionRequest constructs an http.Request for the DeleteRetention method
+func NewDeleteRetentionRequest(server string, category Category) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "category", category, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/retention/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRetentionRequest constructs an http.Request for the GetRetention method
+func NewGetRetentionRequest(server string, category Category) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "category", category, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/retention/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutRetentionRequest calls the generic PutRetention builder with application/json body
+func NewPutRetentionRequest(server string, category Category, body PutRetentionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutRetentionRequestWithBody(server, category, "application/json", bodyReader)
+}
+
+// NewPutRetentionRequestWithBody constructs an http.Request for the PutRetention method, with any body, and a specified content type
+func NewPutRetentionRequestWithBody(server string, category Category, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "category", category, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/retention/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRunRetentionRequest calls the generic RunRetention builder with application/json body
+func NewRunRetentionRequest(server string, category Category, body RunRetentionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRunRetentionRequestWithBody(server, category, "application/json", bodyReader)
+}
+
+// NewRunRetentionRequestWithBody constructs an http.Request for the RunRetention method, with any body, and a specified content type
+func NewRunRetentionRequestWithBody(server string, category Category, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "category", category, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/retention/%s/run", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewSnapDocumentRequest constructs an http.Request for the SnapDocument method
 func NewSnapDocumentRequest(server string, projection string, key string, params *SnapDocumentParams) (*http.Request, error) {
 	var err error
@@ -13380,6 +13900,77 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/publish (the `Publish` operationId).
 	PublishWithResponse(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
 
+	// ListRetentionWithResponse List retention policies
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/retention (the `ListRetention` operationId).
+	ListRetentionWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListRetentionResponse, error)
+
+	// DeleteRetentionWithResponse Remove nothing more of a category
+	//
+	// What was removed stays so.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/retention/{category} (the `DeleteRetention` operationId).
+	DeleteRetentionWithResponse(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*DeleteRetentionResponse, error)
+
+	// GetRetentionWithResponse A category's retention policy
+	//
+	// The policy, how much of the category it has removed, and what held the last run.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/retention/{category} (the `GetRetention` operationId).
+	GetRetentionWithResponse(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*GetRetentionResponse, error)
+
+	// PutRetentionWithBodyWithResponse Set what is removed of a category
+	//
+	// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
+	// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
+	// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
+	// `/v1/retention/{category}/run` with `dryRun` and the policy.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
+	PutRetentionWithBodyWithResponse(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutRetentionResponse, error)
+
+	// PutRetentionWithResponse Set what is removed of a category
+	//
+	// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
+	// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
+	// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
+	// `/v1/retention/{category}/run` with `dryRun` and the policy.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
+	PutRetentionWithResponse(ctx context.Context, category Category, body PutRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutRetentionResponse, error)
+
+	// RunRetentionWithBodyWithResponse Run a retention policy now, or see what it would remove
+	//
+	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
+	// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+	// more of them; with a `policy` by that one, which need not be kept.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
+	RunRetentionWithBodyWithResponse(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RunRetentionResponse, error)
+
+	// RunRetentionWithResponse Run a retention policy now, or see what it would remove
+	//
+	// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
+	// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+	// more of them; with a `policy` by that one, which need not be kept.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
+	RunRetentionWithResponse(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*RunRetentionResponse, error)
+
 	// SnapDocumentWithResponse A document as it is
 	//
 	// The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
@@ -17225,6 +17816,274 @@ func (r PublishResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PublishResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RetentionList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRetentionResponse) GetJSON200() *RetentionList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListRetentionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteRetentionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteRetentionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RetentionPolicy
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRetentionResponse) GetJSON200() *RetentionPolicy {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetRetentionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetRetentionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RetentionPolicy
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *RetentionPolicy
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutRetentionResponse) GetJSON200() *RetentionPolicy {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutRetentionResponse) GetJSON201() *RetentionPolicy {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutRetentionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RunRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RetentionPreview
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *RetentionPolicy
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RunRetentionResponse) GetJSON200() *RetentionPreview {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r RunRetentionResponse) GetJSON202() *RetentionPolicy {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RunRetentionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RunRetentionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RunRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RunRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RunRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RunRetentionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -21797,6 +22656,119 @@ func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, params *P
 	return ParsePublishResponse(rsp)
 }
 
+// ListRetentionWithResponse List retention policies
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/retention (the `ListRetention` operationId).
+func (c *ClientWithResponses) ListRetentionWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListRetentionResponse, error) {
+	rsp, err := c.ListRetention(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRetentionResponse(rsp)
+}
+
+// DeleteRetentionWithResponse Remove nothing more of a category
+//
+// What was removed stays so.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/retention/{category} (the `DeleteRetention` operationId).
+func (c *ClientWithResponses) DeleteRetentionWithResponse(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*DeleteRetentionResponse, error) {
+	rsp, err := c.DeleteRetention(ctx, category, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteRetentionResponse(rsp)
+}
+
+// GetRetentionWithResponse A category's retention policy
+//
+// The policy, how much of the category it has removed, and what held the last run.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/retention/{category} (the `GetRetention` operationId).
+func (c *ClientWithResponses) GetRetentionWithResponse(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*GetRetentionResponse, error) {
+	rsp, err := c.GetRetention(ctx, category, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRetentionResponse(rsp)
+}
+
+// PutRetentionWithBodyWithResponse Set what is removed of a category
+//
+// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
+// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
+// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
+// `/v1/retention/{category}/run` with `dryRun` and the policy.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
+func (c *ClientWithResponses) PutRetentionWithBodyWithResponse(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutRetentionResponse, error) {
+	rsp, err := c.PutRetentionWithBody(ctx, category, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutRetentionResponse(rsp)
+}
+
+// PutRetentionWithResponse Set what is removed of a category
+//
+// An event goes for good where any of `maxAge`, `maxCount` and `compact` says so, but not before every group, projection and
+// running rebuild that still has to read it has done so, unless `force` names it. Events that a dead letter or a parked
+// document names stay until those are dealt with. Positions and versions keep their numbers. Try it out before: POST
+// `/v1/retention/{category}/run` with `dryRun` and the policy.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/retention/{category} (the `PutRetention` operationId).
+func (c *ClientWithResponses) PutRetentionWithResponse(ctx context.Context, category Category, body PutRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutRetentionResponse, error) {
+	rsp, err := c.PutRetention(ctx, category, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutRetentionResponse(rsp)
+}
+
+// RunRetentionWithBodyWithResponse Run a retention policy now, or see what it would remove
+//
+// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
+// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+// more of them; with a `policy` by that one, which need not be kept.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
+func (c *ClientWithResponses) RunRetentionWithBodyWithResponse(ctx context.Context, category Category, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RunRetentionResponse, error) {
+	rsp, err := c.RunRetentionWithBody(ctx, category, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRunRetentionResponse(rsp)
+}
+
+// RunRetentionWithResponse Run a retention policy now, or see what it would remove
+//
+// A policy runs about once a minute by itself. Without `dryRun` it runs as soon as a worker gets to it: it has when `askedAt`
+// is not there any more. With `dryRun` nothing is removed, and the answer says how many events would go now, and what holds
+// more of them; with a `policy` by that one, which need not be kept.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/retention/{category}/run (the `RunRetention` operationId).
+func (c *ClientWithResponses) RunRetentionWithResponse(ctx context.Context, category Category, body RunRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*RunRetentionResponse, error) {
+	rsp, err := c.RunRetention(ctx, category, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRunRetentionResponse(rsp)
+}
+
 // SnapDocumentWithResponse A document as it is
 //
 // The document itself as the body, with nothing around it. The `ETag` changes whenever the document does, also by a rebuild: with
@@ -25403,6 +26375,202 @@ func ParsePublishResponse(rsp *http.Response) (*PublishResponse, error) {
 			return nil, err
 		}
 		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListRetentionResponse parses an HTTP response from a ListRetentionWithResponse call
+func ParseListRetentionResponse(rsp *http.Response) (*ListRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RetentionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteRetentionResponse parses an HTTP response from a DeleteRetentionWithResponse call
+func ParseDeleteRetentionResponse(rsp *http.Response) (*DeleteRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRetentionResponse parses an HTTP response from a GetRetentionWithResponse call
+func ParseGetRetentionResponse(rsp *http.Response) (*GetRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RetentionPolicy
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutRetentionResponse parses an HTTP response from a PutRetentionWithResponse call
+func ParsePutRetentionResponse(rsp *http.Response) (*PutRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RetentionPolicy
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest RetentionPolicy
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRunRetentionResponse parses an HTTP response from a RunRetentionWithResponse call
+func ParseRunRetentionResponse(rsp *http.Response) (*RunRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RunRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RetentionPreview
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest RetentionPolicy
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

@@ -32,6 +32,27 @@ func (e CloudEventSpecversion) Valid() bool {
 	}
 }
 
+// Defines values for RetentionHoldKind.
+const (
+	RetentionHoldKindGroup      RetentionHoldKind = "group"
+	RetentionHoldKindProjection RetentionHoldKind = "projection"
+	RetentionHoldKindRebuild    RetentionHoldKind = "rebuild"
+)
+
+// Valid indicates whether the value is a known member of the RetentionHoldKind enum.
+func (e RetentionHoldKind) Valid() bool {
+	switch e {
+	case RetentionHoldKindGroup:
+		return true
+	case RetentionHoldKindProjection:
+		return true
+	case RetentionHoldKindRebuild:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Direction.
 const (
 	Backward Direction = "backward"
@@ -1220,6 +1241,110 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
+// RetentionForce Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+type RetentionForce struct {
+	// Groups By name: with their dead letters.
+	Groups []string `json:"groups,omitempty"`
+
+	// Projections By name: with their parked documents, but not with their rebuilds.
+	Projections []string `json:"projections,omitempty"`
+
+	// Rebuilds By the names of their projections.
+	Rebuilds []string `json:"rebuilds,omitempty"`
+}
+
+// RetentionHold defines model for RetentionHold.
+type RetentionHold struct {
+	Kind RetentionHoldKind `json:"kind"`
+
+	// Name The group's, or the projection's.
+	Name string `json:"name"`
+
+	// Position What is above it is held.
+	Position int64 `json:"position"`
+
+	// Problem Why it cannot be told how far it has come: all is held then.
+	Problem string `json:"problem,omitempty"`
+}
+
+// RetentionHoldKind defines model for RetentionHold.Kind.
+type RetentionHoldKind string
+
+// RetentionList defines model for RetentionList.
+type RetentionList struct {
+	Policies []RetentionPolicy `json:"policies"`
+}
+
+// RetentionPolicy defines model for RetentionPolicy.
+type RetentionPolicy struct {
+	Category string `json:"category"`
+
+	// MaxAge Seconds.
+	MaxAge   int64 `json:"maxAge,omitempty"`
+	MaxCount int64 `json:"maxCount,omitempty"`
+	Compact  bool  `json:"compact"`
+
+	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+	Force *RetentionForce `json:"force,omitempty"`
+
+	// RemovedTo The highest position of the category that was removed, by whichever policy; 0: none.
+	RemovedTo int64 `json:"removedTo"`
+
+	// Removed How many events were.
+	Removed int64 `json:"removed"`
+
+	// Spared Events that should be gone, and stay since a dead letter or a parked document names them.
+	Spared int64 `json:"spared"`
+
+	// HeldBy What kept the last run from removing more, the lowest position first; at most 20 of them.
+	HeldBy    []RetentionHold `json:"heldBy"`
+	CreatedAt time.Time       `json:"createdAt"`
+	UpdatedAt time.Time       `json:"updatedAt"`
+
+	// AskedAt Somebody has asked for a run that has not come to its end.
+	AskedAt   *time.Time `json:"askedAt,omitempty"`
+	LastRunAt *time.Time `json:"lastRunAt,omitempty"`
+
+	// Error Why the last run did not get through.
+	Error string `json:"error,omitempty"`
+}
+
+// RetentionPreview defines model for RetentionPreview.
+type RetentionPreview struct {
+	// Events How many would go now.
+	Events int64 `json:"events"`
+
+	// Complete All were counted; false where that would have taken too long.
+	Complete bool `json:"complete"`
+
+	// HeldBy What keeps more from going, the lowest position first; at most 20.
+	HeldBy []RetentionHold `json:"heldBy"`
+}
+
+// RetentionRules At least one of maxAge, maxCount and compact.
+type RetentionRules struct {
+	// MaxAge Seconds: what was recorded longer ago goes.
+	MaxAge int64 `json:"maxAge,omitempty"`
+
+	// MaxCount So many of the category's newest events stay.
+	MaxCount int64 `json:"maxCount,omitempty"`
+
+	// Compact Of each stream only the newest event stays.
+	Compact bool `json:"compact,omitempty"`
+
+	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+	Force *RetentionForce `json:"force,omitempty"`
+}
+
+// RetentionRun defines model for RetentionRun.
+type RetentionRun struct {
+	// DryRun Remove nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+
+	// Policy With dryRun: to be tried in place of the category's own.
+	Policy *RetentionRules `json:"policy,omitempty"`
+}
+
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
 // `subscriptions:write` or `tenant:admin`. Those of events and subscriptions can be for some categories only:
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
@@ -2180,6 +2305,12 @@ type StartRebuildJSONRequestBody = NewRebuild
 // SkipEventJSONRequestBody defines body for SkipEvent for application/json ContentType.
 type SkipEventJSONRequestBody = Skip
 
+// PutRetentionJSONRequestBody defines body for PutRetention for application/json ContentType.
+type PutRetentionJSONRequestBody = RetentionRules
+
+// RunRetentionJSONRequestBody defines body for RunRetention for application/json ContentType.
+type RunRetentionJSONRequestBody = RetentionRun
+
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
 
@@ -2540,6 +2671,21 @@ type ServerInterface interface {
 	// ListProjectionVersions The definitions that a projection has had
 	// (GET /v1/projections/{name}/versions)
 	ListProjectionVersions(ctx echo.Context, name Name) error
+	// ListRetention List retention policies
+	// (GET /v1/retention)
+	ListRetention(ctx echo.Context) error
+	// DeleteRetention Remove nothing more of a category
+	// (DELETE /v1/retention/{category})
+	DeleteRetention(ctx echo.Context, category Category) error
+	// GetRetention A category's retention policy
+	// (GET /v1/retention/{category})
+	GetRetention(ctx echo.Context, category Category) error
+	// PutRetention Set what is removed of a category
+	// (PUT /v1/retention/{category})
+	PutRetention(ctx echo.Context, category Category) error
+	// RunRetention Run a retention policy now, or see what it would remove
+	// (POST /v1/retention/{category}/run)
+	RunRetention(ctx echo.Context, category Category) error
 	// TakeSnapshot Take or put a snapshot
 	// (POST /v1/snapshots/{streamId})
 	TakeSnapshot(ctx echo.Context, streamId StreamId, params TakeSnapshotParams) error
@@ -3611,6 +3757,79 @@ func (w *ServerInterfaceWrapper) ListProjectionVersions(ctx echo.Context) error 
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListProjectionVersions(ctx, name)
+	return err
+}
+
+// ListRetention converts echo context to params.
+func (w *ServerInterfaceWrapper) ListRetention(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListRetention(ctx)
+	return err
+}
+
+// DeleteRetention converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteRetention(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "category" -------------
+	var category Category
+
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteRetention(ctx, category)
+	return err
+}
+
+// GetRetention converts echo context to params.
+func (w *ServerInterfaceWrapper) GetRetention(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "category" -------------
+	var category Category
+
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetRetention(ctx, category)
+	return err
+}
+
+// PutRetention converts echo context to params.
+func (w *ServerInterfaceWrapper) PutRetention(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "category" -------------
+	var category Category
+
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PutRetention(ctx, category)
+	return err
+}
+
+// RunRetention converts echo context to params.
+func (w *ServerInterfaceWrapper) RunRetention(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "category" -------------
+	var category Category
+
+	err = runtime.BindStyledParameterWithOptions("simple", "category", ctx.Param("category"), &category, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter category: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RunRetention(ctx, category)
 	return err
 }
 
@@ -4766,6 +4985,11 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/subscriptions/:name/members", wrapper.JoinSubscription, options.OperationMiddlewares["joinSubscription"]...)
 	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/members/:memberId", wrapper.LeaveSubscription, options.OperationMiddlewares["leaveSubscription"]...)
 	router.PUT(options.BaseURL+"/v1/subscriptions/:name/members/:memberId", wrapper.HeartbeatSubscription, options.OperationMiddlewares["heartbeatSubscription"]...)
+	router.GET(options.BaseURL+"/v1/retention", wrapper.ListRetention, options.OperationMiddlewares["listRetention"]...)
+	router.DELETE(options.BaseURL+"/v1/retention/:category", wrapper.DeleteRetention, options.OperationMiddlewares["deleteRetention"]...)
+	router.GET(options.BaseURL+"/v1/retention/:category", wrapper.GetRetention, options.OperationMiddlewares["getRetention"]...)
+	router.PUT(options.BaseURL+"/v1/retention/:category", wrapper.PutRetention, options.OperationMiddlewares["putRetention"]...)
+	router.POST(options.BaseURL+"/v1/retention/:category/run", wrapper.RunRetention, options.OperationMiddlewares["runRetention"]...)
 	router.GET(options.BaseURL+"/v1/webhooks", wrapper.ListWebhooks, options.OperationMiddlewares["listWebhooks"]...)
 	router.DELETE(options.BaseURL+"/v1/webhooks/:name", wrapper.DeleteWebhook, options.OperationMiddlewares["deleteWebhook"]...)
 	router.GET(options.BaseURL+"/v1/webhooks/:name", wrapper.GetWebhook, options.OperationMiddlewares["getWebhook"]...)
@@ -7328,6 +7552,272 @@ type ListProjectionVersionsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListProjectionVersionsdefaultApplicationProblemPlusJSONResponse) VisitListProjectionVersionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRetentionRequestObject struct {
+}
+
+type ListRetentionResponseObject interface {
+	VisitListRetentionResponse(w http.ResponseWriter) error
+}
+
+type ListRetention200JSONResponse RetentionList
+
+func (response ListRetention200JSONResponse) VisitListRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRetentiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListRetentiondefaultApplicationProblemPlusJSONResponse) VisitListRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteRetentionRequestObject struct {
+	Category Category `json:"category"`
+}
+
+type DeleteRetentionResponseObject interface {
+	VisitDeleteRetentionResponse(w http.ResponseWriter) error
+}
+
+type DeleteRetention204Response struct {
+}
+
+func (response DeleteRetention204Response) VisitDeleteRetentionResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteRetention404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response DeleteRetention404ApplicationProblemPlusJSONResponse) VisitDeleteRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteRetentiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteRetentiondefaultApplicationProblemPlusJSONResponse) VisitDeleteRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRetentionRequestObject struct {
+	Category Category `json:"category"`
+}
+
+type GetRetentionResponseObject interface {
+	VisitGetRetentionResponse(w http.ResponseWriter) error
+}
+
+type GetRetention200JSONResponse RetentionPolicy
+
+func (response GetRetention200JSONResponse) VisitGetRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRetention404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response GetRetention404ApplicationProblemPlusJSONResponse) VisitGetRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRetentiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetRetentiondefaultApplicationProblemPlusJSONResponse) VisitGetRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutRetentionRequestObject struct {
+	Category Category `json:"category"`
+	Body     *PutRetentionJSONRequestBody
+}
+
+type PutRetentionResponseObject interface {
+	VisitPutRetentionResponse(w http.ResponseWriter) error
+}
+
+type PutRetention200JSONResponse RetentionPolicy
+
+func (response PutRetention200JSONResponse) VisitPutRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutRetention201JSONResponse RetentionPolicy
+
+func (response PutRetention201JSONResponse) VisitPutRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutRetentiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutRetentiondefaultApplicationProblemPlusJSONResponse) VisitPutRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RunRetentionRequestObject struct {
+	Category Category `json:"category"`
+	Body     *RunRetentionJSONRequestBody
+}
+
+type RunRetentionResponseObject interface {
+	VisitRunRetentionResponse(w http.ResponseWriter) error
+}
+
+type RunRetention200JSONResponse RetentionPreview
+
+func (response RunRetention200JSONResponse) VisitRunRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RunRetention202JSONResponse RetentionPolicy
+
+func (response RunRetention202JSONResponse) VisitRunRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RunRetention404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response RunRetention404ApplicationProblemPlusJSONResponse) VisitRunRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RunRetentiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RunRetentiondefaultApplicationProblemPlusJSONResponse) VisitRunRetentionResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -10663,6 +11153,21 @@ type StrictServerInterface interface {
 	// ListProjectionVersions The definitions that a projection has had
 	// (GET /v1/projections/{name}/versions)
 	ListProjectionVersions(ctx context.Context, request ListProjectionVersionsRequestObject) (ListProjectionVersionsResponseObject, error)
+	// ListRetention List retention policies
+	// (GET /v1/retention)
+	ListRetention(ctx context.Context, request ListRetentionRequestObject) (ListRetentionResponseObject, error)
+	// DeleteRetention Remove nothing more of a category
+	// (DELETE /v1/retention/{category})
+	DeleteRetention(ctx context.Context, request DeleteRetentionRequestObject) (DeleteRetentionResponseObject, error)
+	// GetRetention A category's retention policy
+	// (GET /v1/retention/{category})
+	GetRetention(ctx context.Context, request GetRetentionRequestObject) (GetRetentionResponseObject, error)
+	// PutRetention Set what is removed of a category
+	// (PUT /v1/retention/{category})
+	PutRetention(ctx context.Context, request PutRetentionRequestObject) (PutRetentionResponseObject, error)
+	// RunRetention Run a retention policy now, or see what it would remove
+	// (POST /v1/retention/{category}/run)
+	RunRetention(ctx context.Context, request RunRetentionRequestObject) (RunRetentionResponseObject, error)
 	// TakeSnapshot Take or put a snapshot
 	// (POST /v1/snapshots/{streamId})
 	TakeSnapshot(ctx context.Context, request TakeSnapshotRequestObject) (TakeSnapshotResponseObject, error)
@@ -12019,6 +12524,178 @@ func (sh *strictHandler) ListProjectionVersions(ctx echo.Context, name Name) err
 		return err
 	} else if validResponse, ok := response.(ListProjectionVersionsResponseObject); ok {
 		return validResponse.VisitListProjectionVersionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListRetention operation middleware
+func (sh *strictHandler) ListRetention(ctx echo.Context) error {
+	var request ListRetentionRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRetention(ctx.Request().Context(), request.(ListRetentionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRetention")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListRetentionResponseObject); ok {
+		return validResponse.VisitListRetentionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteRetention operation middleware
+func (sh *strictHandler) DeleteRetention(ctx echo.Context, category Category) error {
+	var request DeleteRetentionRequestObject
+
+	request.Category = category
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteRetention(ctx.Request().Context(), request.(DeleteRetentionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteRetention")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteRetentionResponseObject); ok {
+		return validResponse.VisitDeleteRetentionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetRetention operation middleware
+func (sh *strictHandler) GetRetention(ctx echo.Context, category Category) error {
+	var request GetRetentionRequestObject
+
+	request.Category = category
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetRetention(ctx.Request().Context(), request.(GetRetentionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetRetention")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetRetentionResponseObject); ok {
+		return validResponse.VisitGetRetentionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutRetention operation middleware
+func (sh *strictHandler) PutRetention(ctx echo.Context, category Category) error {
+	var request PutRetentionRequestObject
+
+	request.Category = category
+
+	var body PutRetentionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PutRetention(ctx.Request().Context(), request.(PutRetentionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutRetention")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutRetentionResponseObject); ok {
+		return validResponse.VisitPutRetentionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RunRetention operation middleware
+func (sh *strictHandler) RunRetention(ctx echo.Context, category Category) error {
+	var request RunRetentionRequestObject
+
+	request.Category = category
+
+	var body RunRetentionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RunRetention(ctx.Request().Context(), request.(RunRetentionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RunRetention")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RunRetentionResponseObject); ok {
+		return validResponse.VisitRunRetentionResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
