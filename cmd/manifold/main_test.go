@@ -185,17 +185,17 @@ func (r *running) end(signals ...os.Signal) int {
 const operatorKey = "the operator's key of the tests, long enough"
 
 // serve runs `manifold serve` on a database of its own, and returns its URL.
-func serve(t *testing.T) (url string, service *running) {
+func serve(t *testing.T, settings ...string) (url string, service *running) {
 	t.Helper()
 	db := pgtest.Database(t)
-	service = launch(t, []string{
+	service = launch(t, append([]string{
 		"MANIFOLD_LISTEN=127.0.0.1:0", "MANIFOLD_LOG_FORMAT=json", "MANIFOLD_OPERATOR_KEY=" + operatorKey,
 		"MANIFOLD_DATABASE_URL=" + db.URL(pgtest.RoleMigrator),
 		"MANIFOLD_DATABASE_APP_URL=" + db.URL(migrations.RoleApp),
 		"MANIFOLD_DATABASE_SYSTEM_URL=" + db.URL(migrations.RoleSystem),
 		"MANIFOLD_DATABASE_DOCUMENTS_URL=" + db.URL(migrations.RoleDocuments),
 		"MANIFOLD_DATABASE_RETENTION_URL=" + db.URL(migrations.RoleRetention),
-	}, "", "serve")
+	}, settings...), "", "serve")
 	var entry struct{ Address string }
 	if err := json.Unmarshal([]byte(service.await(`"listening"`)), &entry); err != nil {
 		t.Fatal(err)
