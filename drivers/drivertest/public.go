@@ -128,8 +128,11 @@ func (s *suite) public(t *testing.T) {
 		wait.Wait()
 		want(t, build.Name, 10)
 	})
-	for _, name := range []string{"documents", "p" + strings.Repeat("-long", 19)} {
-		parallel(t, "the name "+name[:9], func(t *testing.T) {
+	for _, name := range []string{
+		"documents", "p" + strings.Repeat("-long", 19), "process.state",
+		"documents.public", "documents.tenant", "system.state", "system", // near what databases and drivers have themselves
+	} {
+		parallel(t, "the name "+name[:min(len(name), 16)], func(t *testing.T) {
 			build := domain.Build{ProjectionID: domain.ProjectionID{Name: name}, Number: s.numbers.Add(1)}
 			fill(t, build, 10)
 			if err := s.driver.SwapTable(t.Context(), build, nil); err != nil {

@@ -3,6 +3,7 @@ package mongo_test
 import (
 	"flag"
 	"net/url"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -109,8 +110,11 @@ func harness(fresh func(t testing.TB) string) drivertest.Harness {
 func public(t *testing.T, db *mongodb.Database, projection string) (documents []drivertest.PublicDocument, ok bool) {
 	t.Helper()
 	name := projection
-	if name == "documents" {
-		name = "documents.public" // the common collection has the name
+	switch {
+	case name == "documents" || strings.HasPrefix(name, "documents."):
+		name += ".public" // the common collection has the name
+	case strings.HasPrefix(name, "system."):
+		name = "~" + name // these are the server's own
 	}
 	views, err := db.ListCollectionNames(t.Context(), bson.D{{Key: "name", Value: name}, {Key: "type", Value: "view"}})
 	if err != nil {
