@@ -1,0 +1,289 @@
+package webhook_test
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// What is appended arrives, signed by all secrets, and is noted.
+func TestEventsArrive(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, always(200))
+	p.add(t, tenant, "order-1", "OrderPlaced", `{"before": true}`)
+	w := p.put(t, tenant, "mail", domain.WebhookDefinition{Selection: domain.Selection{Categories: []string{"order"}, Types: []string{"OrderPlaced"}, Filter: "event.data.n > 1"}, URL: e.url})
+	two, err := p.webhooks.AddSecret(t.Context(), tenant, "mail", -1)
+	if err != nil || len(w.Secrets) != 1 || len(two.Secrets) != 2 {
+		t.Fatalf("%v: %d secrets, then %d", err, len(w.Secrets), len(two.Secrets))
+	}
+	p.add(t, tenant, "order-1", "OrderPlaced", `{"n": 1}`)
+	p.add(t, tenant, "order-1", "OrderPaid", `{"n": 2}`)
+	p.add(t, tenant, "parcel-1", "OrderPlaced", `{"n": 2}`)
+	want := p.add(t, tenant, "order-1", "OrderPlaced", `{"n": 2, "text": "<é\"\\"}`)[0]
+	r := e.next(t)
+	for i := range two.Secrets {
+		receiver, err := standardwebhooks.NewWebhook(two.Secrets[i].Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := receiver.Verify(r.body, r.header); err != nil {
+			t.Errorf("secret %d: %v", i, err)
+		}
+	}
+	read := r.read(t)
+	if r.id() != want.ID.String() || read.Type != "OrderPlaced" || read.Data.Document != nil || read.Data.Event.ID != r.id() || read.Data.Event.Stream != "order-1" ||
+		read.Data.Event.Version != 4 || read.Data.Event.Position != want.Position || string(read.Data.Event.Data) != `{"n": 2, "text": "<é\"\\"}` {
+		t.Errorf("what arrived is %s", r.body)
+	}
+	await(t, "it is not settled", func() bool {
+		return p.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == want.Position && len(p.attempts(t, tenant, "mail")) == 1
+	})
+	a := p.attempts(t, tenant, "mail")[0]
+	if a.Outcome != domain.WebhookOK || a.Status != 200 || a.EventID != want.ID || a.Position != want.Position || a.Attempt != 1 || a.Type != "OrderPlaced" || !a.NextAt.IsZero() || a.Replay {
+		t.Errorf("the attempt is %+v", a)
+	}
+	if len(e.requests) > 0 {
+		t.Errorf("more has arrived: %s", e.next(t).body)
+	}
+}
+
+// Many events arrive each once where all goes well.
+func TestManyEventsArriveOnce(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, always(204))
+	p.put(t, tenant, "all", domain.WebhookDefinition{URL: e.url})
+	const events = 2000
+	var want []string
+	for i := range events / 100 {
+		data := make([]string, 100)
+		for j := range data {
+			data[j] = fmt.Sprintf(`{"n": %d}`, 100*i+j)
+		}
+		for _, a := range p.add(t, tenant, fmt.Sprintf("order-%d", i), "OrderPlaced", data...) {
+			want = append(want, a.ID.String())
+		}
+	}
+	var got []string
+	for range events {
+		got = append(got, e.next(t).id())
+	}
+	await(t, "not all is settled", func() bool { return p.group(t, tenant, domain.ServiceWebhook, "all").Checkpoint == events })
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) || len(e.requests) > 0 {
+		t.Error("what arrived is not what was appended")
+	}
+}
+
+// What is not taken comes again with the same id, by the schedule, and goes to the dead letters then; replayed from there it has
+// all its attempts again.
+func TestEventsThatAreNotTaken(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, func(n int, _ request) int { return 500 + n })
+	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	want := p.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
+	for range 2 {
+		for range 5 {
+			if r := e.next(t); r.id() != want.ID.String() {
+				t.Errorf("it came as %s, not %s", r.id(), want.ID)
+			}
+		}
+		await(t, "it is no dead letter", func() bool { return p.group(t, tenant, domain.ServiceWebhook, "mail").Parked == 1 })
+		if _, err := p.groups.Replay(t.Context(), tenant, domain.ServiceGroup(domain.ServiceWebhook, "mail"), want.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.next(t)
+	await(t, "not all is noted", func() bool { return len(p.attempts(t, tenant, "mail")) > 10 })
+	for i, a := range p.attempts(t, tenant, "mail")[:10] {
+		if a.Outcome != domain.WebhookFailed || a.Status != 500+i || a.Attempt != i+1 || a.NextAt.IsZero() != (i == 4 || i == 9) {
+			t.Errorf("attempt %d is %+v", i, a)
+		}
+	}
+}
+
+// The log of attempts says when there is another one, by the schedule.
+func TestRetriesComeByTheSchedule(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{schedule: []time.Duration{5 * time.Second, 5 * time.Minute}})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, always(500))
+	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
+	e.next(t)
+	await(t, "it waits for no retry", func() bool { return p.group(t, tenant, domain.ServiceWebhook, "mail").Retrying == 1 })
+	await(t, "it is not noted", func() bool { return len(p.attempts(t, tenant, "mail")) == 1 })
+	a := p.attempts(t, tenant, "mail")[0]
+	if wait := a.NextAt.Sub(a.At); wait < 4*time.Second || wait > 7*time.Second {
+		t.Errorf("it comes again in %s", wait)
+	}
+}
+
+// An endpoint that says that it is gone is sent nothing more, until somebody has the webhook go on; then nothing is missing.
+func TestEndpointThatIsGone(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	var back atomic.Bool
+	e := newEndpoint(t, func(int, request) int {
+		if back.Load() {
+			return 200
+		}
+		return 410
+	})
+	before := p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	first := p.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
+	e.next(t)
+	var w domain.Webhook
+	await(t, "it is not disabled", func() bool {
+		var err error
+		if w, err = p.webhooks.Get(t.Context(), tenant, "mail"); err != nil {
+			t.Fatal(err)
+		}
+		return !w.DisabledAt.IsZero()
+	})
+	if !w.Stopped() || w.DisabledReason == "" || w.Revision == before.Revision {
+		t.Errorf("the webhook is %+v", w)
+	}
+	await(t, "it is not noted", func() bool { return len(p.attempts(t, tenant, "mail")) == 1 })
+	if a := p.attempts(t, tenant, "mail")[0]; a.Outcome != domain.WebhookGone || a.Status != 410 {
+		t.Errorf("the attempt is %+v", a)
+	}
+	second := p.add(t, tenant, "order-2", "OrderPlaced", `{}`)[0]
+	// Another webhook is not stopped, and has received what this one might have.
+	other := newEndpoint(t, always(200))
+	p.put(t, tenant, "other", domain.WebhookDefinition{URL: other.url, From: "start"})
+	other.next(t)
+	other.next(t)
+	if len(e.requests) > 0 {
+		t.Error("it is sent more")
+	}
+	back.Store(true)
+	if w, err := p.webhooks.Pause(t.Context(), tenant, "mail", false); err != nil || w.Stopped() {
+		t.Fatalf("%v, %+v", err, w)
+	}
+	got := map[string]bool{e.next(t).id(): true, e.next(t).id(): true}
+	if !got[first.ID.String()] || !got[second.ID.String()] {
+		t.Errorf("it goes on with %v", got)
+	}
+}
+
+// A webhook that is paused is sent nothing, and goes on where it was.
+func TestWebhookIsPaused(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	e, other := newEndpoint(t, always(200)), newEndpoint(t, always(200))
+	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	p.put(t, tenant, "other", domain.WebhookDefinition{URL: other.url})
+	if w, err := p.webhooks.Pause(t.Context(), tenant, "mail", true); err != nil || !w.Stopped() {
+		t.Fatalf("%v, %+v", err, w)
+	}
+	want := p.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
+	other.next(t)
+	if len(e.requests) > 0 {
+		t.Error("it is sent something")
+	}
+	if _, err := p.webhooks.Pause(t.Context(), tenant, "mail", false); err != nil {
+		t.Fatal(err)
+	}
+	if r := e.next(t); r.id() != want.ID.String() {
+		t.Errorf("it goes on with %s", r.body)
+	}
+}
+
+// Of a stream the next event comes when the one before was taken.
+func TestStreamsInOrder(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{pause: time.Microsecond})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, func(n int, _ request) int {
+		if n%3 == 1 {
+			return 503
+		}
+		return 200
+	})
+	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url, Ordering: domain.OrderingStream})
+	const streams, events = 5, 6
+	for range events {
+		for s := range streams {
+			p.add(t, tenant, fmt.Sprintf("order-%d", s), "OrderPlaced", `{}`)
+		}
+	}
+	last := make(map[string]int64)
+	for done := 0; done < streams*events; {
+		got := e.next(t).read(t).Data.Event
+		switch got.Version {
+		case last[got.Stream]: // it was not taken
+		case last[got.Stream] + 1:
+			last[got.Stream]++
+			done++
+		default:
+			t.Fatalf("of %s version %d comes behind %d", got.Stream, got.Version, last[got.Stream])
+		}
+	}
+}
+
+// Events wait for the webhook's delay.
+func TestDelay(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, always(200))
+	const delay = 300 * time.Millisecond
+	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url, Delay: delay})
+	p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
+	e.next(t)
+	await(t, "it is not noted", func() bool { return len(p.attempts(t, tenant, "mail")) == 1 })
+	events, err := p.store.ReadPositions(t.Context(), tenant, []int64{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waited := p.attempts(t, tenant, "mail")[0].At.Sub(events[0].RecordedAt); waited < delay-20*time.Millisecond {
+		t.Errorf("it was sent after %s, not %s", waited, delay)
+	}
+}
+
+func TestTestMessage(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{idle: true})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, func(n int, _ request) int { return []int{200, 500}[n%2] })
+	w := p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	if _, err := p.webhooks.Pause(t.Context(), tenant, "mail", true); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []domain.WebhookOutcome{domain.WebhookOK, domain.WebhookFailed} {
+		a, err := p.webhooks.Test(t.Context(), tenant, "mail")
+		if err != nil || a.Outcome != want || a.Position != 0 || a.Attempt != 0 || a.Type != "webhook.test" {
+			t.Errorf("%v: %+v", err, a)
+		}
+		r := e.next(t)
+		receiver, err := standardwebhooks.NewWebhook(w.Secrets[0].Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := receiver.Verify(r.body, r.header); err != nil || r.id() != a.EventID.String() || r.read(t).Type != "webhook.test" {
+			t.Errorf("%v: %s", err, r.body)
+		}
+		if all := p.attempts(t, tenant, "mail"); len(all) != i+1 || all[i].ID != a.ID {
+			t.Errorf("noted are %+v", all)
+		}
+	}
+	if _, err := p.webhooks.Test(t.Context(), tenant, "other"); err == nil {
+		t.Error("a webhook that is not there sends a test message")
+	}
+}
