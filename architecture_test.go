@@ -40,6 +40,11 @@ var imports = map[string][]string{
 	"egress/kafka": {"egress"},
 	"webhook":      {"domain", "cloudevents", "dispatch", "expr", "projection", "subscription"},
 
+	// For producers, who need nothing of the service.
+	"outbox":          {"domain"},
+	"outbox/postgres": {"outbox"},
+	"outbox/mongo":    {"outbox"},
+
 	"drivers/postgres":  {"domain", "drivers"},
 	"drivers/mongo":     {"domain", "drivers"},
 	"drivers/sqlserver": {"domain", "drivers"},
@@ -74,6 +79,7 @@ var imports = map[string][]string{
 var testPackages = map[string][]string{
 	"drivers/drivertest":      {"domain", "drivers"},
 	"drivers/mongo/mongotest": {"embedded/pgtest"},
+	"outbox/outboxtest":       {"outbox"},
 	"embedded/pgtest":         {"embedded", "migrations"},
 	"systemtest":              {},
 	"examples":                {},
@@ -86,10 +92,10 @@ var foreign = map[string][]string{
 	"github.com/oapi-codegen/runtime/strictmiddleware/echo": {"api"},
 	"github.com/coder/websocket":                            {"api", "cmd/manifold"},
 	"cel.dev":                                               {"expr"},
-	"github.com/jackc/pgx":                                  {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold"},
+	"github.com/jackc/pgx":                                  {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres"},
 	"github.com/golang-migrate/migrate":                     {"migrations"},
 	// The benchmarks hold a driver against its database itself.
-	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold"},
+	"go.mongodb.org/mongo-driver":                {"drivers/mongo", "cmd/manifold", "outbox/mongo"},
 	"github.com/microsoft/go-mssqldb":            {"drivers/sqlserver", "cmd/manifold"},
 	"github.com/fergusstrange/embedded-postgres": {"embedded"},
 	"github.com/nats-io":                         {"egress/nats"},

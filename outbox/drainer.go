@@ -1,0 +1,194 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// Config is what a Drainer needs. Store and Publish must be there.
+type Config struct {
+	Store Store
+	// Publish publishes rows in their order, all or none; what is there already, by its id, counts as published. A
+	// *RefusedError says that it is about what they are; after any other error they are tried again as they are. HTTP.Publish is
+	// one.
+	Publish func(ctx context.Context, rows []Row) error
+
+	Batch int           // rows that are claimed at once; 0: 100, at most 1,000
+	Lease time.Duration // how long a drainer that died holds what it has claimed; 0: 30 s, at least 1 s
+	Poll  time.Duration // how often to look where there was nothing; 0: 500 ms
+	Keep  time.Duration // how long published rows are kept, marked; 0: they are removed at once
+
+	Observer Observer
+	Log      *slog.Logger // nil: none
+}
+
+// Observer has functions that are told of what happens, for metrics. Each is optional, and must not block.
+type Observer struct {
+	Published func(rows int)    // so many were published
+	Refused   func(rows int)    // so many were not taken for what they are
+	Failed    func()            // an attempt failed for another reason: the service or the database did not answer, say
+	Lag       func(outbox Lag)  // every 10 s, by each drainer
+	Swept     func(removed int) // so many that were kept are removed
+}
+
+// Drainer publishes what is in an outbox.
+type Drainer struct {
+	config Config
+	wake   chan struct{}
+}
+
+// The pauses of a drainer.
+const (
+	firstPause = 200 * time.Millisecond // after a failure, doubled with each
+	lastPause  = 30 * time.Second
+	// A row that was refused holds its stream up until somebody mends what is wrong, so it is not forgotten for long.
+	firstRefusedPause = 2 * time.Second
+	lastRefusedPause  = 5 * time.Minute
+	upkeepEvery       = 10 * time.Second
+	settleTimeout     = 10 * time.Second
+	sweptAtOnce       = 1000
+)
+
+// New returns a Drainer, which does nothing before Run.
+func New(config Config) (*Drainer, error) {
+	if config.Store == nil || config.Publish == nil {
+		return nil, errors.New("outbox: a drainer needs Store and Publish")
+	}
+	if config.Batch == 0 {
+		config.Batch = 100
+	}
+	if config.Lease == 0 {
+		config.Lease = 30 * time.Second
+	}
+	if config.Poll == 0 {
+		config.Poll = 500 * time.Millisecond
+	}
+	if config.Batch < 1 || config.Batch > requestRows || config.Lease < time.Second || config.Poll < 0 || config.Keep < 0 {
+		return nil, fmt.Errorf("outbox: Batch must be 1 to %d, Lease at least 1s, Poll and Keep not negative", requestRows)
+	}
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Drainer{config: config, wake: make(chan struct{}, 1)}, nil
+}
+
+// Wake says that something was added: the drainer looks at once. It never blocks; a producer calls it behind its commit.
+func (d *Drainer) Wake() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run publishes until ctx ends, and returns nil then. What it has claimed is settled before it returns. Failures are logged, and
+// tried again after pauses that grow.
+func (d *Drainer) Run(ctx context.Context) error {
+	pause := firstPause
+	upkeep := time.Now() // when it is next due
+	for ctx.Err() == nil {
+		if !time.Now().Before(upkeep) {
+			upkeep = time.Now().Add(upkeepEvery)
+			if err := d.Upkeep(ctx); err != nil && ctx.Err() == nil {
+				d.config.Log.Warn("the outbox could not be looked after", "error", err)
+			}
+		}
+		claimed, err := d.Drain(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			d.config.Log.Warn("the outbox could not be published", "error", err, "pause", pause)
+			// Drainers that fail together do not come back together.
+			d.wait(ctx, pause/2+rand.N(pause/2), nil)
+			pause = min(2*pause, lastPause)
+			continue
+		case claimed < d.config.Batch:
+			d.wait(ctx, d.config.Poll, d.wake)
+		}
+		pause = firstPause
+	}
+	return nil
+}
+
+// wait returns when the time is over, something comes, or ctx ends.
+func (d *Drainer) wait(ctx context.Context, pause time.Duration, early <-chan struct{}) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-early:
+	}
+}
+
+// Drain claims once and publishes what it gets. It returns how many rows were claimed; fewer than the batch means that there was no
+// more. An error is of the database or of publishing; rows that were refused are none.
+func (d *Drainer) Drain(ctx context.Context) (claimed int, err error) {
+	claim, err := d.config.Store.Claim(ctx, d.config.Batch, d.config.Lease)
+	if err != nil {
+		d.failed()
+		return 0, fmt.Errorf("claim rows of the outbox: %w", err)
+	}
+	if len(claim.Rows) == 0 {
+		return 0, nil
+	}
+	// It ends before its lease does, so that two rarely send the same.
+	publishing, cancel := context.WithTimeout(ctx, d.config.Lease*3/4)
+	defer cancel()
+	s := sending{publish: d.config.Publish, blocked: map[string]bool{}}
+	err = s.all(publishing, claim.Rows)
+	if err != nil {
+		d.failed()
+		err = fmt.Errorf("publish %d rows of the outbox: %w", len(claim.Rows), err)
+	}
+	// Also where ctx has ended: else what was published would be published again.
+	settling, done := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer done()
+	if settled := d.config.Store.Settle(settling, claim, s.outcome, d.config.Keep > 0); settled != nil {
+		d.failed()
+		err = errors.Join(err, fmt.Errorf("settle rows of the outbox: %w", settled))
+	}
+	for _, refusal := range s.outcome.Refused {
+		d.config.Log.Error("an event of the outbox is refused, and holds its stream up", "id", refusal.Row.ID, "stream", refusal.Row.Stream, "reason", refusal.Reason, "attempts", refusal.Row.Attempts+1)
+	}
+	if o := d.config.Observer; o.Published != nil && len(s.outcome.Published) > 0 {
+		o.Published(len(s.outcome.Published))
+	}
+	if o := d.config.Observer; o.Refused != nil && len(s.outcome.Refused) > 0 {
+		o.Refused(len(s.outcome.Refused))
+	}
+	return len(claim.Rows), err
+}
+
+func (d *Drainer) failed() {
+	if d.config.Observer.Failed != nil {
+		d.config.Observer.Failed()
+	}
+}
+
+// Upkeep tells the observer of the lag, and removes kept rows whose time is over. Run does it by itself, every 10 s.
+func (d *Drainer) Upkeep(ctx context.Context) error {
+	var problems []error
+	if told := d.config.Observer.Lag; told != nil {
+		lag, err := d.config.Store.Lag(ctx)
+		if err == nil {
+			told(lag)
+		}
+		problems = append(problems, err)
+	}
+	for {
+		removed, err := d.config.Store.Sweep(ctx, d.config.Keep, sweptAtOnce)
+		if removed > 0 && d.config.Observer.Swept != nil {
+			d.config.Observer.Swept(removed)
+		}
+		if err != nil || removed < sweptAtOnce {
+			problems = append(problems, err)
+			break
+		}
+	}
+	return errors.Join(problems...)
+}

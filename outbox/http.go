@@ -1,0 +1,109 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Limits of a request, below those of the service.
+const (
+	requestRows  = 1000
+	requestBytes = 4 << 20
+)
+
+// HTTP publishes to a Manifold over its API. It may be used by many goroutines.
+type HTTP struct {
+	url    string
+	key    string
+	client *http.Client
+}
+
+// NewHTTP returns a publisher for the service at an address such as https://manifold.example.com, by a key with events:append
+// for the topics that are published. client may be nil: then requests may take half a minute.
+func NewHTTP(service, key string, client *http.Client) (*HTTP, error) {
+	u, err := url.Parse(service)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("outbox: %q is not a service's URL such as https://manifold.example.com", service)
+	}
+	if key == "" {
+		return nil, errors.New("outbox: a key is needed")
+	}
+	if client == nil {
+		client = &http.Client{Timeout: 30 * time.Second}
+	}
+	return &HTTP{url: strings.TrimSuffix(service, "/") + "/v1/publish", key: key, client: client}, nil
+}
+
+// Publish is for Config.Publish: it publishes rows in one request, all or none.
+func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
+	size := 2
+	for _, row := range rows {
+		size += len(row.Message) + 1
+	}
+	body := append(make([]byte, 0, size), '[')
+	for i, row := range rows {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, row.Message...)
+	}
+	body = append(body, ']')
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+h.key)
+	response, err := h.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	switch {
+	case response.StatusCode == http.StatusOK, response.StatusCode == http.StatusCreated:
+		return nil // what it says of places is not needed
+	case err != nil:
+		return fmt.Errorf("read the answer %s: %w", response.Status, err)
+	}
+	var problem struct{ Code, Detail, Where string }
+	if json.Unmarshal(answer, &problem) != nil || problem.Code == "" {
+		return fmt.Errorf("the service answered %s: %.200q", response.Status, answer)
+	}
+	reason := problem.Code
+	if problem.Where != "" {
+		reason += " at " + problem.Where
+	}
+	reason += ": " + problem.Detail
+	if refuses(response.StatusCode, problem.Code) {
+		return &RefusedError{Reason: reason}
+	}
+	return errors.New(reason)
+}
+
+// refuses reports whether an answer is about what was sent, so that sending it again as it is does not help. What is about the key,
+// the tenant or the service may pass.
+func refuses(status int, code string) bool {
+	switch code {
+	case "unauthenticated", "tenant-suspended":
+		return false
+	}
+	return status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout
+}
+
+// RefusedError says that rows were not taken for what they are; of several it may be any of them. Each by itself may be taken, too:
+// some may be there already, which a request of new ones with them is refused for.
+type RefusedError struct {
+	Reason string // for people
+}
+
+// Error gives the reason.
+func (e *RefusedError) Error() string { return e.Reason }

@@ -1,0 +1,89 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/outbox"
+)
+
+func rowsOf(t *testing.T, payloads ...string) []outbox.Row {
+	t.Helper()
+	var rows []outbox.Row
+	for _, payload := range payloads {
+		row, err := outbox.RowOf(outbox.Event{Topic: "t", Key: "k", Payload: json.RawMessage(payload)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// What is sent is a publish request, and answers are told apart: published, refused for what was sent, or to be tried again.
+func TestHTTP(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status   int
+		body     string
+		refused  bool
+		mentions string
+	}{
+		{201, `{"position":1}`, false, ""},
+		{200, `{"position":1}`, false, ""},
+		{409, `{"code":"partial-duplicate","detail":"some"}`, true, "partial-duplicate: some"},
+		{409, `{"code":"event-id-conflict","detail":"other","where":"messages[1].id"}`, true, "at messages[1].id: other"},
+		{400, `{"code":"invalid-request","detail":"x"}`, true, "invalid-request"},
+		{413, `{"code":"too-large","detail":"x"}`, true, "too-large"},
+		{422, `{"code":"refused","detail":"x"}`, true, "refused"},
+		{403, `{"code":"forbidden","detail":"x"}`, true, "forbidden"},
+		{403, `{"code":"tenant-suspended","detail":"x"}`, false, "tenant-suspended"},
+		{401, `{"code":"unauthenticated","detail":"x"}`, false, "unauthenticated"},
+		{429, `{"code":"too-many-requests","detail":"x"}`, false, "too-many-requests"},
+		{503, `{"code":"outcome-unknown","detail":"x"}`, false, "outcome-unknown"},
+		{502, `<html>`, false, "502"},
+		{404, `a proxy's page`, false, "404"},
+	} {
+		t.Run(fmt.Sprint(c.status, c.body), func(t *testing.T) {
+			t.Parallel()
+			rows := rowsOf(t, "1", `{"a":2}`)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+				body, err := io.ReadAll(request.Body)
+				want := fmt.Sprintf("[%s,%s]", rows[0].Message, rows[1].Message)
+				if err != nil || string(body) != want || request.URL.Path != "/v1/publish" || request.Header.Get("Authorization") != "Bearer k" || request.Header.Get("Content-Type") != "application/json" {
+					t.Errorf("%s %s: %s", request.Method, request.URL, body)
+				}
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			}))
+			defer server.Close()
+			h, err := outbox.NewHTTP(server.URL+"/", "k", server.Client())
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = h.Publish(t.Context(), rows)
+			_, refused := errors.AsType[*outbox.RefusedError](err)
+			if (err == nil) != (c.mentions == "") || refused != c.refused || err != nil && !strings.Contains(err.Error(), c.mentions) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+	h, err := outbox.NewHTTP("http://127.0.0.1:1", "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Publish(t.Context(), rowsOf(t, "1")); err == nil {
+		t.Error("it is published to nobody")
+	}
+	for _, wrong := range [][2]string{{"", "k"}, {"ftp://a", "k"}, {"http://", "k"}, {"http://a", ""}} {
+		if _, err := outbox.NewHTTP(wrong[0], wrong[1], nil); err == nil {
+			t.Errorf("%v is taken", wrong)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package mongo_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
+	"github.com/manifold-es/manifold/outbox"
+	"github.com/manifold-es/manifold/outbox/mongo"
+	"github.com/manifold-es/manifold/outbox/outboxtest"
+)
+
+func TestMain(m *testing.M) { mongotest.Main(m) }
+
+// open makes an outbox in the database that an address names.
+func open(t testing.TB, address string) (*driver.Client, *driver.Database, *mongo.Box) {
+	t.Helper()
+	client, err := driver.Connect(options.Client().ApplyURI(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Disconnect(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	database := client.Database(strings.Trim(u.Path, "/"))
+	box := mongo.New(database, "")
+	for range 2 { // the second time it is there
+		if err := box.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return client, database, box
+}
+
+// FerretDB has no transactions: events are added one by one there.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	outboxtest.Run(t, func(t *testing.T) outboxtest.Box {
+		_, _, box := open(t, mongotest.FerretDB(t))
+		return outboxtest.Box{Store: box, Add: box.Add}
+	})
+}
+
+func TestConformanceOfMongoDB(t *testing.T) {
+	t.Parallel()
+	outboxtest.Run(t, func(t *testing.T) outboxtest.Box {
+		client, _, box := open(t, mongotest.Real(t))
+		return outboxtest.Box{Store: box, Add: func(ctx context.Context, events ...outbox.Event) error {
+			return inTransaction(ctx, client, func(ctx context.Context) error { return box.Add(ctx, events...) })
+		}}
+	})
+}
+
+func inTransaction(ctx context.Context, client *driver.Client, do func(ctx context.Context) error) error {
+	session, err := client.StartSession()
+	if err != nil {
+		return err
+	}
+	defer session.EndSession(ctx)
+	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, do(ctx) })
+	return err
+}
+
+// An event is there with the change that it tells of, or not at all. Only MongoDB itself has transactions.
+func TestAddIsPartOfTheTransaction(t *testing.T) {
+	t.Parallel()
+	client, database, box := open(t, mongotest.Real(t))
+	orders := database.Collection("orders")
+	undone := errors.New("undone")
+	for _, fails := range []error{undone, nil} {
+		err := inTransaction(t.Context(), client, func(ctx context.Context) error {
+			if _, err := orders.InsertOne(ctx, bson.D{{Key: "state", Value: "paid"}}); err != nil {
+				return err
+			}
+			return errors.Join(box.Add(ctx, outbox.Event{Topic: "order", Key: "1", Payload: json.RawMessage("1")}), fails)
+		})
+		if !errors.Is(err, fails) {
+			t.Fatal(err)
+		}
+	}
+	claim, err := box.Claim(t.Context(), 10, time.Hour)
+	if err != nil || len(claim.Rows) != 1 {
+		t.Errorf("there is %+v, %v", claim, err)
+	}
+	if count, err := orders.CountDocuments(t.Context(), bson.D{}); err != nil || count != 1 {
+		t.Errorf("there are %d orders, %v", count, err)
+	}
+}

@@ -1,0 +1,109 @@
+// Package outbox publishes what a producer's own transaction has written: exactly that, in order, and once.
+//
+// A producer that changes its database and then publishes loses the message when it dies in between, and one that publishes
+// first tells of what may never be. So it adds the event to an outbox, a table or a collection in its own database, in the
+// transaction that makes the change: packages outbox/postgres and outbox/mongo. A Drainer takes events from there and
+// publishes them to Manifold, again and again until it is told that they are there. An event's id goes with it, so a repeat
+// is harmless. Events of one topic and key are published in the order in which they were added.
+//
+// Any number of drainers may work on an outbox, in as many processes. What they hold is leased: what one that died has left
+// is taken by another.
+package outbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Event is what is to be published: a message, as POST /v1/publish takes it.
+type Event struct {
+	ID         string            `json:"id"`                // a UUID; empty: a new one, as NewID makes it
+	Topic      string            `json:"topic"`             // the event's category
+	Key        string            `json:"key,omitempty"`     // with the topic, the stream; empty: one of its own, with no order among others
+	Type       string            `json:"type,omitempty"`    // empty: the topic
+	Payload    json.RawMessage   `json:"payload"`           // any JSON
+	Headers    map[string]string `json:"headers,omitempty"` // kept in the event's metadata, as the next three
+	Tags       []string          `json:"tags,omitempty"`
+	CausedBy   string            `json:"caused_by,omitempty"` // the id of the event that this one follows from
+	SID        string            `json:"sid,omitempty"`       // the session that it belongs to
+	OccurredAt time.Time         `json:"ts,omitzero"`
+}
+
+// NewID returns a new, time-ordered id, for who wants to know it before the event is added.
+func NewID() string { return domain.NewEventID().String() }
+
+// Row is an event as an outbox keeps it.
+type Row struct {
+	ID       string          // the event's
+	Stream   string          // topic-key, or topic-id: rows of one stream are published in their order
+	Message  json.RawMessage // the event as POST /v1/publish takes it
+	Attempts int             // how often it was refused so far
+	AddedAt  time.Time       // by the clock of the producer's database, or of who added it where that has none
+}
+
+// RowOf makes the row of an event that is to be added. An event that would never be taken is refused, with a *domain.Error
+// that names the field: then the producer's transaction can end at once, and nothing stands before those that come later.
+func RowOf(event Event) (Row, error) {
+	if event.ID == "" {
+		event.ID = NewID()
+	}
+	id, err := domain.ParseEventID(event.ID)
+	if err != nil || id.IsZero() {
+		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "id", "%q is no UUID that an event can have", event.ID)
+	}
+	event.ID = id.String()
+	message := domain.Message{Topic: event.Topic, Key: event.Key, ID: id, Type: event.Type, Payload: event.Payload, OccurredAt: event.OccurredAt}
+	if err := domain.CheckJSON(event.Payload); err != nil {
+		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "payload", "%s", err)
+	}
+	if event.CausedBy != "" {
+		if _, err := domain.ParseEventID(event.CausedBy); err != nil {
+			return Row{}, domain.Errorf(domain.CodeInvalidRequest, "caused_by", "%s", err)
+		}
+	}
+	if len(event.SID) > domain.MaxSIDBytes {
+		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "sid", "it has %d bytes; it may have %d", len(event.SID), domain.MaxSIDBytes)
+	}
+	if year := event.OccurredAt.UTC().Year(); !event.OccurredAt.IsZero() && (year < 2 || year > 9999) {
+		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "ts", "times lie in the years 2 to 9999")
+	}
+	text, err := encode(event)
+	if err != nil {
+		return Row{}, err
+	}
+	// What is beside the payload becomes metadata, and counts; it is JSON, and so checked as a whole.
+	if err := domain.CheckJSON(text); err != nil {
+		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "headers", "%s", err)
+	}
+	if message.Metadata, err = encode(Event{Headers: event.Headers, Tags: event.Tags, CausedBy: event.CausedBy, SID: event.SID}); err != nil {
+		return Row{}, err
+	}
+	batch, err := domain.Publication([]domain.Message{message})
+	if err != nil {
+		return Row{}, inEvent(err)
+	}
+	return Row{ID: event.ID, Stream: batch.Streams[0].Stream, Message: text}, nil
+}
+
+func encode(event Event) (json.RawMessage, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(event); err != nil {
+		return nil, fmt.Errorf("encode the event %s: %w", event.ID, err)
+	}
+	return bytes.TrimSpace(text.Bytes()), nil
+}
+
+// inEvent takes the place in a list of messages out of an error.
+func inEvent(err error) error {
+	if e, ok := err.(*domain.Error); ok {
+		_, field, _ := bytes.Cut([]byte(e.Where), []byte("]."))
+		e.Where = string(field)
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/outbox"
+)
+
+// The row has all of the event, as it is published, and the stream that it will be in.
+func TestRowOf(t *testing.T) {
+	t.Parallel()
+	id, cause := outbox.NewID(), outbox.NewID()
+	row, err := outbox.RowOf(outbox.Event{
+		ID: strings.ToUpper(id), Topic: "order", Key: "1-2", Type: "OrderPaid", Payload: json.RawMessage(`{"a":"<b>"}`), Headers: map[string]string{"h": "v"},
+		Tags: []string{"t"}, CausedBy: cause, SID: "s", OccurredAt: time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC),
+	})
+	want := `{"id":"` + id + `","topic":"order","key":"1-2","type":"OrderPaid","payload":{"a":"<b>"},"headers":{"h":"v"},"tags":["t"],"caused_by":"` + cause + `","sid":"s","ts":"2026-03-01T09:30:00Z"}`
+	if err != nil || string(row.Message) != want || row.ID != id || row.Stream != "order-1-2" {
+		t.Errorf("the row is %+v, %s; %v", row, row.Message, err)
+	}
+	row, err = outbox.RowOf(outbox.Event{Topic: "ping", Payload: json.RawMessage("null")})
+	if err != nil || string(row.Message) != `{"id":"`+row.ID+`","topic":"ping","payload":null}` || row.Stream != "ping-"+row.ID || row.ID[14] != '7' {
+		t.Errorf("the row is %+v, %s; %v", row, row.Message, err)
+	}
+}
+
+// What would never be taken is refused before it is added.
+func TestRowOfRefuses(t *testing.T) {
+	t.Parallel()
+	payload := json.RawMessage("1")
+	for _, c := range []struct {
+		event outbox.Event
+		where string
+	}{
+		{outbox.Event{Payload: payload}, "topic"},
+		{outbox.Event{Topic: "a-b", Payload: payload}, "topic"},
+		{outbox.Event{Topic: "a", Key: "b c", Payload: payload}, "key"},
+		{outbox.Event{Topic: "a", Type: "b c", Payload: payload}, "type"},
+		{outbox.Event{Topic: "a"}, "payload"},
+		{outbox.Event{Topic: "a", Payload: json.RawMessage(`"\u0000"`)}, "payload"},
+		{outbox.Event{Topic: "a", Payload: json.RawMessage(`1,"key":2`)}, "payload"},
+		{outbox.Event{Topic: "a", Payload: json.RawMessage(`"` + strings.Repeat("x", domain.MaxEventBytes) + `"`)}, "payload"},
+		{outbox.Event{Topic: "a", Payload: payload, Headers: map[string]string{"h": strings.Repeat("x", domain.MaxEventBytes)}}, "payload"},
+		{outbox.Event{Topic: "a", Payload: payload, Headers: map[string]string{"h": "\x00"}}, "headers"},
+		{outbox.Event{Topic: "a", Payload: payload, ID: "x"}, "id"},
+		{outbox.Event{Topic: "a", Payload: payload, ID: "00000000-0000-0000-0000-000000000000"}, "id"},
+		{outbox.Event{Topic: "a", Payload: payload, CausedBy: "x"}, "caused_by"},
+		{outbox.Event{Topic: "a", Payload: payload, SID: strings.Repeat("x", domain.MaxSIDBytes+1)}, "sid"},
+		{outbox.Event{Topic: "a", Payload: payload, OccurredAt: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}, "ts"},
+	} {
+		_, err := outbox.RowOf(c.event)
+		if e, ok := errors.AsType[*domain.Error](err); !ok || e.Where != c.where {
+			t.Errorf("topic %q, key %q: %.200v, want it at %s", c.event.Topic, c.event.Key, err, c.where)
+		}
+	}
+}
