@@ -27,6 +27,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/telemetry"
@@ -56,6 +57,7 @@ type Process struct {
 	runner    *projection.Runner
 	members   *members.Members
 	rebuilds  *rebuild.Rebuilds
+	retention *retention.Retention
 	tails     *subscription.Tails
 	groups    *subscription.Groups
 	webhooks  *webhook.Webhooks
@@ -354,6 +356,7 @@ func (p *Process) wire(o settings) error {
 		},
 	})
 	p.metrics.CollectEventsInFlight(p.groups.InFlight)
+	p.wireRetention()
 	if err := p.wireWebhooks(); err != nil {
 		return err
 	}
@@ -369,7 +372,7 @@ func (p *Process) wire(o settings) error {
 	p.api, err = api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
 		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
-		Tickets: p.store, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks,
+		Tickets: p.store, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
 		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log,
 		Observer: api.Observer{
 			Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported, Published: p.metrics.Published, Followed: p.metrics.Followed, Delivered: p.metrics.Delivered,
@@ -516,6 +519,8 @@ func (p *Process) run(ctx context.Context) {
 	start("follow projections", p.runner.Run)
 	start("announce the process", p.members.Run)
 	start("work on rebuilds", p.rebuilds.Run)
+	start("remove events", p.retention.Run)
+	start("follow changes of retention policies", p.listenRetention)
 	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
 	p.background.Go(func() { p.deployRest(ctx) })
 }
@@ -536,6 +541,7 @@ func (p *Process) wake(head domain.Head) {
 func (p *Process) rebalance() {
 	p.runner.Rebalance()
 	p.consumers.Rebalance()
+	p.retention.Rebalance()
 }
 
 // noticeGroup tells that another process has changed a group, or, without a name, may have changed some.

@@ -49,6 +49,7 @@ type Config struct {
 	OperatorKeyFile  string                       `yaml:"operatorKeyFile" env:"OPERATOR_KEY_FILE"`
 	Limits           Limits                       `yaml:"limits" envPrefix:"LIMITS_"`
 	Webhooks         Webhooks                     `yaml:"webhooks" envPrefix:"WEBHOOKS_"`
+	Retention        Retention                    `yaml:"retention" envPrefix:"RETENTION_"`
 	Log              Log                          `yaml:"log" envPrefix:"LOG_"`
 	ShutdownDeadline time.Duration                `yaml:"shutdownDeadline" env:"SHUTDOWN_DEADLINE"`
 	RebuildKeep      time.Duration                `yaml:"rebuildKeep" env:"REBUILD_KEEP"`
@@ -123,6 +124,7 @@ func Default() Config {
 		},
 		Usage:            true,
 		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, TailBytes: 8 << 20, TenantFollowers: 5000, GroupBytes: 128 << 20, Connections: 10_000},
+		Retention:        Retention{Grace: time.Minute, Every: time.Minute, Share: 0.1},
 		Log:              Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownDeadline: 30 * time.Second,
 		RebuildKeep:      time.Hour,
@@ -220,6 +222,7 @@ func (c *Config) Check() error {
 	if _, err := c.Webhooks.Allowed(); err != nil {
 		refuse("webhooks", "%s", err)
 	}
+	c.Retention.check(refuse)
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		refuse("log.format", "%q is not a format; write text or json", c.Log.Format)
 	}

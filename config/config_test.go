@@ -63,6 +63,7 @@ usage: false
 operatorKeyFile: `+keys+`
 limits: {queueBytes: 64MiB, tenantQueueBytes: 9000000, projectionWorkers: 3, projectionCeiling: 2, tailBytes: 2MiB, tenantFollowers: 7, groupBytes: 32MiB}
 webhooks: {allow: [10.0.0.0/8, '::1'], allowHttp: true}
+retention: {grace: 10m, every: 5s, share: 0.5}
 log: {level: debug, format: json}
 shutdownDeadline: 1m30s
 rebuildKeep: 0s
@@ -84,6 +85,7 @@ rebuildKeep: 0s
 	want.Limits.QueueBytes, want.Limits.TenantQueueBytes, want.Limits.ProjectionWorkers, want.Limits.RebuildWorkers = 64<<20, 9_000_000, 3, 5
 	want.Limits.ProjectionCeiling, want.Limits.TailBytes, want.Limits.TenantFollowers, want.Limits.GroupBytes = 2, 2<<20, 7, 32<<20
 	want.Webhooks = config.Webhooks{Allow: []string{"10.0.0.0/8", "::1"}, AllowHTTP: true}
+	want.Retention = config.Retention{Grace: 10 * time.Minute, Every: 5 * time.Second, Share: 0.5}
 	want.Log = config.Log{Level: slog.LevelWarn, Format: "json"}
 	want.ShutdownDeadline, want.RebuildKeep = 90*time.Second, 0
 	if !reflect.DeepEqual(c, want) {
@@ -164,6 +166,9 @@ func TestRefusals(t *testing.T) {
 		"groups":           {"limits: {groupBytes: 0}", nil, "limits.groupBytes: 0 is no room at all; write 128MiB"},
 		"tail":             {"limits: {tailBytes: 1000KiB}", nil, "limits.tailBytes: 1000KiB is not enough; at least 1MiB is needed"},
 		"followers":        {"limits: {tenantFollowers: 0}", nil, "limits.tenantFollowers: 0 lets nobody follow; write 5000"},
+		"no grace":         {"retention: {grace: -1s}", nil, "retention.grace: -1s is negative"},
+		"no pause":         {"retention: {every: 1ms}", nil, "retention.every: 1ms is not enough"},
+		"no share":         {"retention: {share: 1.5}", nil, "retention.share: 1.5 is no part of a connection's time"},
 		"networks":         {"webhooks: {allow: [localhost]}", nil, `webhooks: allow[0]: "localhost" is no network; write one such as 10.1.0.0/16`},
 		"connections":      {"limits: {connections: 0}", nil, "limits.connections: 0 is not enough"},
 	} {

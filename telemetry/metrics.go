@@ -37,6 +37,7 @@ type Metrics struct {
 	webhooks      *webhooks
 	reactors      *reactors
 	egresses      *egresses
+	eventsRemoved prometheus.Counter
 }
 
 // NewMetrics returns metrics with a registry of their own, with the Go runtime's and the process's in it.
@@ -89,6 +90,7 @@ func NewMetrics(version string) *Metrics {
 		webhooks:      newWebhooks(),
 		reactors:      newReactors(),
 		egresses:      newEgresses(),
+		eventsRemoved: newEventsRemoved(),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "manifold_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version},
@@ -101,6 +103,7 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(m.webhooks.collectors()...)
 	m.registry.MustRegister(m.reactors.collectors()...)
 	m.registry.MustRegister(m.egresses.collectors()...)
+	m.registry.MustRegister(m.eventsRemoved)
 	return m
 }
 

@@ -47,6 +47,7 @@ func TestMetrics(t *testing.T) {
 	})
 	m.Published("websocket", 6)
 	m.Followed("sse", 4)
+	m.EventsRemoved(8)
 	m.Delivered("http", 3)
 	m.Acked(2, time.Second)
 	m.Nacked("park", 1)
@@ -68,6 +69,7 @@ func TestMetrics(t *testing.T) {
 		`events_delivered_total{kind="group",transport="http"} 3`,
 		`events_published_total{transport="websocket"} 6`,
 		`events_acked_total 2`,
+		`events_removed_total 8`,
 		`events_nacked_total{action="park"} 1`,
 		`events_expired_total 5`,
 		`events_dead_lettered_total 1`,

@@ -1,0 +1,26 @@
+package config
+
+import "time"
+
+// Retention says how events are removed that a policy says nobody needs.
+type Retention struct {
+	// Grace is how long every event stays, whatever a policy says: an append whose answer was lost is recognised by its
+	// events' ids while they are there.
+	Grace time.Duration `yaml:"grace" env:"GRACE"`
+	Every time.Duration `yaml:"every" env:"EVERY"` // between two runs of a policy
+	// Share is which part of one database connection's time a process removes events, at most.
+	Share float64 `yaml:"share" env:"SHARE"`
+}
+
+// check calls refuse for each setting that cannot work.
+func (r Retention) check(refuse func(setting, format string, args ...any)) {
+	if r.Grace < 0 {
+		refuse("retention.grace", "%s is negative; write 1m, or 0s to remove events as soon as a policy says so", r.Grace)
+	}
+	if r.Every < 100*time.Millisecond {
+		refuse("retention.every", "%s is not enough; at least 100ms is needed", r.Every)
+	}
+	if !(r.Share > 0 && r.Share <= 1) {
+		refuse("retention.share", "%g is no part of a connection's time; write 0.1, and 1 for all of it", r.Share)
+	}
+}

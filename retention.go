@@ -1,0 +1,26 @@
+package manifold
+
+import (
+	"context"
+	"time"
+
+	"github.com/manifold-es/manifold/retention"
+)
+
+// wireRetention makes what removes events, and asks groups, projections and rebuilds before.
+func (p *Process) wireRetention() {
+	settings := p.config.Retention
+	if settings.Grace == 0 {
+		settings.Grace = -time.Nanosecond // none at all is a setting; a zero there asks for the default
+	}
+	p.retention = retention.New(retention.Config{
+		Store: p.store, Holders: []retention.Holder{p.store, p.catalog}, Owns: p.members.Owns, Log: p.log,
+		Grace: settings.Grace, Every: settings.Every, Share: settings.Share,
+		Observer: retention.Observer{Removed: p.metrics.EventsRemoved},
+	})
+}
+
+// listenRetention follows changes of retention policies.
+func (p *Process) listenRetention(ctx context.Context) error {
+	return p.store.ListenRetention(ctx, p.retention.Notice)
+}
