@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -88,6 +89,12 @@ func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain
 // The most names that a group's selection can have. A projection that has more is asked with each event.
 const maxNames = 100
 
+func sorted(names []string) []string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return names
+}
+
 // selection is of which events the group of a webhook is. Of a projection these are those that it sees as it is now.
 func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.Selection, error) {
 	if d.Projection == "" {
@@ -112,5 +119,7 @@ func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d doma
 	if len(d.Types) == 0 && len(types) <= maxNames {
 		selection.Types = types
 	}
+	// In one order, so that the same names are the same group.
+	selection.Categories, selection.Types = sorted(selection.Categories), sorted(selection.Types)
 	return selection, nil
 }

@@ -252,6 +252,15 @@ func always(status int) func(int, request) int {
 	return func(int, request) int { return status }
 }
 
+// manyTries is a schedule that comes to no end in a test.
+func manyTries() []time.Duration {
+	all := make([]time.Duration, 900)
+	for i := range all {
+		all[i] = 20 * time.Millisecond
+	}
+	return all
+}
+
 const patience = time.Minute
 
 // next waits for a request.
