@@ -9,16 +9,27 @@ import (
 	"testing"
 )
 
-// The commands of docs/publish.md run in the page's order, and each says what stands below it, piece by piece.
 func TestGuideToPublishing(t *testing.T) {
 	t.Parallel()
+	runPage(t, "publish.md", 5)
+}
+
+func TestGuideToCloudEvents(t *testing.T) {
+	t.Parallel()
+	runPage(t, "cloudevents.md", 5)
+}
+
+// runPage runs the commands of a page of docs, at least so many, in its order, on a service of their own: each says what stands below
+// it, piece by piece.
+func runPage(t *testing.T, name string, least int) {
+	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
 		if os.Getenv("MANIFOLD_TEST_CLIENTS") == "required" {
 			t.Fatal("there is no curl")
 		}
-		t.Skip("there is no curl: the commands of docs/publish.md were not run")
+		t.Skipf("there is no curl: the commands of docs/%s were not run", name)
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "publish.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +58,7 @@ func TestGuideToPublishing(t *testing.T) {
 			rest = after
 		}
 	}
-	if ran < 5 {
+	if ran < least {
 		t.Errorf("only %d of the page's commands were run", ran)
 	}
 }
