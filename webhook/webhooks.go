@@ -211,6 +211,8 @@ func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name stri
 	switch {
 	case from < 1:
 		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d; positions begin with 1", from)
+	case from > head.Position:
+		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "from", "it is %d, and the log ends with %d; a replay is of events that are there", from, head.Position)
 	case to > head.Position:
 		return domain.Webhook{}, domain.Errorf(domain.CodeInvalidRequest, "to", "it is %d, and the log ends with %d; a replay is of events that are there", to, head.Position)
 	case to < from:
