@@ -126,6 +126,8 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	testGroups(t, &documented, a)
 	testWebhooks(t, &documented, a)
 
+	testRetention(t, &documented, a)
+
 	documented.run(a, "putAggregate", 200)
 	documented.run(a, "getAggregate", 200)
 	documented.run(a, "listAggregates", 200)

@@ -223,6 +223,11 @@ var tries = map[string]try{
 	"getWebhookReplay":    {status: []int{200}},
 	"cancelWebhookReplay": {status: []int{204}},
 	"deleteWebhook":       {status: []int{204}},
+	"putRetention":        {body: text(`{"maxAge":3153600000,"force":{"groups":[%q]}}`), status: []int{201}, own: true},
+	"getRetention":        {status: []int{200}, own: true},
+	"listRetention":       {status: []int{200}, own: true},
+	"runRetention":        {body: text(`{}`), status: []int{202}, own: true},
+	"deleteRetention":     {status: []int{204}},
 	"listCursors":         {status: []int{200}},
 	"getLag":              {status: []int{200}},
 	"leaveSubscription":   {status: []int{204}},
@@ -269,11 +274,12 @@ var sequence = []string{
 	"leaveSubscription", "deleteSubscription",
 	"putWebhook", "getWebhook", "listWebhooks", "pauseWebhook", "addWebhookSecret", "testWebhook", "listWebhookAttempts",
 	"startWebhookReplay", "getWebhookReplay", "cancelWebhookReplay", "removeWebhookSecret", "resumeWebhook",
+	"putRetention", "getRetention", "listRetention", "runRetention",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey",
 	"createTenant", "listAllDocuments", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
-	"deleteWebhook", "deleteProjection", "deleteAggregate", "deleteTenant",
+	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",
 }
 
 // TestEveryEndpointIsTried fails where the contract has an operation that the tests of isolation leave out.

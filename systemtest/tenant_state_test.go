@@ -127,7 +127,7 @@ func TestDeletedTenant(t *testing.T) {
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	tables := tenantTables(t, super)
 	before := rowsOf(t, super, tables, deleted.id)
-	for _, table := range []string{"events", "logs", "keys", "aggregates", "snapshots", "projections", "rebuilds", "webhooks", "webhook_secrets", "webhook_attempts"} {
+	for _, table := range []string{"events", "logs", "keys", "aggregates", "snapshots", "projections", "rebuilds", "webhooks", "webhook_secrets", "webhook_attempts", "retention_policies"} {
 		if before["manifold."+table] == 0 {
 			t.Errorf("the test is no good: the tenant has no row in %s", table)
 		}
