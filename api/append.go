@@ -17,8 +17,8 @@ import (
 // Log is the tenants' logs.
 type Log interface {
 	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
-	ReadLog(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) ([]domain.Event, error)
-	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) ([]domain.Event, error)
+	LogSlice(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) (domain.LogSlice, error)
+	StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error)
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
 	// RecordedAt says when the events at these positions were recorded, or where one is not there any more, the first behind it.
 	RecordedAt(ctx context.Context, tenant domain.TenantID, positions []int64) (map[int64]time.Time, error)

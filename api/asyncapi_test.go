@@ -240,7 +240,8 @@ func TestAsyncContractHasTheCodesOperations(t *testing.T) {
 func TestAsyncContractHasTheFrames(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, func(c *api.Config) { c.Heartbeat = 100 * time.Millisecond }).tenant("acme")
-	a.append("order-1", 1)
+	a.append("order-1", 2)
+	a.remove("order", 1)
 	contract := loadAsyncContract(t)
 	for name, channel := range member(t, contract.doc, "channels") {
 		if name == "gateway" {

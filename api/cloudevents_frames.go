@@ -31,6 +31,11 @@ func appendEntryCloudEvent(b []byte, entry *subscription.Entry) []byte {
 	})
 }
 
+// appendCloudGap appends a gap as a structured CloudEvent, whose data it is.
+func appendCloudGap(b []byte, gap *domain.Gap) []byte {
+	return cloudevents.AppendGap(b, gap.From, gap.To, appendGap(nil, gap))
+}
+
 // cloudLineFrames are lines of JSON.
 func cloudLineFrames() frames {
 	return frames{
@@ -40,6 +45,7 @@ func cloudLineFrames() frames {
 		place: func(b []byte, kind placeKind, position int64) []byte {
 			return append(cloudevents.AppendPlace(b, kind.String(), position), '\n')
 		},
+		gap: func(b []byte, gap *domain.Gap) []byte { return append(appendCloudGap(b, gap), '\n') },
 	}
 }
 
@@ -54,6 +60,7 @@ func cloudServerSentFrames() frames {
 			b = appendServerSent(b, kind.String(), position)
 			return append(cloudevents.AppendPlace(b, kind.String(), position), "\n\n"...)
 		},
+		gap: func(b []byte, gap *domain.Gap) []byte { return appendGapEvent(b, appendCloudGap(nil, gap)) },
 	}
 }
 
@@ -65,6 +72,9 @@ func cloudSocketFrames() frames {
 		},
 		place: func(b []byte, kind placeKind, position int64) []byte {
 			return appendFramed(b, func(b []byte) []byte { return cloudevents.AppendPlace(b, kind.String(), position) })
+		},
+		gap: func(b []byte, gap *domain.Gap) []byte {
+			return appendFramed(b, func(b []byte) []byte { return appendCloudGap(b, gap) })
 		},
 	}
 }

@@ -159,7 +159,7 @@ func (s *Server) writeProblem(w http.ResponseWriter, request *http.Request, requ
 	kind := s.problemOf(e.Code)
 	header := w.Header()
 	// What a handler had prepared for its success does not belong to the problem.
-	for _, name := range []string{"Etag", "Link", "Location", "Content-Encoding", "Content-Length"} {
+	for _, name := range []string{"Etag", "Link", "Location", "Content-Encoding", "Content-Length", headerRemovedTo} {
 		header.Del(name)
 	}
 	header.Set("Content-Type", "application/problem+json")

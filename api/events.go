@@ -44,14 +44,14 @@ func (s *Server) readStream(c echo.Context, caller caller) error {
 	if err := caller.allow(domain.Category(stream), domain.ScopeEventsRead); err != nil {
 		return inPlace("path streamId", err)
 	}
-	newest, err := s.config.Log.ReadStream(c.Request().Context(), caller.tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
+	newest, err := s.config.Log.StreamSlice(c.Request().Context(), caller.tenant, stream, domain.StreamQuery{Limit: 1, Direction: domain.Backward})
 	if err != nil {
 		return err
 	}
-	if len(newest) == 0 {
+	last := newest.Version()
+	if last == 0 {
 		return domain.Errorf(domain.CodeNotFound, "path streamId", "there is no stream %s", stream)
 	}
-	last := newest[0].Version
 	c.Response().Header().Set("ETag", etag(last))
 	from := request.from
 	if from == 0 {
@@ -60,6 +60,7 @@ func (s *Server) readStream(c echo.Context, caller caller) error {
 			from = last
 		}
 	}
+	begun := false
 	next := func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
 		if from == 0 || request.direction == domain.Forward && from > last {
 			return nil, nil
@@ -68,7 +69,13 @@ func (s *Server) readStream(c echo.Context, caller caller) error {
 		if request.direction == domain.Forward {
 			query.To = last
 		}
-		events, err := s.config.Log.ReadStream(ctx, caller.tenant, stream, query)
+		slice, err := s.config.Log.StreamSlice(ctx, caller.tenant, stream, query)
+		events := slice.Events
+		if !begun && err == nil {
+			begun = true // the header goes out with the first slice
+			whole := len(events) < limit && bytesOf(events) < maxBytes/2
+			tellRemoved(c.Response().Header(), missingVersion(events, from, last, request.direction, whole))
+		}
 		from = 0
 		if len(events) > 0 {
 			from = step(events[len(events)-1].Version, request.direction)
@@ -106,7 +113,7 @@ func (s *Server) readCategory(c echo.Context, caller caller) error {
 }
 
 func (s *Server) readLog(c echo.Context, caller caller, request reading) error {
-	next, err := s.logSlices(c.Request().Context(), caller.tenant, request)
+	next, err := s.logSlices(c, caller.tenant, request)
 	if err != nil {
 		return err
 	}
@@ -117,25 +124,33 @@ func (s *Server) readLog(c echo.Context, caller caller, request reading) error {
 type slicer func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error)
 
 // logSlices reads a tenant's log. Forward, it ends at the position that is the head now: a reader that is slower than
-// the writers comes to an end, too.
-func (s *Server) logSlices(ctx context.Context, tenant domain.TenantID, request reading) (slicer, error) {
+// the writers comes to an end, too. With the first slice it sets the header that tells what was removed.
+func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request reading) (slicer, error) {
 	from, to := request.from, int64(0)
 	if request.direction == domain.Forward {
-		head, err := s.config.Log.Head(ctx, tenant)
+		head, err := s.config.Log.Head(c.Request().Context(), tenant)
 		if err != nil {
 			return nil, err
 		}
 		from, to = max(from, 1), head.Position
 	}
 	done := request.direction == domain.Forward && from > to
+	begun := false
 	return func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error) {
 		if done {
 			return nil, nil
 		}
-		events, err := s.config.Log.ReadLog(ctx, tenant, domain.LogQuery{
+		slice, err := s.config.Log.LogSlice(ctx, tenant, domain.LogQuery{
 			From: from, To: to, Limit: limit, MaxBytes: maxBytes, Direction: request.direction,
 			Categories: request.categories, Types: request.types,
 		})
+		if !begun && err == nil {
+			begun = true
+			if request.direction == domain.Backward || slice.RemovedTo >= from {
+				tellRemoved(c.Response().Header(), slice.RemovedTo)
+			}
+		}
+		events := slice.Events
 		if err != nil || len(events) == 0 {
 			done = true
 			return nil, err
@@ -144,6 +159,15 @@ func (s *Server) logSlices(ctx context.Context, tenant domain.TenantID, request 
 		done = from == 0 || request.direction == domain.Forward && from > to
 		return events, nil
 	}, nil
+}
+
+// bytesOf is how many bytes of data and metadata events have.
+func bytesOf(events []domain.Event) int {
+	bytes := 0
+	for i := range events {
+		bytes += len(events[i].Data) + len(events[i].Metadata)
+	}
+	return bytes
 }
 
 // step is the place behind place; 0 behind the first one backward.
@@ -226,9 +250,7 @@ func (s *Server) answerEvents(c echo.Context, request reading, next slicer, plac
 		if len(slice) == 0 {
 			break
 		}
-		for i := range slice {
-			bytes += len(slice[i].Data) + len(slice[i].Metadata)
-		}
+		bytes += bytesOf(slice)
 		events = append(events, slice...)
 	}
 	more := int64(len(events)) > request.count

@@ -183,9 +183,9 @@ func (l *endlessLog) Head(context.Context, domain.TenantID) (domain.Head, error)
 	return domain.Head{Position: 1 << 60}, nil
 }
 
-func (l *endlessLog) ReadLog(ctx context.Context, _ domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+func (l *endlessLog) LogSlice(ctx context.Context, _ domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	if context.Cause(ctx) != nil {
-		return nil, ctx.Err()
+		return domain.LogSlice{}, ctx.Err()
 	}
 	context.AfterFunc(ctx, func() {
 		select {
@@ -198,7 +198,7 @@ func (l *endlessLog) ReadLog(ctx context.Context, _ domain.TenantID, q domain.Lo
 	for i := range events {
 		events[i] = domain.Event{Stream: "a-1", Type: "T", Position: q.From + int64(i), Data: json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)}
 	}
-	return events, nil
+	return domain.LogSlice{Events: events}, nil
 }
 
 func TestListStreams(t *testing.T) {
@@ -225,7 +225,7 @@ func TestListStreams(t *testing.T) {
 	a.get("/v1/streams?pageSize=1001").wantProblem(400, domain.CodeInvalidRequest, "query pageSize")
 
 	info := a.get("/v1/streams/order-2/metadata").want(200)
-	equal(t, "the metadata", without(info.json(), "firstAt", "lastAt", "bytes"), object{"stream": "order-2", "version": 1, "events": 1})
+	equal(t, "the metadata", without(info.json(), "firstAt", "lastAt", "bytes"), object{"stream": "order-2", "version": 1, "events": 1, "firstVersion": 1})
 	equal(t, "the ETag", info.header.Get("ETag"), `"1"`)
 	a.get("/v1/streams/order-7/metadata").wantProblem(404, domain.CodeNotFound, "")
 }

@@ -12,7 +12,7 @@ func (s *Server) exportEvents(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	next, err := s.logSlices(c.Request().Context(), caller.tenant, reading{from: from})
+	next, err := s.logSlices(c, caller.tenant, reading{from: from})
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ const (
 type frames struct {
 	event func(b []byte, entry *subscription.Entry) []byte
 	place func(b []byte, kind placeKind, position int64) []byte
+	gap   func(b []byte, gap *domain.Gap) []byte
 }
 
 // inForm appends entries' events in a form of the frames' own.
@@ -54,6 +55,7 @@ func lineFrames() frames {
 		place: func(b []byte, kind placeKind, position int64) []byte {
 			return append(appendPlaceObject(b, kind, position), '\n')
 		},
+		gap: func(b []byte, gap *domain.Gap) []byte { return append(appendGapObject(b, gap), '\n') },
 	}
 }
 
@@ -66,6 +68,9 @@ func socketFrames() frames {
 		}),
 		place: func(b []byte, kind placeKind, position int64) []byte {
 			return appendFramed(b, func(b []byte) []byte { return appendPlaceObject(b, kind, position) })
+		},
+		gap: func(b []byte, gap *domain.Gap) []byte {
+			return appendFramed(b, func(b []byte) []byte { return appendGapObject(b, gap) })
 		},
 	}
 }

@@ -82,6 +82,14 @@ func (f *gatewayFeed) deliver(ctx context.Context) error {
 
 // send sends a slice, all of it, also where the subscription is paused meanwhile: it goes on behind that.
 func (f *gatewayFeed) send(slice subscription.Slice) error {
+	if slice.Gap != nil {
+		// appendGap begins the object that the message goes on with.
+		gap := appendGap(nil, slice.Gap)
+		message := append(answerTo(opGap, "").text("subscription", f.name).b, ',')
+		if err := f.g.outbox.send(f.g.alive, append(message, gap[1:]...)); err != nil {
+			return err
+		}
+	}
 	for _, entry := range slice.Entries {
 		message := append(make([]byte, 0, len(f.opening)+320+len(entry.Event.Data)+len(entry.Event.Metadata)), f.opening...)
 		message = append(message, `,"event":`...)

@@ -31,6 +31,7 @@ const (
 	opEvent      = "EVENT"
 	opCaughtUp   = "CAUGHT_UP"
 	opCheckpoint = "CHECKPOINT"
+	opGap        = "GAP"
 	opEnded      = "ENDED"
 )
 

@@ -4,5 +4,5 @@ package api
 // against the code.
 var (
 	GatewayOps   = gatewayOpNames
-	GatewaySends = []string{opOK, opErr, opEvent, opCaughtUp, opCheckpoint, opEnded}
+	GatewaySends = []string{opOK, opErr, opEvent, opCaughtUp, opCheckpoint, opGap, opEnded}
 )

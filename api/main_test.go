@@ -41,6 +41,7 @@ const operatorKey = "an operator's key of the tests alone"
 // world is the whole service on a database of the test's own, as one process wires it.
 type world struct {
 	t       testing.TB
+	db      pgtest.DB
 	url     string
 	log     *syncBuffer
 	server  *api.Server
@@ -54,6 +55,7 @@ func newWorld(t testing.TB, change func(*api.Config)) *world {
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	quiet := slog.New(slog.DiscardHandler)
 	db := pgtest.Database(t)
+	w.db = db
 	s, err := store.Open(t.Context(), store.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
 		MaxConns: 8, Log: quiet,

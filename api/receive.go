@@ -164,6 +164,10 @@ func (e *deliveryEncoder) cloudEvents(b []byte, all []domain.Delivery, partition
 			b = append(b, `,"`+cloudevents.ExtensionReplays+`":`...)
 			b = strconv.AppendInt(b, int64(d.Replays), 10)
 		}
+		if d.Gap != nil {
+			b = append(b, `,"`+cloudevents.ExtensionRemovedTo+`":"`...)
+			b = append(strconv.AppendInt(b, d.Gap.To, 10), '"')
+		}
 		b = append(b, '}')
 	}
 	return append(b, "]\n"...)
@@ -192,6 +196,9 @@ func (e *deliveryEncoder) delivery(b []byte, d *domain.Delivery, partitions bool
 	if d.Replays > 0 {
 		b = append(b, `,"replays":`...)
 		b = strconv.AppendInt(b, int64(d.Replays), 10)
+	}
+	if d.Gap != nil {
+		b = appendGap(append(b, `,"gap":`...), d.Gap)
 	}
 	return append(b, '}')
 }

@@ -23,6 +23,7 @@ func serverSentFrames() frames {
 			b = appendPosition(b, position)
 			return append(b, "\n\n"...)
 		},
+		gap: func(b []byte, gap *domain.Gap) []byte { return appendGapEvent(b, appendGap(nil, gap)) },
 	}
 }
 

@@ -318,6 +318,9 @@ func (d *delivery) sendSlice(slice subscription.Slice) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	b := (*buffer)[:0]
+	if slice.Gap != nil {
+		b = d.frames.gap(b, slice.Gap)
+	}
 	for _, entry := range slice.Entries {
 		if len(b) >= sendBytes {
 			if err := d.send(b); err != nil {

@@ -29,7 +29,7 @@ var transports = []string{"websocket", "sse", "ndjson"}
 // upgrade is what asks for a WebSocket.
 var upgrade = map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 
-// frame is what a follower gets: kind is event, caughtUp or checkpoint.
+// frame is what a follower gets: kind is event, caughtUp, checkpoint or gap.
 type frame struct {
 	kind     string
 	position int
@@ -128,13 +128,21 @@ func frameOf(t *testing.T, text []byte) frame {
 		t.Fatalf("no frame: %s", text)
 	}
 	for kind, content := range members {
-		f := frame{kind: kind, position: int(content["position"].(float64))}
+		f := frame{kind: kind, position: placeOf(kind, content)}
 		if kind == "event" {
 			f.event = content
 		}
 		return f
 	}
 	return frame{}
+}
+
+// placeOf is the position that a frame is about: of a gap, the last that may be missing.
+func placeOf(kind string, content object) int {
+	if kind == "gap" {
+		return int(content["to"].(float64))
+	}
+	return int(content["position"].(float64))
 }
 
 func readServerSent(t *testing.T, lines *bufio.Reader) (frame, error) {
@@ -151,11 +159,13 @@ func readServerSent(t *testing.T, lines *bufio.Reader) (frame, error) {
 			f.position, err = strconv.Atoi(value)
 			must(t, err)
 		case "event":
-			f.kind = map[string]string{"event": "event", "caught-up": "caughtUp", "checkpoint": "checkpoint"}[value]
+			f.kind = map[string]string{"event": "event", "caught-up": "caughtUp", "checkpoint": "checkpoint", "gap": "gap"}[value]
 		case "data":
 			var data object
 			must(t, json.Unmarshal([]byte(value), &data))
-			if int(data["position"].(float64)) != f.position {
+			if at := placeOf(f.kind, data); f.kind == "gap" && f.position == 0 {
+				f.position = at // it has no id
+			} else if at != f.position {
 				t.Fatalf("the id is %d and the data %s", f.position, value)
 			}
 			if f.kind == "event" {

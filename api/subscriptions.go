@@ -238,7 +238,7 @@ func groupOf(group domain.GroupStatus) openapi.Subscription {
 		AckTimeout: group.AckTimeout.Seconds(), MaxAttempts: group.MaxAttempts,
 		Backoff:  openapi.Backoff{Min: new(group.BackoffMin.Seconds()), Max: new(group.BackoffMax.Seconds())},
 		Ordering: string(group.Ordering), Partitions: group.GroupDefinition.Partitions, Paused: group.Paused,
-		CreatedAt: group.CreatedAt.UTC(), UpdatedAt: group.UpdatedAt.UTC(), Head: group.Head,
+		CreatedAt: group.CreatedAt.UTC(), UpdatedAt: group.UpdatedAt.UTC(), Head: group.Head, RemovedTo: group.RemovedTo,
 		Progress: make([]openapi.SubscriptionProgress, len(group.Partitions)),
 	}
 	for i, p := range group.Partitions {

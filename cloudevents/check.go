@@ -88,7 +88,7 @@ func (e *Event) field(name string) *string {
 func (e *Event) extend(where, name string, value json.RawMessage) error {
 	switch name {
 	case ExtensionID, ExtensionStream, ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
-		ExtensionAttempt, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays:
+		ExtensionAttempt, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays, ExtensionRemovedTo:
 		return nil // of another log
 	}
 	if err := checkName(where, name); err != nil {

@@ -41,5 +41,6 @@ const (
 	ExtensionAttempt     = "manifoldattempt"     // the number of the delivery, which goes with every answer
 	ExtensionAckDeadline = "manifoldackdeadline" // until when it is to be answered, as RFC 3339
 	ExtensionPartition   = "manifoldpartition"   // in a group with partitions
+	ExtensionRemovedTo   = "manifoldremovedto"   // up to this position retention had removed events where the group has come to, if it has
 	ExtensionReplays     = "manifoldreplays"     // how often it has come back from the dead letters, where it has
 )

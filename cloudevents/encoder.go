@@ -231,6 +231,16 @@ func appendID(b []byte, id domain.EventID) []byte {
 	return b
 }
 
+// AppendGap appends a structured CloudEvent that tells a follower of a gap in the log: its type is "manifold.gap", and data says what
+// is missing. It is no event of the log.
+func AppendGap(b []byte, from, to int64, data []byte) []byte {
+	b = append(b, `{"specversion":"1.0","id":"gap-`...)
+	b = append(strconv.AppendInt(b, from, 10), '-')
+	b = strconv.AppendInt(b, to, 10)
+	b = append(b, `","source":"/v1/subscribe","type":"manifold.gap","datacontenttype":"application/json","data":`...)
+	return append(append(b, data...), '}')
+}
+
 // AppendPlace appends a structured CloudEvent that tells a follower where it is: its type is "manifold." and the kind, such as
 // checkpoint, and its only extension the position. It is no event of the log.
 func AppendPlace(b []byte, kind string, position int64) []byte {

@@ -98,6 +98,7 @@ type GroupStatus struct {
 	Group
 	Partitions []PartitionStatus
 	Head       int64 // of the tenant's log
+	RemovedTo  int64 // the highest position of its categories that retention has removed; 0: none
 }
 
 // Attempt names one delivery of an event by a group: attempts of an event are numbered upwards and never used twice.

@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"context"
+	"slices"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -14,4 +15,30 @@ func (g *Groups) Selection(ctx context.Context, tenant domain.TenantID, name str
 		return domain.Selection{}, err
 	}
 	return gr.known.Load().Selection, nil
+}
+
+// statusOf returns a group with how far it has come, and what was removed of its source.
+func (g *Groups) statusOf(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error) {
+	status, err := g.config.Store.GroupStatus(ctx, tenant, name)
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	of := selection{Selection: status.Selection}
+	floors, err := g.config.Store.Floors(ctx, tenant, of.categories(), 1)
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	status.RemovedTo = removedTo(floors, &status.Selection)
+	return status, nil
+}
+
+// removedTo is the highest position of a selection's categories that was removed; 0: none.
+func removedTo(floors []domain.RetentionFloor, of *domain.Selection) int64 {
+	highest, categories := int64(0), (&selection{Selection: *of}).categories()
+	for _, floor := range floors {
+		if len(categories) == 0 || slices.Contains(categories, floor.Category) {
+			highest = max(highest, floor.RemovedTo)
+		}
+	}
+	return highest
 }

@@ -363,7 +363,7 @@ func (g *Groups) Put(ctx context.Context, tenant domain.TenantID, name string, d
 		return domain.GroupStatus{}, false, err
 	}
 	g.changed(tenant, name)
-	status, err = g.config.Store.GroupStatus(ctx, tenant, name)
+	status, err = g.statusOf(ctx, tenant, name)
 	return status, created, err
 }
 
@@ -395,12 +395,23 @@ func (g *Groups) start(ctx context.Context, tenant domain.TenantID, name string,
 
 // Get returns a group.
 func (g *Groups) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error) {
-	return g.config.Store.GroupStatus(ctx, tenant, name)
+	return g.statusOf(ctx, tenant, name)
 }
 
 // List returns the groups behind the name after, by name, at most so many.
 func (g *Groups) List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error) {
-	return g.config.Store.Groups(ctx, tenant, after, limit)
+	groups, err := g.config.Store.Groups(ctx, tenant, after, limit)
+	if err != nil || len(groups) == 0 {
+		return groups, err
+	}
+	floors, err := g.config.Store.Floors(ctx, tenant, nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	for i := range groups {
+		groups[i].RemovedTo = removedTo(floors, &groups[i].Selection)
+	}
+	return groups, nil
 }
 
 // Delete removes a group.
@@ -416,7 +427,7 @@ func (g *Groups) Pause(ctx context.Context, tenant domain.TenantID, name string,
 		return domain.GroupStatus{}, err
 	}
 	g.changed(tenant, name)
-	return g.config.Store.GroupStatus(ctx, tenant, name)
+	return g.statusOf(ctx, tenant, name)
 }
 
 // Seek moves a group: it goes on at the place. What is in flight or waits for a retry is given up, and dead letters stay. A
@@ -446,7 +457,7 @@ func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 		return domain.GroupStatus{}, err
 	}
 	g.changed(tenant, name)
-	return g.config.Store.GroupStatus(ctx, tenant, name)
+	return g.statusOf(ctx, tenant, name)
 }
 
 // Receive asks for events.

@@ -1,0 +1,74 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// headerRemovedTo says up to where retention has removed what a list is about: a position, or of one stream a version.
+const headerRemovedTo = "Manifold-Removed-To"
+
+// tellRemoved sets the header where something was removed.
+func tellRemoved(header http.Header, to int64) {
+	if to > 0 {
+		header.Set(headerRemovedTo, strconv.FormatInt(to, 10))
+	}
+}
+
+// missingVersion is the highest version that a slice of a stream shows to be missing; 0: none is. from is where the slice was asked
+// to begin, version the stream's; whole says that nothing follows the slice in its direction.
+func missingVersion(events []domain.Event, from, version int64, direction domain.Direction, whole bool) int64 {
+	missing := int64(0)
+	if direction == domain.Backward {
+		expected := min(from, version)
+		for i := range events {
+			if events[i].Version < expected {
+				return expected
+			}
+			expected = events[i].Version - 1
+		}
+		if whole {
+			return max(expected, 0)
+		}
+		return 0
+	}
+	expected := from
+	for i := range events {
+		if events[i].Version > expected {
+			missing = events[i].Version - 1
+		}
+		expected = events[i].Version + 1
+	}
+	if whole && expected <= version {
+		missing = version
+	}
+	return missing
+}
+
+// appendGap appends {"from":f,"to":t,"categories":[...]}. Categories are plain ASCII.
+func appendGap(b []byte, gap *domain.Gap) []byte {
+	b = append(b, `{"from":`...)
+	b = strconv.AppendInt(b, gap.From, 10)
+	b = append(b, `,"to":`...)
+	b = strconv.AppendInt(b, gap.To, 10)
+	b = append(b, `,"categories":[`...)
+	for i, category := range gap.Categories {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, '"'), category...), '"')
+	}
+	return append(b, "]}"...)
+}
+
+// appendGapObject appends {"gap":{...}}.
+func appendGapObject(b []byte, gap *domain.Gap) []byte {
+	return append(appendGap(append(b, `{"gap":`...), gap), '}')
+}
+
+// appendGapEvent appends a server-sent event. It has no id: a gap is no place to go on from.
+func appendGapEvent(b, data []byte) []byte {
+	return append(append(append(b, "event: gap\ndata: "...), data...), "\n\n"...)
+}

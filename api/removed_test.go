@@ -1,0 +1,160 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// remove removes a tenant's events, as retention does by force.
+func (a *actor) remove(category string, upTo int64, keep ...int64) {
+	a.t.Helper()
+	tenant, err := domain.ParseTenantID(a.tenantID)
+	must(a.t, err)
+	a.db.Remove(a.t, tenant, category, upTo, keep...)
+}
+
+// Lists say up to where events are gone, and leave out nothing that is there.
+func TestListsTellWhatWasRemoved(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 5)
+	a.append("user-1", 1)
+	a.append("order-2", 2)
+	a.remove("order", 4, 2)
+	positions := func(answer *answer) (at []float64) {
+		for _, e := range answer.at("events").(list) {
+			at = append(at, e.(object)["position"].(float64))
+		}
+		return at
+	}
+	for _, c := range []struct {
+		path, removed string
+		positions     []float64
+	}{
+		{"/v1/streams/$all", "4", []float64{2, 5, 6, 7, 8}},
+		{"/v1/streams/$all?from=4", "4", []float64{5, 6, 7, 8}},
+		{"/v1/streams/$all?from=5", "", []float64{5, 6, 7, 8}},
+		{"/v1/streams/$all?direction=backward&count=2", "4", []float64{8, 7}},
+		{"/v1/streams/$all?categories=user", "", []float64{6}},
+		{"/v1/categories/order/events?count=1", "4", []float64{2}},
+		{"/v1/categories/user/events", "", []float64{6}},
+		{"/v1/streams/order-1", "4", []float64{2, 5}},
+		{"/v1/streams/order-1?from=5", "", []float64{5}},
+		{"/v1/streams/order-1?direction=backward", "4", []float64{5, 2}},
+		{"/v1/streams/order-1?direction=backward&from=4", "4", []float64{2}},
+		{"/v1/streams/order-2", "", []float64{7, 8}},
+		{"/v1/streams/order-2?direction=backward", "", []float64{8, 7}},
+	} {
+		got := a.get(c.path).want(200)
+		equal(t, c.path, positions(got), c.positions)
+		equal(t, "removed from "+c.path, got.header.Get("Manifold-Removed-To"), c.removed)
+		lines := a.get(c.path, "Accept", "application/x-ndjson").want(200)
+		equal(t, "removed from the lines of "+c.path, lines.header.Get("Manifold-Removed-To"), c.removed)
+		if !strings.Contains(c.path, "count") && strings.Count(string(lines.body), "\n") != len(c.positions) {
+			t.Errorf("the lines of %s are %s", c.path, lines.body)
+		}
+	}
+	equal(t, "removed from the export", a.get("/v1/export").want(200).header.Get("Manifold-Removed-To"), "4")
+
+	info := a.get("/v1/streams/order-1/metadata").want(200)
+	equal(t, "the stream", without(info.json(), "bytes", "firstAt", "lastAt"), object{"stream": "order-1", "version": 5, "events": 2, "firstVersion": 2})
+	// A stream of which nothing is left keeps its version.
+	a.remove("order", 8)
+	empty := a.get("/v1/streams/order-2").want(200)
+	equal(t, "what is left", empty.at("events"), list{})
+	equal(t, "its version", empty.header.Get("ETag"), `"2"`)
+	equal(t, "what is gone", empty.header.Get("Manifold-Removed-To"), "2")
+	equal(t, "backward", a.get("/v1/streams/order-2?direction=backward").want(200).header.Get("Manifold-Removed-To"), "2")
+	equal(t, "the metadata", a.get("/v1/streams/order-2/metadata").want(200).json(), object{"stream": "order-2", "version": 2, "events": 0, "bytes": 0})
+	a.get("/v1/streams/order-9").wantProblem(404, domain.CodeNotFound, "path streamId")
+	appended := a.post("/v1/streams/order-2/events", list{object{"type": "Happened", "data": 1}}, "Expected-Version", "2").want(201)
+	equal(t, "the next version", appended.at("version"), 3)
+}
+
+// States need what is gone, unless a loss is accepted.
+func TestStatesTellWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.send("PUT", "/v1/aggregates/order", object{"initial": object{"n": 0}, "on": object{"*": `{"n": state.n + 1}`}}).want(200)
+	a.append("order-1", 5)
+	a.remove("order", 3)
+	a.get("/v1/streams/order-1/state").wantProblem(409, domain.CodeEventsRemoved, "")
+	a.get("/v1/streams/order-1/state?version=2&acceptLoss=false").wantProblem(409, domain.CodeEventsRemoved, "")
+	state := a.get("/v1/streams/order-1/state?acceptLoss=true").want(200)
+	equal(t, "the state", state.json(), object{"stream": "order-1", "version": 5, "state": object{"n": 2}, "snapshotVersion": 0, "eventsRead": 2, "loss": object{"removedTo": 3}})
+	a.post("/v1/snapshots/order-1", nil).wantProblem(409, domain.CodeEventsRemoved, "")
+	snapshot := a.post("/v1/snapshots/order-1?acceptLoss=true", nil).want(201)
+	equal(t, "the snapshot's loss", snapshot.at("removedTo"), 3)
+	equal(t, "the newest snapshot's", a.get("/v1/snapshots/order-1/latest").want(200).at("removedTo"), 3)
+	a.get("/v1/streams/order-1/state").wantProblem(409, domain.CodeEventsRemoved, "")
+}
+
+// Whatever the way, a follower is told of a gap before what lies behind it, and a gap is no place to go on from.
+func TestFollowersAreToldOfGaps(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 3)
+	a.append("user-1", 1)
+	a.remove("order", 2)
+	for _, transport := range transports {
+		f := a.follow(t, transport, "/v1/subscribe/categories/order")
+		equal(t, transport+" begins with", f.next().String(), "gap 2")
+		equal(t, transport+" goes on with", f.next().String(), "event 3")
+		f.close()
+		f = a.follow(t, transport, "/v1/subscribe/categories/user")
+		equal(t, transport+" of what was not removed begins with", f.next().String(), "event 4")
+		f.close()
+		f = a.follow(t, transport, "/v1/subscribe/$all?from=3")
+		equal(t, transport+" behind it begins with", f.next().String(), "event 3")
+		f.close()
+	}
+	body := a.open("GET", "/v1/subscribe/streams/order-1", nil, "Accept", "text/event-stream").Body
+	defer body.Close()
+	text := make([]byte, 0, 4096)
+	for !strings.Contains(string(text), "event: event") {
+		part := make([]byte, 512)
+		n, err := body.Read(part)
+		must(t, err)
+		text = append(text, part[:n]...)
+	}
+	if !strings.Contains(string(text), "\n\nevent: gap\ndata: {\"from\":1,\"to\":2,\"categories\":[\"order\"]}\n\nid: 3\nevent: event\n") {
+		t.Errorf("server-sent events are %s", text)
+	}
+	lines := a.open("GET", "/v1/subscribe/streams/order-1", nil, "Accept", "application/x-ndjson, application/cloudevents+json").Body
+	defer lines.Close()
+	part := make([]byte, 64)
+	for text = text[:0]; !strings.Contains(string(text), "\n"); {
+		n, err := lines.Read(part)
+		must(t, err)
+		text = append(text, part[:n]...)
+	}
+	if !strings.HasPrefix(string(text), `{"specversion":"1.0","id":"gap-1-2","source":"/v1/subscribe","type":"manifold.gap","datacontenttype":"application/json","data":{"from":1,"to":2,"categories":["order"]}}`+"\n") {
+		t.Errorf("as CloudEvents: %s", text)
+	}
+
+	g := a.gateway()
+	g.ask("SUBSCRIBE", object{"subscription": "orders", "source": object{"categories": list{"order"}}})
+	equal(t, "the gateway's gap", without(g.come("GAP", "orders"), "op", "subscription"), object{"from": 1, "to": 2, "categories": list{"order"}})
+	equal(t, "the gateway's event", g.come("EVENT", "orders")["event"].(object)["position"], 3)
+}
+
+// A group says what is gone of its source, and its first event behind it does.
+func TestGroupsTellWhatWasRemoved(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 3)
+	a.remove("order", 2)
+	a.send("PUT", "/v1/subscriptions/late", object{"source": object{"categories": list{"order"}}}).want(201)
+	equal(t, "the group's", a.get("/v1/subscriptions/late").want(200).at("removedTo"), 2)
+	a.send("PUT", "/v1/subscriptions/other", object{"source": object{"categories": list{"user"}}}).want(201)
+	listed := a.get("/v1/subscriptions").want(200)
+	equal(t, "in the list", listed.at("subscriptions", 0, "removedTo"), 2)
+	if _, there := listed.at("subscriptions", 1).(object)["removedTo"]; there {
+		t.Errorf("the other group says %s", listed.body)
+	}
+	first := a.post("/v1/subscriptions/late/receive", object{"batch": 1}).want(200)
+	equal(t, "the gap", first.at("deliveries", 0, "gap"), object{"from": 1, "to": 2, "categories": list{"order"}})
+	equal(t, "the event", first.at("deliveries", 0, "event", "position"), 3)
+}
