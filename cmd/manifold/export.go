@@ -82,6 +82,9 @@ func runExport(command *cobra.Command, to *connection, out io.Writer, from int64
 		answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 		return errors.Join(refusal(response.Status, answer), err)
 	}
+	if gone := response.Header.Get("Manifold-Removed-To"); gone != "" {
+		fmt.Fprintf(command.ErrOrStderr(), "the log is not whole any more: retention has removed events up to position %s, and they are not in the export\n", gone)
+	}
 	bar := newProgress(-1, "exporting", true)
 	_, err = io.Copy(into, io.TeeReader(response.Body, byteCounter{bar}))
 	_ = bar.Finish() // nothing but the screen depends on it

@@ -219,6 +219,9 @@ func showGroup(out io.Writer, group client.Subscription, labels map[string]strin
 	fmt.Fprintf(&text, "\n  attempts:     %d, %s to %s apart", group.MaxAttempts, seconds(orZero(group.Backoff.Min)), seconds(orZero(group.Backoff.Max)))
 	sum := progressOf(group)
 	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %s behind", sum.Checkpoint, group.Head, howMany(behind(group), "event"))
+	if group.RemovedTo > 0 {
+		fmt.Fprintf(&text, "\n  removed:      events up to position %d, by retention", group.RemovedTo)
+	}
 	fmt.Fprintf(&text, "\n  under way:    %d in flight, %d waiting for a retry", sum.InFlight, sum.Retrying)
 	fmt.Fprintf(&text, "\n  dead letters: %d", sum.DeadLetters)
 	if sum.DeadLetters > 0 {

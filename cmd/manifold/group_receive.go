@@ -107,6 +107,9 @@ func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithRe
 	var attempts []client.Attempt
 	for _, d := range got.Deliveries {
 		attempts = append(attempts, client.Attempt{Id: d.Event.Id, Attempt: d.Attempt})
+		if d.Gap != nil {
+			fmt.Fprintln(people, gapLine(*d.Gap))
+		}
 		if f.asJSON {
 			err = writeJSON(out, d)
 		} else {

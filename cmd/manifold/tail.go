@@ -267,6 +267,7 @@ type frame struct {
 	Event      json.RawMessage `json:"event"`
 	CaughtUp   *place          `json:"caughtUp"`
 	Checkpoint *place          `json:"checkpoint"`
+	Gap        *client.Gap     `json:"gap"`
 }
 
 // place is up to where everything was sent or passed over.
@@ -282,6 +283,12 @@ func (t *tail) show(line []byte) (caughtUp bool, err error) {
 	}
 	if at := cmp.Or(f.CaughtUp, f.Checkpoint); at != nil {
 		t.next = max(t.next, at.Position+1)
+	}
+	if f.Gap != nil {
+		if err := t.out.Flush(); err != nil {
+			return false, err
+		}
+		fmt.Fprintln(t.people, gapLine(*f.Gap))
 	}
 	if f.Event == nil {
 		return f.CaughtUp != nil, nil
@@ -301,6 +308,11 @@ func (t *tail) show(line []byte) (caughtUp bool, err error) {
 		_, err = fmt.Fprintln(t.out, eventLine(event))
 	}
 	return false, err
+}
+
+// gapLine says what retention has removed.
+func gapLine(gap client.Gap) string {
+	return fmt.Sprintf("from position %d to %d events of %s were removed by retention", gap.From, gap.To, strings.Join(gap.Categories, ", "))
 }
 
 // patientReader gives each reading its time, and none to what happens between.

@@ -35,7 +35,7 @@ func TestTailGoesOn(t *testing.T) {
 		}
 		text := map[int32]string{
 			1: frameOf(1) + frameOf(2) + frameOf(3)[:100],
-			3: frameOf(3) + `{"checkpoint":{"position":10}}` + "\n" + `{"some":{"newer":"frame"}}` + "\n",
+			3: frameOf(3) + `{"checkpoint":{"position":10}}` + "\n" + `{"some":{"newer":"frame"}}` + "\n" + `{"gap":{"from":11,"to":14,"categories":["order","user"]}}` + "\n",
 			4: frameOf(11) + frameOf(12) + `{"caughtUp":{"position":12}}` + "\n" + frameOf(13),
 		}[call]
 		if _, err := io.WriteString(w, text); err != nil {
@@ -64,6 +64,9 @@ func TestTailGoesOn(t *testing.T) {
 	}
 	if strings.Count(o.err, "the connection broke") != 2 || strings.Count(o.err, "connected again") != 2 {
 		t.Errorf("it says %s", o.err)
+	}
+	if !strings.Contains(o.err, "from position 11 to 14 events of order, user were removed by retention\n") {
+		t.Errorf("it says nothing of what is gone: %s", o.err)
 	}
 }
 
