@@ -1,0 +1,147 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
+	"github.com/manifold-es/manifold/webhook"
+)
+
+// mortal is a store through which nothing is written any more when it is dead, as one whose process was killed.
+type mortal struct {
+	*store.Store
+	dead *atomic.Bool
+}
+
+var errDead = errors.New("the process is dead")
+
+func (m mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+	if m.dead.Load() {
+		return time.Time{}, false, errDead
+	}
+	return m.Store.SaveLedger(ctx, tenant, name, change)
+}
+
+func (m mortal) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error {
+	if m.dead.Load() {
+		return errDead
+	}
+	return m.Store.AddWebhookAttempts(ctx, tenant, name, attempts)
+}
+
+// What was delivered by a process that dies before it has noted so is delivered again by another one, with the same ids; what it
+// has noted is not, and nothing is missing.
+func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	var dead atomic.Bool
+	first := start(t, db, options{
+		lease:    time.Second,
+		groups:   func(s *store.Store) subscription.Store { return mortal{s, &dead} },
+		webhooks: func(s *store.Store) webhook.Store { return mortal{s, &dead} },
+	})
+	tenant := first.tenant(t)
+	e := newEndpoint(t, always(0))
+	first.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	settled := first.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
+	e.next(t).answer <- 200
+	await(t, "the first is not settled", func() bool {
+		return first.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == settled.Position
+	})
+
+	want := make(map[string]int)
+	for _, a := range first.add(t, tenant, "order-1", "OrderPlaced", `{}`, `{}`, `{}`) {
+		want[a.ID.String()] = 0
+	}
+	var taken []request
+	for range want {
+		taken = append(taken, e.next(t))
+	}
+	dead.Store(true)
+	for _, r := range taken {
+		want[r.id()]++
+		r.answer <- 200 // and the process dies
+	}
+	first.stop()
+
+	second := start(t, db, options{lease: time.Second})
+	for range want {
+		r := e.next(t)
+		want[r.id()]++
+		r.answer <- 200
+	}
+	for id, times := range want {
+		if times != 2 {
+			t.Errorf("%s has arrived %d times", id, times)
+		}
+	}
+	await(t, "not all is settled", func() bool {
+		return second.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == settled.Position+3
+	})
+	if len(e.requests) > 0 {
+		t.Errorf("%s arrives besides", e.next(t).body)
+	}
+}
+
+// A process that ends in order lets the requests under way come to their end, and leaves the rest to the others at once.
+func TestProcessEndsInOrder(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	first := start(t, db, options{})
+	tenant := first.tenant(t)
+	e := newEndpoint(t, always(0))
+	first.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	data := make([]string, 40)
+	for i := range data {
+		data[i] = `{}`
+	}
+	want := make(map[string]int)
+	for _, a := range first.add(t, tenant, "order-1", "OrderPlaced", data...) {
+		want[a.ID.String()] = 0
+	}
+	var taken []request
+	for range 4 {
+		taken = append(taken, e.next(t))
+	}
+	stopped := make(chan struct{})
+	go func() { first.stop(); close(stopped) }()
+	for _, r := range taken {
+		want[r.id()]++
+		r.answer <- 200
+	}
+	for more := true; more; {
+		select {
+		case r := <-e.requests: // begun before it was told to end
+			want[r.id()]++
+			r.answer <- 200
+		case <-stopped:
+			more = len(e.requests) > 0
+		}
+	}
+	start(t, db, options{}) // where it had to wait for leases, these would last a minute
+	for left := len(want); left > 0; {
+		left = 0
+		for _, times := range want {
+			if times == 0 {
+				left++
+			}
+		}
+		if left > 0 {
+			r := e.next(t)
+			want[r.id()]++
+			r.answer <- 200
+		}
+	}
+	for id, times := range want {
+		if times != 1 {
+			t.Errorf("%s has arrived %d times", id, times)
+		}
+	}
+}
