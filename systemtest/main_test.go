@@ -21,6 +21,10 @@ import (
 var binaries string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(drainerDatabase) != "" {
+		fmt.Fprintln(os.Stderr, drain())
+		os.Exit(1)
+	}
 	folder, err := os.MkdirTemp("", "manifold-systemtest-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
