@@ -20,18 +20,25 @@ var (
 	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "events", "snapshots", "stream_floors"}
 	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "build_losses", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",
-		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members", // as groupTables
-		"webhooks", "webhook_secrets", "replays", "webhook_attempts", "webhook_claims"} // as webhookTables
+		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // as groupTables
 )
 
-// EraseLog removes a tenant's keys, events and snapshots, in slices. Behind it there is nothing that a projection could
-// fold. The tenant must be deleting, else it is domain.CodeConflict. It may be repeated, and be cut off at any point.
+// EraseLog removes a tenant's keys, webhooks, events and snapshots, in slices. Behind it there is nothing that a projection could
+// fold, and nothing that is sent anywhere. The tenant must be deleting, else it is domain.CodeConflict. It may be repeated, and be cut off at any point.
 func (s *Store) EraseLog(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.checkDeleting(ctx, tenant); err != nil {
 		return err
 	}
 	if _, err := s.system.Exec(ctx, "delete from keys k where k.tenant_id = $1", tenant); err != nil {
 		return unavailable(fmt.Errorf("erase keys: %w", err))
+	}
+	for _, table := range webhookTables {
+		if err := s.eraseTable(ctx, tenant, table); err != nil {
+			return err
+		}
+	}
+	if err := s.tellWebhooks(ctx, tenant); err != nil {
+		return err
 	}
 	for _, table := range logTables {
 		if err := s.eraseTable(ctx, tenant, table); err != nil {

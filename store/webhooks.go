@@ -168,6 +168,15 @@ func (s *Store) changeWebhook(ctx context.Context, tenant domain.TenantID, name 
 	return webhook, nil
 }
 
+// tellWebhooks tells whoever uses webhooks that a tenant's have changed.
+func (s *Store) tellWebhooks(ctx context.Context, tenant domain.TenantID) error {
+	if _, err := s.system.Exec(ctx, "select pg_notify($1, $2)", webhooksChannel, tenant.String()); err != nil {
+		return unavailable(fmt.Errorf("tell of webhooks: %w", err))
+	}
+	s.webhooksChanged.tell(tenant)
+	return nil
+}
+
 // lockWebhook locks a webhook's row, and returns it without its secrets and replay; domain.CodeNotFound where there is none.
 func lockWebhook(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (domain.Webhook, error) {
 	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and w.name = $2 for update", tenant, name)

@@ -384,11 +384,23 @@ func TestWebhooksOfTenantsAreApart(t *testing.T) {
 	if len(rows(one)) != 5 || rows(two) != nil {
 		t.Fatalf("there are rows in %v, of the deleted webhook in %v", rows(one), rows(two))
 	}
+	heard := make(chan domain.TenantID, 100)
+	far := openAgain(t, db)
+	listening, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- far.ListenWebhooks(listening, func(tenant domain.TenantID) { heard <- tenant }) }()
+	receive(t, heard, "the start")
 	must(t, s.SetTenantState(ctx, one, domain.TenantDeleting))
-	must(t, s.EraseTenant(ctx, one))
+	must(t, s.EraseLog(ctx, one))
 	if left := rows(one); left != nil {
-		t.Errorf("of an erased tenant there are rows in %v", left)
+		t.Errorf("with the log erased there are rows in %v", left)
 	}
+	if got := receive(t, heard, "the erasure"); got != one {
+		t.Errorf("%s was told of", got)
+	}
+	must(t, s.EraseTenant(ctx, one))
+	stop()
+	must(t, receive(t, ended, "the end of listening"))
 }
 
 // The login that reads across tenants sees which webhooks there are, and neither where they send to nor their secrets; the one that
