@@ -80,6 +80,7 @@ var testPackages = map[string][]string{
 	"drivers/drivertest":      {"domain", "drivers"},
 	"drivers/mongo/mongotest": {"embedded/pgtest"},
 	"outbox/outboxtest":       {"outbox"},
+	"egress/egresstest":       {"dispatch", "domain", "egress", "embedded/pgtest", "migrations", "store", "subscription"},
 	"embedded/pgtest":         {"embedded", "migrations"},
 	"systemtest":              {},
 	"examples":                {},

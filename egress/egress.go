@@ -61,6 +61,9 @@ type Config struct {
 	Bytes int           // of events of all tenants that are on their way at the same time; 0: DefaultBytes
 	Batch int           // events published together, at most; 0: DefaultBatch
 	Stay  time.Duration // for which a tenant's consumer waits for more before it leaves its group; 0: DefaultStay
+
+	// PauseMin and PauseMax are the pauses of all tenants while the broker does not answer; 0: a second and a minute.
+	PauseMin, PauseMax time.Duration
 }
 
 // Defaults of a Config.
@@ -116,8 +119,14 @@ func New(config Config) (*Egress, error) {
 	if config.Stay == 0 {
 		config.Stay = DefaultStay
 	}
+	if config.PauseMin == 0 {
+		config.PauseMin = time.Second
+	}
+	if config.PauseMax == 0 {
+		config.PauseMax = time.Minute
+	}
 	e := &Egress{
-		config: config, group: domain.ServiceGroup(domain.ServiceEgress, config.Name), memory: semaphore.NewWeighted(int64(max(config.Bytes, receiveBytes))),
+		config: config, gate: gate{least: config.PauseMin, most: max(config.PauseMin, config.PauseMax)}, group: domain.ServiceGroup(domain.ServiceEgress, config.Name), memory: semaphore.NewWeighted(int64(max(config.Bytes, receiveBytes))),
 		of:    make(map[domain.TenantID]struct{}, len(config.Tenants)),
 		ready: make(map[domain.TenantID]struct{}), waiting: make(map[domain.TenantID]time.Time),
 	}

@@ -6,16 +6,14 @@ import (
 	"time"
 )
 
-// Pauses of a gate.
-const (
-	gatePauseMin = time.Second
-	gatePauseMax = time.Minute
-	probeFor     = time.Minute // after which one that tries is taken for lost
-)
+// probeFor is after how long one that tries is taken for lost.
+const probeFor = time.Minute
 
 // gate is closed while a broker does not answer, for all tenants together: then one at a time tries, after growing pauses, so
 // that ten thousand do not ask the database for events that they cannot get rid of.
 type gate struct {
+	least, most time.Duration // of its pauses
+
 	mu       sync.Mutex
 	failures int       // in a row
 	until    time.Time // nobody tries before
@@ -30,9 +28,9 @@ func (g *gate) enter(now time.Time) (ok bool, again time.Time) {
 	case g.failures == 0:
 		return true, time.Time{}
 	case now.Before(g.until):
-		return false, g.until.Add(rand.N(gatePauseMin))
+		return false, g.until.Add(rand.N(g.least))
 	case !g.probing.IsZero() && now.Sub(g.probing) < probeFor:
-		return false, now.Add(gatePauseMin + rand.N(gatePauseMin))
+		return false, now.Add(g.least + rand.N(g.least))
 	}
 	g.probing = now
 	return true, time.Time{}
@@ -61,11 +59,11 @@ func (g *gate) failed(now time.Time) (first bool, again time.Time) {
 	first = g.failures == 0
 	if first || now.After(g.until) { // several that fail at once count as one
 		g.failures++
-		pause := gatePauseMin << min(g.failures-1, 10)
-		g.until = now.Add(min(pause, gatePauseMax))
+		pause := g.least << min(g.failures-1, 10)
+		g.until = now.Add(min(pause, g.most))
 	}
 	g.probing = time.Time{}
-	return first, g.until.Add(rand.N(gatePauseMin))
+	return first, g.until.Add(rand.N(g.least))
 }
 
 // open reports whether the broker has answered when it was asked last.

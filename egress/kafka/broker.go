@@ -34,14 +34,17 @@ type Config struct {
 	// MessageBytes is how large a batch of records may be, and so the largest message; it should not be above what the brokers and
 	// topics accept. 0: DefaultMessageBytes.
 	MessageBytes int
+	Timeout      time.Duration // of a message, from when it is given to the client on; 0: DefaultTimeout
 }
+
+// DefaultTimeout is Config.Timeout where nothing is said.
+const DefaultTimeout = 8 * time.Second
 
 // DefaultMessageBytes is what brokers accept where nothing else is set.
 const DefaultMessageBytes = 1_000_012
 
 // Times and bounds of publishing.
 const (
-	deliveryTimeout = 8 * time.Second // of a record, from being given to the client on
 	linger          = 20 * time.Millisecond
 	pingTimeout     = 2 * time.Second
 	unknownTopics   = 3       // answers that a topic is not there, until it is taken for true
@@ -91,6 +94,9 @@ func Open(config Config) (*Broker, error) {
 	if config.MessageBytes == 0 {
 		config.MessageBytes = DefaultMessageBytes
 	}
+	if config.Timeout == 0 {
+		config.Timeout = DefaultTimeout
+	}
 	options := []kgo.Opt{
 		kgo.SeedBrokers(config.Brokers...),
 		kgo.ClientID(config.Name),
@@ -102,7 +108,7 @@ func Open(config Config) (*Broker, error) {
 		kgo.ProducerLinger(linger),
 		// Producing is idempotent, and so in order without gaps. An outcome that is not known in time is taken for a failure: the
 		// message is published again, with its id.
-		kgo.RecordDeliveryTimeout(deliveryTimeout),
+		kgo.RecordDeliveryTimeout(config.Timeout),
 		kgo.AllowIdempotentProduceCancellation(),
 		kgo.UnknownTopicRetries(unknownTopics),
 	}

@@ -67,23 +67,32 @@ func CheckSubject(template string) error {
 type Broker struct {
 	conn *nats.Conn
 	js   jetstream.JetStream
+
+	mu   sync.Mutex
+	lost chan struct{} // closed when the connection that there is now is lost
 }
 
 // Open returns a Broker. One that does not answer is no error: it is connected with as soon as it does. The error is that of
 // settings that cannot work.
 func Open(config Config) (*Broker, error) {
+	b := &Broker{lost: make(chan struct{})}
 	options := []nats.Option{
 		nats.Name(config.Name), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
 		// What cannot be sent now is not kept by the client: the log has it.
 		nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}
-	if config.Log != nil {
-		options = append(options,
-			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { config.Log.Debug("the connection with NATS was lost", "error", err) }),
-			nats.ReconnectHandler(func(*nats.Conn) { config.Log.Debug("connected with NATS again") }),
-		)
+	log := config.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
+	options = append(options,
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			log.Debug("the connection with NATS was lost", "error", err)
+			b.disconnected()
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Debug("connected with NATS again") }),
+	)
 	if config.User != "" {
 		options = append(options, nats.UserInfo(config.User, config.Password))
 	}
@@ -105,7 +114,16 @@ func Open(config Config) (*Broker, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &Broker{conn: conn, js: js}, nil
+	b.conn, b.js = conn, js
+	return b, nil
+}
+
+// disconnected has those give up who wait for an answer that does not come any more.
+func (b *Broker) disconnected() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.lost)
+	b.lost = make(chan struct{})
 }
 
 // Close implements egress.Broker.
@@ -124,8 +142,20 @@ func (b *Broker) Publish(ctx context.Context, messages []egress.Message) []error
 		}
 		lanes[key] = append(lanes[key], i)
 	}
+	b.mu.Lock()
+	lost := b.lost
+	b.mu.Unlock()
 	ctx, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer stop(nil)
+	watching.Go(func() {
+		select {
+		case <-lost: // there will be no answer to what is on its way
+			stop(unreachable(nats.ErrConnectionClosed))
+		case <-ctx.Done():
+		}
+	})
 	room := make(chan struct{}, atOnce)
 	var sending sync.WaitGroup
 	for _, key := range order {

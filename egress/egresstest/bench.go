@@ -1,0 +1,173 @@
+package egresstest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/egress"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// Quiet is a log that nobody reads.
+var Quiet = slog.New(slog.DiscardHandler)
+
+// Bench is a database of the test's own, with some tenants.
+type Bench struct {
+	DB      pgtest.DB
+	Store   *store.Store
+	Tenants []domain.TenantID
+}
+
+// NewBench returns a Bench with so many tenants.
+func NewBench(t testing.TB, tenants int) Bench {
+	t.Helper()
+	b := Bench{DB: pgtest.Database(t)}
+	var err error
+	b.Store, err = store.Open(t.Context(), store.Config{
+		AppURL: b.DB.URL(migrations.RoleApp), SystemURL: b.DB.URL(migrations.RoleSystem), RetentionURL: b.DB.URL(migrations.RoleRetention),
+		MaxConns: 8, Log: Quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Store.Close)
+	for range tenants {
+		id := domain.NewTenantID()
+		if err := b.Store.CreateTenant(t.Context(), domain.Tenant{ID: id, Name: id.String()}); err != nil {
+			t.Fatal(err)
+		}
+		b.Tenants = append(b.Tenants, id)
+	}
+	return b
+}
+
+// Append appends events to streams of a tenant, one to each that is named, and returns the position of the last.
+func (b Bench) Append(t testing.TB, tenant domain.TenantID, streams ...string) int64 {
+	t.Helper()
+	return b.AppendData(t, tenant, `{"total": 7}`, streams...)
+}
+
+// AppendData is Append with the events' data.
+func (b Bench) AppendData(t testing.TB, tenant domain.TenantID, data string, streams ...string) int64 {
+	t.Helper()
+	var request domain.Append
+	for _, stream := range streams {
+		request.Streams = append(request.Streams, domain.StreamAppend{Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{
+			{Type: "OrderPlaced", Data: json.RawMessage(data)},
+		}})
+	}
+	appended, err := b.Store.Append(context.Background(), tenant, request)
+	if err != nil {
+		t.Error(err)
+	}
+	return appended.Position
+}
+
+// Process is what one process has of groups and of an egress.
+type Process struct {
+	Groups     *subscription.Groups
+	Egress     *egress.Egress
+	Dispatcher *dispatch.Dispatcher
+
+	end  context.CancelFunc
+	done sync.WaitGroup
+	stop sync.Once
+}
+
+// Start runs an egress in a process of its own, until the test ends or Stop is called. of has the egress's settings; wrap, where given,
+// stands between it and its groups.
+func (b Bench) Start(t testing.TB, of egress.Config, wrap func(egress.Groups) egress.Groups) *Process {
+	t.Helper()
+	p := &Process{}
+	p.Groups = subscription.NewGroups(subscription.GroupsConfig{Store: b.Store, Log: Quiet, Changed: func(tenant domain.TenantID, _ string) {
+		p.Dispatcher.Notice(tenant)
+	}})
+	of.Groups, of.Births = p.Groups, b.Store
+	if wrap != nil {
+		of.Groups = wrap(p.Groups)
+	}
+	var err error
+	if p.Egress, err = egress.New(of); err == nil {
+		err = p.Egress.Declare(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Dispatcher = dispatch.New(dispatch.Config{
+		Store: b.Store, Sources: []dispatch.Source{p.Egress}, Log: Quiet, PauseMin: 50 * time.Millisecond, PauseMax: 500 * time.Millisecond,
+	})
+	ctx, end := context.WithCancel(context.Background())
+	later, endLater := context.WithCancel(context.Background()) // groups take the last answers
+	p.end = end
+	run := func(ctx context.Context, what string, do func(context.Context) error) {
+		p.done.Go(func() {
+			if err := do(ctx); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+	run(later, "groups", p.Groups.Run)
+	run(ctx, "notices", func(ctx context.Context) error { return b.Store.ListenGroups(ctx, p.Groups.Notice) })
+	run(ctx, "heads", func(ctx context.Context) error {
+		return b.Store.Listen(ctx, func(head domain.Head) {
+			p.Groups.Wake(head)
+			p.Dispatcher.Wake(head)
+		})
+	})
+	run(ctx, "consumers", func(ctx context.Context) error {
+		defer endLater()
+		return p.Dispatcher.Run(ctx)
+	})
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// Stop ends the process in order.
+func (p *Process) Stop() {
+	p.stop.Do(func() {
+		p.end()
+		p.done.Wait()
+	})
+}
+
+// Group is the name of an egress's groups.
+func Group(name string) string { return domain.ServiceGroup(domain.ServiceEgress, name) }
+
+// Until waits until something holds, for as long as a test may take; what says what it is.
+func Until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not come to pass: %s", what)
+		}
+		Pause(t)
+	}
+}
+
+// Pause lets others work for a moment.
+func Pause(t testing.TB) {
+	select {
+	case <-t.Context().Done():
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// Bury makes members of groups dead that were killed, as if much time had passed; and all others, which notice.
+func (b Bench) Bury(t testing.TB) {
+	t.Helper()
+	super := b.DB.Pool(t, pgtest.RoleSuperuser, 1)
+	if _, err := super.Exec(context.Background(), "update manifold.subscription_members set alive_at = alive_at - interval '1 hour'"); err != nil {
+		t.Error(fmt.Errorf("bury the members: %w", err))
+	}
+}
