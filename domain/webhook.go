@@ -3,6 +3,7 @@ package domain
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"time"
 )
 
@@ -119,6 +120,16 @@ func NewWebhookAttemptID() WebhookAttemptID { return WebhookAttemptID(newUUID())
 func ParseWebhookAttemptID(text string) (WebhookAttemptID, error) {
 	id, err := parseUUID(text)
 	return WebhookAttemptID(id), err
+}
+
+// FirstWebhookAttemptID is below every id that was made at a time or later, and above all that were made before, to the
+// millisecond.
+func FirstWebhookAttemptID(at time.Time) WebhookAttemptID {
+	var id WebhookAttemptID
+	var millis [8]byte
+	binary.BigEndian.PutUint64(millis[:], uint64(max(at.UnixMilli(), 0)))
+	copy(id[:6], millis[2:])
+	return id
 }
 
 // String returns the canonical form of 36 characters.

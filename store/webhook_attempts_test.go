@@ -71,58 +71,67 @@ func TestAttemptsOfAWebhook(t *testing.T) {
 	wantCode(t, err, domain.CodeNotFound)
 }
 
-// Sweeping keeps the newest attempts, and claims as long as an event may meet them.
+// attemptsAt makes attempts at a time, one a millisecond, with the numbers from first on.
+func attemptsAt(at time.Time, first, n int) []domain.WebhookAttempt {
+	all := make([]domain.WebhookAttempt, n)
+	for i := range all {
+		moment := at.Add(time.Duration(i) * time.Millisecond)
+		all[i] = domain.WebhookAttempt{ID: domain.FirstWebhookAttemptID(moment), EventID: domain.NewEventID(), Attempt: first + i, Outcome: domain.WebhookOK, At: moment}
+	}
+	return all
+}
+
+// Sweeping keeps the newest attempts, and claims as long as an event may meet them. It takes moments, also where nobody has told
+// the planner how many rows there are.
 func TestSweepingAWebhook(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)
 	ctx, tenant, super := t.Context(), domain.NewTenantID(), db.Pool(t, "postgres", 1)
 	putWebhook(t, s, tenant, "mail", 1)
-	const more = 4500
+	putWebhook(t, s, tenant, "other", 1)
+	now := time.Now()
+	must(t, s.AddWebhookAttempts(ctx, tenant, "mail", attemptsAt(now.Add(-domain.WebhookAttemptsLife-time.Hour), 1, 5500)))
+	must(t, s.AddWebhookAttempts(ctx, tenant, "mail", attemptsAt(now.Add(-time.Hour), 5501, 9000)))
+	must(t, s.AddWebhookAttempts(ctx, tenant, "other", attemptsAt(now.Add(-time.Hour), 1, 10)))
 	_, err := super.Exec(ctx, `
-		insert into manifold.webhook_attempts (tenant_id, name, attempt_id, event_id, event_type, position, attempt, replay, outcome, status, took, error, excerpt, at)
-		select $1, 'mail', lpad(to_hex(n), 32, '0')::uuid, $1, 'Placed', n, 1, false, 'ok', 200, 1, '', '',
-			now() - case when n > $2 - 9000 then interval '1 hour' else interval '8 days' end
-		from generate_series(1, $2) as n`, tenant, domain.MaxWebhookAttempts+more)
-	must(t, err)
-	_, err = super.Exec(ctx, `
 		insert into manifold.webhook_claims (tenant_id, name, claim, position, recorded_at)
-		select $1, 'webhook.mail', int4send(n), n, timestamptz '2020-01-01' + n * interval '1 minute' from generate_series(1, 3000) as n`, tenant)
+		select $1, 'webhook.mail', int4send(n), n, timestamptz '2020-01-01' + n * interval '1 minute' from generate_series(1, 5000) as n`, tenant)
 	must(t, err)
-	turns := 0
-	for more := true; more; turns++ {
-		more, err = s.SweepWebhook(ctx, tenant, "mail")
-		must(t, err)
+	sweep := func() (turns int) {
+		for more := true; more; turns++ {
+			more, err = s.SweepWebhook(ctx, tenant, "mail")
+			must(t, err)
+		}
+		return turns
 	}
-	if turns < 3 {
+	left := func(table, of string) (rows, lowest int64) {
+		must(t, super.QueryRow(ctx, "select count(*), coalesce(min("+of+"), 0) from manifold."+table+" where tenant_id = $1 and name <> 'other'", tenant).Scan(&rows, &lowest))
+		return rows, lowest
+	}
+	if turns := sweep(); turns < 3 {
 		t.Errorf("it was swept in %d turns: are the slices small?", turns)
 	}
-	var attempts, first, claims, oldest int64
-	must(t, super.QueryRow(ctx, "select count(*), min(position) from manifold.webhook_attempts where tenant_id = $1", tenant).Scan(&attempts, &first))
-	must(t, super.QueryRow(ctx, "select count(*), min(position) from manifold.webhook_claims where tenant_id = $1", tenant).Scan(&claims, &oldest))
-	if want := int64(domain.MaxWebhookAttempts + more - 9000 + 1); attempts != 9000 || first != want {
-		t.Errorf("%d attempts are left, from %d on; want 9000 from %d on", attempts, first, want)
+	if rows, first := left("webhook_attempts", "attempt"); rows != 9000 || first != 5501 {
+		t.Errorf("%d attempts are left, from %d on; want 9000 from 5501 on", rows, first)
 	}
 	// The window of a minute and an hour behind the newest.
-	if claims != 62 || oldest != 3000-61 {
-		t.Errorf("%d claims are left, from %d on", claims, oldest)
+	if rows, first := left("webhook_claims", "position"); rows != 62 || first != 5000-61 {
+		t.Errorf("%d claims are left, from %d on", rows, first)
 	}
-
-	_, err = super.Exec(ctx, "update manifold.webhook_attempts set at = now() where tenant_id = $1", tenant)
-	must(t, err)
-	_, err = super.Exec(ctx, `
-		insert into manifold.webhook_attempts select tenant_id, name, lpad(to_hex(position + 100000), 32, '0')::uuid, event_id, event_type, position + 100000, attempt, replay,
-			outcome, status, took, error, excerpt, at from manifold.webhook_attempts where tenant_id = $1 limit 1500`, tenant)
-	must(t, err)
-	for more := true; more; {
-		more, err = s.SweepWebhook(ctx, tenant, "mail")
-		must(t, err)
-	}
-	must(t, super.QueryRow(ctx, "select count(*), max(position) from manifold.webhook_attempts where tenant_id = $1", tenant).Scan(&attempts, &first))
-	if attempts != domain.MaxWebhookAttempts || first < 100000 {
-		t.Errorf("%d attempts are left, up to %d", attempts, first)
+	must(t, s.AddWebhookAttempts(ctx, tenant, "mail", attemptsAt(now, 14_501, 1500)))
+	sweep()
+	if rows, first := left("webhook_attempts", "attempt"); rows != domain.MaxWebhookAttempts || first != 14_501+1500-domain.MaxWebhookAttempts {
+		t.Errorf("%d attempts are left, from %d on", rows, first)
 	}
 	if more, err := s.SweepWebhook(ctx, tenant, "none"); more || err != nil {
 		t.Errorf("a webhook that is not there has more: %v, %v", more, err)
+	}
+	if others, err := s.WebhookAttempts(ctx, tenant, "other", domain.WebhookAttempts{Limit: 100}); err != nil || len(others) != 10 {
+		t.Errorf("another webhook has %d attempts left, %v", len(others), err)
+	}
+	must(t, s.DeleteWebhook(ctx, tenant, "mail"))
+	if rows, _ := left("webhook_attempts", "attempt"); rows != 0 {
+		t.Errorf("of a deleted webhook %d attempts are left", rows)
 	}
 }
 

@@ -12,14 +12,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Claims are kept relative to the newest one, and not to the clock: a webhook that stood still for days comes to the same
-// conclusions as one that did not.
-const sweepClaims = `
-	delete from webhook_claims as c where c.tenant_id = $1 and c.name = $2 and (c.claim, c.position) in (
-		select o.claim, o.position from webhook_claims as o where o.tenant_id = $1 and o.name = $2 and o.recorded_at < (
-			select k.recorded_at from webhook_claims as k where k.tenant_id = $1 and k.name = $2 order by k.recorded_at desc limit 1) - $3::interval
-		order by o.recorded_at limit $4)`
-
 // ClaimWebhookEvents says of each claim whether it is a duplicate: whether another event that is none has the same id, and was
 // recorded less than window before it, or after it where that one was asked for first. The others are written down, for the
 // group; of the events of one call in the order of their positions. So asking again answers the same, however often and by

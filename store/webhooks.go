@@ -295,7 +295,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant domain.TenantID, name 
 			return err
 		}
 	}
-	if err := s.emptyWebhook(ctx, tenant, "webhook_attempts", name); err != nil {
+	if err := s.emptySliced(ctx, "webhook_attempts", tenant, name); err != nil {
 		return err
 	}
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -332,28 +332,5 @@ func (s *Store) emptyGroup(ctx context.Context, tenant domain.TenantID, group st
 	if _, err := s.DiscardDeadLetters(ctx, tenant, group, domain.EventID{}); err != nil && !isCode(err, domain.CodeNotFound) {
 		return err
 	}
-	return s.emptyWebhook(ctx, tenant, "webhook_claims", group)
+	return s.emptySliced(ctx, "webhook_claims", tenant, group)
 }
-
-// emptyWebhook removes the rows of a name from a table of webhooks, in slices.
-func (s *Store) emptyWebhook(ctx context.Context, tenant domain.TenantID, table, name string) error {
-	for {
-		var gone int64
-		err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-			done, err := tx.Exec(ctx, fmt.Sprintf(`
-				delete from %[1]s as t where t.tenant_id = $1 and t.name = $2
-				  and t.ctid = any (array(select o.ctid from %[1]s as o where o.tenant_id = $1 and o.name = $2 limit $3))`, table), tenant, name, webhookSlice)
-			gone = done.RowsAffected()
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("remove rows of %s: %w", table, err)
-		}
-		if gone < webhookSlice {
-			return nil
-		}
-	}
-}
-
-// webhookSlice is how many rows of webhooks one statement removes: few enough that it takes no longer than a moment.
-const webhookSlice = 2000

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// webhookSlice is how many rows of webhooks one statement removes, about: few enough that it takes no longer than a moment.
+const webhookSlice = 2000
+
+// slicedTables are the tables of webhooks that may have many rows of a name, with the column of an index behind which these stand in
+// an order. A slice is an interval of it: a planner that knows of few rows would go through a list of them again and again.
+var slicedTables = map[string]string{"webhook_attempts": "attempt_id", "webhook_claims": "recorded_at"}
+
+// removeSlice removes the lowest rows of a name from one of slicedTables, those below a value or (nil) any, and says whether there
+// may be more of them.
+func removeSlice(ctx context.Context, tx pgx.Tx, table string, tenant domain.TenantID, name string, below any) (more bool, err error) {
+	column := slicedTables[table]
+	rows := "from " + table + " as t where t.tenant_id = $1 and t.name = $2"
+	params := []any{tenant, name}
+	if below != nil {
+		rows += " and t." + column + " < $3"
+		params = append(params, below)
+	}
+	var last any
+	err = tx.QueryRow(ctx, fmt.Sprintf("select t.%[1]s %[2]s order by t.%[1]s offset %[3]d limit 1", column, rows, webhookSlice-1), params...).Scan(&last)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+	case err != nil:
+		return false, fmt.Errorf("look for a slice of %s: %w", table, err)
+	default:
+		params = append(params, last)
+		rows += fmt.Sprintf(" and t.%s <= $%d", column, len(params))
+		more = true
+	}
+	if _, err := tx.Exec(ctx, "delete "+rows, params...); err != nil {
+		return false, fmt.Errorf("remove a slice of %s: %w", table, err)
+	}
+	return more, nil
+}
+
+// emptySliced removes all rows of a name from one of slicedTables.
+func (s *Store) emptySliced(ctx context.Context, table string, tenant domain.TenantID, name string) error {
+	for more := true; more; {
+		err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
+			more, err = removeSlice(ctx, tx, table, tenant, name, nil)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SweepWebhook removes some of what a webhook keeps too long: attempts beyond the newest domain.MaxWebhookAttempts or older
+// than domain.WebhookAttemptsLife, and claims that no event can meet any more. more says that there may be more of it. It
+// takes no longer than a moment; a webhook that is no more has nothing left.
+func (s *Store) SweepWebhook(ctx context.Context, tenant domain.TenantID, name string) (more bool, err error) {
+	webhook, err := s.Webhook(ctx, tenant, name)
+	if isCode(err, domain.CodeNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		if more, err = sweepAttempts(ctx, tx, tenant, name); err != nil {
+			return err
+		}
+		for _, group := range []string{webhookGroup(name), replayGroup(name)} {
+			some, err := sweepClaims(ctx, tx, tenant, group, webhook.DedupeWindow+domain.WebhookClaimsKeepFor)
+			if err != nil {
+				return err
+			}
+			more = more || some
+		}
+		return nil
+	})
+	return more, err
+}
+
+func sweepAttempts(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (more bool, err error) {
+	var now time.Time
+	if err := tx.QueryRow(ctx, "select now()").Scan(&now); err != nil {
+		return false, fmt.Errorf("ask for the time: %w", err)
+	}
+	below := domain.FirstWebhookAttemptID(now.Add(-domain.WebhookAttemptsLife))
+	var kept domain.WebhookAttemptID // the oldest
+	err = tx.QueryRow(ctx, `
+		select a.attempt_id from webhook_attempts as a where a.tenant_id = $1 and a.name = $2
+		order by a.attempt_id desc offset $3 limit 1`, tenant, name, domain.MaxWebhookAttempts-1).Scan(&kept)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+	case err != nil:
+		return false, fmt.Errorf("look for the oldest of a webhook's attempts that stay: %w", err)
+	case string(kept[:]) > string(below[:]):
+		below = kept
+	}
+	return removeSlice(ctx, tx, "webhook_attempts", tenant, name, below)
+}
+
+// sweepClaims keeps claims relative to the newest one, and not to the clock: a webhook that stood still for days comes to
+// the same conclusions as one that did not.
+func sweepClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, keep time.Duration) (more bool, err error) {
+	var newest time.Time
+	err = tx.QueryRow(ctx, `
+		select c.recorded_at from webhook_claims as c where c.tenant_id = $1 and c.name = $2 order by c.recorded_at desc limit 1`, tenant, group).Scan(&newest)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for a webhook's newest claim: %w", err)
+	}
+	return removeSlice(ctx, tx, "webhook_claims", tenant, group, newest.Add(-keep))
+}
