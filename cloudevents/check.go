@@ -85,6 +85,7 @@ func (e *Event) field(name string) *string {
 	return nil
 }
 
+// extend gives the event an extension, unless it is one of those that say a place in another log.
 func (e *Event) extend(where, name string, value json.RawMessage) error {
 	switch name {
 	case ExtensionID, ExtensionStream, ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
@@ -160,8 +161,8 @@ func checkText(where, text string) error {
 	return nil
 }
 
-// complete refuses an event that lacks what every CloudEvent has. place names the place of an attribute. given is whether there
-// was a specversion.
+// complete refuses an event that lacks what every CloudEvent has, or is too large. place names the place of an attribute; version is
+// the specversion as JSON, or nil.
 func (e *Event) complete(place func(name string) string, version json.RawMessage) error {
 	switch {
 	case version == nil:

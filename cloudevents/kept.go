@@ -116,7 +116,6 @@ func split(metadata json.RawMessage) (kept, trace, rest json.RawMessage) {
 		return nil, nil, metadata
 	}
 	scan := domain.NewJSONScanner(metadata)
-	begin := -1
 	err := scan.Object(func(name string) error {
 		value, err := scan.Value()
 		if err != nil {
@@ -130,8 +129,7 @@ func split(metadata json.RawMessage) (kept, trace, rest json.RawMessage) {
 			trace = appendString(nil, text(value))
 			return nil
 		}
-		if begin < 0 {
-			begin = 0
+		if rest == nil {
 			rest = append(make(json.RawMessage, 0, len(metadata)), '{')
 		} else {
 			rest = append(rest, ',')
