@@ -71,8 +71,12 @@ func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id 
 		switch {
 		case err == nil:
 			hold.Position = checkpoint
-			wants, err := c.wantsAny(ctx, tenant, p, category, checkpoint)
-			return hold, wants, err
+			wants, head, err := c.wantsAny(ctx, tenant, p, category, checkpoint)
+			if err != nil || wants || checkpoint >= head {
+				return hold, wants, err
+			}
+			passed, err := c.passOver(ctx, tenant, p, checkpoint, head)
+			return hold, !passed, err
 		case ctx.Err() != nil:
 			return hold, false, err
 		case errors.Is(err, drivers.ErrNoTable) && p.Build != last:
@@ -84,12 +88,36 @@ func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id 
 	}
 }
 
-// wantsAny reports whether the log has an event of the category behind a checkpoint that the projection folds. A checkpoint
-// that nothing was folded behind is not saved for its own sake.
-func (c *Catalog) wantsAny(ctx context.Context, tenant domain.TenantID, p domain.Projection, category string, checkpoint int64) (bool, error) {
+// wantsAny reports whether the log has an event of the category behind a checkpoint, up to the head that it returns, that the
+// projection folds. A checkpoint that nothing was folded behind is not saved for its own sake.
+func (c *Catalog) wantsAny(ctx context.Context, tenant domain.TenantID, p domain.Projection, category string, checkpoint int64) (wants bool, to int64, err error) {
 	head, err := c.config.Store.Head(ctx, tenant)
 	if err != nil || checkpoint >= head.Position {
-		return false, err
+		return false, head.Position, err
 	}
-	return c.config.Store.AnyEvent(ctx, tenant, domain.Source{Categories: []string{category}}, c.types(p.Definition), checkpoint, head.Position)
+	wants, err = c.config.Store.AnyEvent(ctx, tenant, domain.Source{Categories: []string{category}}, c.types(p.Definition), checkpoint, head.Position)
+	return wants, head.Position, err
+}
+
+// passOver saves the checkpoint of a build at the head, where the projection folds nothing of what lies between: else nobody could
+// tell later, when that is gone, that it has missed nothing. It reports false where it cannot be saved now.
+func (c *Catalog) passOver(ctx context.Context, tenant domain.TenantID, p domain.Projection, checkpoint, head int64) (bool, error) {
+	switch {
+	case p.Inline:
+		return true, nil // the appends have folded all that there is
+	case p.HeldBy != "":
+		return false, nil // it is about to be swapped
+	}
+	wants, err := c.config.Store.AnyEvent(ctx, tenant, p.Definition.Source, c.types(p.Definition), checkpoint, head)
+	if err != nil || wants {
+		return false, err // it is still to fold events of another category
+	}
+	driver, err := c.driver(p.LiveBuild())
+	if err == nil {
+		err = driver.Save(ctx, p.LiveBuild(), tenant, drivers.Batch{From: checkpoint, To: head})
+	}
+	if errors.Is(err, drivers.ErrStale) || errors.Is(err, drivers.ErrNoTable) {
+		return false, nil // somebody else has saved, or dropped it: the next run asks again
+	}
+	return err == nil, err
 }
