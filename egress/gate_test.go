@@ -1,0 +1,57 @@
+package egress
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAGateLetsOneTryAtATime(t *testing.T) {
+	t.Parallel()
+	g := gate{least: time.Second, most: time.Minute}
+	now := time.Now()
+	mustEnter := func(want bool) time.Time {
+		t.Helper()
+		ok, again := g.enter(now)
+		if ok != want {
+			t.Fatalf("it lets in: %t", ok)
+		}
+		if !ok && !again.After(now) {
+			t.Fatalf("it says to come again at %s, and it is %s", again, now)
+		}
+		return again
+	}
+	mustEnter(true)
+	mustEnter(true)
+	var pauses []time.Duration
+	for range 10 {
+		first, again := g.failed(now)
+		if first != (len(pauses) == 0) {
+			t.Errorf("failure %d is the first: %t", len(pauses), first)
+		}
+		if _, later := g.failed(now); later.Sub(again) > time.Second {
+			t.Error("two that fail at once count as two")
+		}
+		pauses = append(pauses, g.until.Sub(now))
+		mustEnter(false)
+		now = again.Add(time.Second)
+		mustEnter(true)
+		mustEnter(false) // one tries
+	}
+	for i, pause := range pauses {
+		if want := min(time.Second<<i, time.Minute); pause != want {
+			t.Errorf("pause %d is %s; want %s", i, pause, want)
+		}
+	}
+	g.left()
+	mustEnter(true)
+	now = now.Add(2 * probeFor)
+	mustEnter(true) // whoever tried is lost
+	if !g.passed() || g.passed() {
+		t.Error("that it is open is told once")
+	}
+	mustEnter(true)
+	mustEnter(true)
+	if !g.open() {
+		t.Error("it is not open")
+	}
+}
