@@ -47,7 +47,7 @@ type ChangesConfig struct {
 }
 
 // DefaultLease is ChangesConfig.Lease where nothing is said.
-const DefaultLease = 30 * time.Second
+const DefaultLease = 10 * time.Second
 
 // Changes make events of the changes of projections' documents, where a definition says publishChanges: the source of a
 // dispatch.Dispatcher. All methods may be called concurrently.
@@ -278,7 +278,7 @@ func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.Pro
 		return time.Time{}, err
 	}
 	w := writer{
-		feed:    feed{groups: c.config.Groups, projections: c.config.Projections, tenant: tenant, group: group, projection: id.Name},
+		feed:    feed{groups: c.config.Groups, places: &c.places, projections: c.config.Projections, tenant: tenant, group: group, projection: id.Name},
 		changes: c, id: id,
 	}
 	again, err = w.run(ctx)

@@ -2,7 +2,6 @@ package reactor
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ type Projections interface {
 // feed is what one tenant's group delivers, where it has a projection as its source no further than that has come.
 type feed struct {
 	groups      Groups
+	places      *places
 	projections Projections
 	tenant      domain.TenantID
 	group       string
@@ -40,7 +40,11 @@ func (f *feed) take(ctx context.Context, most int, wait time.Duration) ([]domain
 			return nil, err // 0 would be no bound
 		}
 	}
-	return f.groups.Receive(ctx, f.tenant, f.group, subscription.Receive{Batch: min(most, domain.MaxBatchSize), Wait: wait, UpTo: f.settled})
+	deliveries, err := f.groups.Receive(ctx, f.tenant, f.group, subscription.Receive{Batch: min(most, domain.MaxBatchSize), Wait: wait, UpTo: f.settled})
+	if len(deliveries) > 0 && f.projection != "" {
+		f.places.moves(f.tenant, f.group)
+	}
+	return deliveries, err
 }
 
 // early reports whether an event that was delivered is behind what the projection has stored: it was delivered before, and the
@@ -52,7 +56,6 @@ func (f *feed) early(d domain.Delivery) bool {
 // Waits of a feed to which nothing was delivered.
 const (
 	settledWait = 2 * time.Second        // for the projection, while it works
-	standsStill = 15 * time.Second       // until the next look at a projection that does not move
 	lookSoon    = 500 * time.Millisecond // until the next look, where something was due that was not delivered
 )
 
@@ -68,7 +71,7 @@ func (f *feed) rest(ctx context.Context) (more bool, again time.Time, err error)
 			if err != nil || settled > f.settled {
 				return err == nil, again, err
 			}
-			again = time.Now().Add(standsStill + rand.N(standsStill)) // a fault may be in its way, for many tenants at once
+			again = f.places.standsStill(f.tenant, f.group)
 		}
 		if f.settled == 0 {
 			return false, again, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ type places struct {
 
 	mu    sync.Mutex
 	known map[placeKey]string
+	still map[placeKey]time.Duration // until the next look at a projection that does not move
 }
 
 type placeKey struct {
@@ -93,6 +95,32 @@ func (p *places) gone(tenant domain.TenantID, group string) bool {
 	defer p.mu.Unlock()
 	text, known := p.known[placeKey{tenant, group}]
 	return known && text == ""
+}
+
+// Waits for a projection that does not move: a fault may be in its way, its database be down, or its tenant change hands.
+const (
+	stillAtFirst = 500 * time.Millisecond
+	stillAtMost  = 30 * time.Second
+)
+
+// standsStill is when to look again at a projection that does not move: later each time.
+func (p *places) standsStill(tenant domain.TenantID, group string) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.still == nil || len(p.still) >= placesKept {
+		p.still = make(map[placeKey]time.Duration)
+	}
+	key := placeKey{tenant, group}
+	wait := min(max(2*p.still[key], stillAtFirst), stillAtMost)
+	p.still[key] = wait
+	return time.Now().Add(wait - rand.N(wait/4)) // many tenants may wait for the same
+}
+
+// moves notes that a projection has moved.
+func (p *places) moves(tenant domain.TenantID, group string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.still, placeKey{tenant, group})
 }
 
 // forget has a group looked at again.

@@ -101,7 +101,7 @@ func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]dispa
 // run calls a reactor for what is due.
 func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared) (again time.Time, err error) {
 	f := feed{
-		groups: r.config.Groups, projections: r.config.Projections, tenant: tenant,
+		groups: r.config.Groups, places: &r.places, projections: r.config.Projections, tenant: tenant,
 		group: domain.ServiceGroup(domain.ServiceReactor, d.Name), projection: d.Projection,
 	}
 	definition := d.definition

@@ -3,6 +3,7 @@ package reactor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,13 +123,15 @@ func (r *round) begin(ctx context.Context, deliveries []domain.Delivery, calls *
 			return again, err
 		}
 	}
+	if slices.ContainsFunc(deliveries, r.early) {
+		again = r.places.standsStill(r.tenant, r.group)
+	}
 	for i, d := range deliveries {
 		event := Event{Event: d.Event, Attempt: d.Attempt - d.Base}
 		if documents != nil {
 			document := documents[i]
 			switch {
 			case r.early(d):
-				again = time.Now().Add(standsStill)
 				r.results <- result{delivery: d, back: true}
 				continue
 			case document.Waiting:

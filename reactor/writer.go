@@ -71,12 +71,8 @@ func (t *touched) version() int64 {
 func (w *writer) publish(ctx context.Context, deliveries []domain.Delivery) (again time.Time, err error) {
 	var told answers
 	documents, err := w.touch(ctx, deliveries, &told)
-	if err == nil {
-		for _, d := range deliveries {
-			if w.early(d) {
-				again = time.Now().Add(standsStill)
-			}
-		}
+	if slices.ContainsFunc(deliveries, w.early) {
+		again = w.places.standsStill(w.tenant, w.group)
 	}
 	for len(documents) > 0 {
 		chunk := documents[:min(len(documents), changesChunk)]
