@@ -97,11 +97,11 @@ func (m *mortal) Seek(ctx context.Context, tenant domain.TenantID, name string, 
 // TestKills publishes the events of some tenants by several processes, of which some are killed, as the broker is: nothing is lost,
 // each stream's events come in their order, and what comes again has the same id.
 func TestKills(t *testing.T, server Server) {
-	const processes, lives, events, streams = 2, 3, 1200, 12
+	const processes, lives, events, streams = 2, 3, 800, 12
 	seed := rand.Uint64()
 	t.Logf("the seed is %d", seed)
 	b := NewBench(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	appended := make(chan struct{})
 	var all sync.WaitGroup

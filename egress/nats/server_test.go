@@ -112,7 +112,7 @@ func (s *natsServer) Config() egress.Config {
 }
 
 // messages are all that the stream has.
-func (s *natsServer) messages(t testing.TB) (all []*jetstream.RawStreamMsg) {
+func (s *natsServer) messages(t testing.TB) (all []jetstream.Msg) {
 	t.Helper()
 	s.ask(t, func(ctx context.Context, js jetstream.JetStream) error {
 		stream, err := js.Stream(ctx, "out")
@@ -123,8 +123,12 @@ func (s *natsServer) messages(t testing.TB) (all []*jetstream.RawStreamMsg) {
 		if err != nil {
 			return err
 		}
-		for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
-			m, err := stream.GetMsg(ctx, seq)
+		consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+		if err != nil {
+			return err
+		}
+		for uint64(len(all)) < info.State.Msgs {
+			m, err := consumer.Next(jetstream.FetchMaxWait(10 * time.Second))
 			if err != nil {
 				return err
 			}
@@ -138,8 +142,8 @@ func (s *natsServer) messages(t testing.TB) (all []*jetstream.RawStreamMsg) {
 func (s *natsServer) Stored(t testing.TB) (all []egresstest.Stored) {
 	t.Helper()
 	for _, m := range s.messages(t) {
-		stored := egresstest.Stored{ID: m.Header.Get(jetstream.MsgIDHeader), Topic: m.Subject, Attributes: make(map[string]string), Data: string(m.Data)}
-		for name, values := range m.Header {
+		stored := egresstest.Stored{ID: m.Headers().Get(jetstream.MsgIDHeader), Topic: m.Subject(), Attributes: make(map[string]string), Data: string(m.Data())}
+		for name, values := range m.Headers() {
 			if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
 				stored.Attributes[attribute] = values[0]
 			}
