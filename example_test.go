@@ -1,11 +1,14 @@
 package manifold_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/reactor"
 )
 
 // A program with a fold of its own, in Go: it keeps for every tenant how much each customer has spent.
@@ -36,4 +39,18 @@ func ExampleMain() {
 		},
 	})
 	manifold.Main(manifold.WithProjection(domain.Definition{Name: "customer-spend"}, spend))
+}
+
+// A program that tells another system of every order as it is now, once the projection order-summary has stored it. The call is
+// repeated until it succeeds, and never made by a rebuild.
+func ExampleWithReactor() {
+	index := func(ctx context.Context, tenant domain.TenantID, event reactor.Event) error {
+		if event.Document == nil {
+			fmt.Println("remove", event.DocumentID)
+			return nil
+		}
+		fmt.Println("put", event.DocumentID, "as of", event.Document.Version)
+		return nil
+	}
+	manifold.Main(manifold.WithReactor(reactor.Definition{Name: "search-index", Projection: "order-summary"}, index))
 }
