@@ -42,20 +42,22 @@ func TestBench(t *testing.T) {
 		"fanout":    {"subscribe", "--scenario", "fanout", "--subscribers", "20", "--warm-up", "100ms", "--duration", "300ms"},
 		"catchup":   {"subscribe", "--scenario", "catchup", "--events", "3000", "--streams", "100", "--transport", "sse"},
 		"groups":    {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--batch", "20", "--backlog", "300"},
+		"webhook":   {"webhook", "--events", "2000", "--streams", "50", "--dead", "4"},
+		"late":      {"webhook", "--scenario", "latency", "--rate", "200", "--clients", "4", "--dead", "8", "--warm-up", "100ms", "--duration", "300ms"},
 		"ordered":   {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--ordering", "stream", "--backlog", "300"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			subscribes := args[0] == "subscribe"
+			subscribes, sends := args[0] == "subscribe", args[0] == "webhook"
 			args := append([]string{"bench"}, args...)
 			args = append(args, "--json", "--database-url", server.URL("postgres"))
-			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "workers" || name == "growth" || name == "idle" || subscribes
+			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "workers" || name == "growth" || name == "idle" || subscribes || sends
 			noEvents := name == "query" || name == "growth" || name == "idle"
 			measuresTime := !figures && name != "project" && name != "database" && name != "query"
 			if measuresTime || name == "query" {
 				args = append(args, "--duration", "300ms")
 			}
-			measuresTime = measuresTime || name == "isolation" || subscribes && name != "catchup"
+			measuresTime = measuresTime || name == "isolation" || name == "late" || subscribes && name != "catchup"
 			var got map[string]any
 			if out := must(t, nil, args...); json.Unmarshal([]byte(out), &got) != nil || strings.Count(out, "\n") != 1 {
 				t.Fatalf("it prints %s", out)
@@ -94,7 +96,7 @@ func TestBench(t *testing.T) {
 				t.Errorf("the median is %v, and 99 of 100 are below %v", p50, p99)
 			}
 			limit, ratio := number("limitPerSecond"), number("ratio")
-			if hasLimit := name != "lag" && name != "state" && name != "isolation" && !noEvents && (!subscribes || name == "catchup"); (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
+			if hasLimit := name != "lag" && name != "state" && name != "isolation" && !sends && !noEvents && (!subscribes || name == "catchup"); (limit > 0) != hasLimit || (ratio > 0) != hasLimit {
 				t.Errorf("the limit is %v, the ratio %v", limit, ratio)
 			}
 			if rss := number("rssMB"); rss == 0 && name != "processes" && name != "workers" && name != "growth" {
@@ -132,6 +134,8 @@ func TestBenchOfARunningService(t *testing.T) {
 		{[]string{"subscribe", "--scenario", "party"}, "say latency, fanout, catchup or groups"},
 		{[]string{"subscribe", "--transport", "fax"}, "say ws, sse or ndjson"},
 		{[]string{"subscribe", "--scenario", "groups", "--url", url}, "--url goes with"},
+		{[]string{"webhook", "--scenario", "party"}, "say deliver or latency"},
+		{[]string{"webhook", "--url", url}, "--url goes with"},
 		{[]string{"append", "--direct", "--database-url", "postgres://nobody@127.0.0.1:1/x"}, "benchmark's database"},
 	} {
 		if o := run(t, environ, nil, append([]string{"bench"}, refused.args...)...); o.code != 1 || !strings.Contains(o.err, refused.want) {

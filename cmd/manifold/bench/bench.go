@@ -24,6 +24,7 @@ type flags struct {
 	backlog                            int   // events that a tenant is behind
 	members                            int   // worker processes
 	projections                        int   // of each tenant
+	dead                               int   // webhooks
 	sizes                              []int // of logs
 	rate                               float64
 	duration, warmUp                   time.Duration
@@ -48,7 +49,7 @@ Each benchmark works on a private PostgreSQL that it starts itself and removes a
 against: what PostgreSQL alone does with the same rows.`,
 		Args: cobra.NoArgs,
 	}
-	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), growthCommand(), idleCommand(), stateCommand(), subscribeCommand())
+	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), growthCommand(), idleCommand(), stateCommand(), subscribeCommand(), webhookCommand())
 	return command
 }
 
@@ -83,7 +84,7 @@ func newCommand(f *flags, use, short string, run func(ctx context.Context, f *fl
 func (f *flags) check() error {
 	switch {
 	case f.clients < 0, f.batch < 0, f.tenants < 0, f.processes < 0, f.events < 0, f.documents < 0, f.preload < 0, f.streamLength < 0, f.inline < 0, f.backlog < 0,
-		f.subscribers < 0, f.consumers < 0, f.streams < 0, f.rate < 0:
+		f.subscribers < 0, f.consumers < 0, f.streams < 0, f.dead < 0, f.rate < 0:
 		return errors.New("numbers must not be negative")
 	case f.batch > 1000:
 		return fmt.Errorf("--batch %d: a request has at most 1000 events", f.batch)

@@ -31,6 +31,7 @@ type service struct {
 	role     config.Role // empty: both
 	name     string      // of the tenant; empty: bench
 	quiet    bool        // no projections but those of the benchmark
+	settings []string    // further variables of its environment
 	process  *exec.Cmd
 	said     *tail
 	close    func() error
@@ -128,6 +129,7 @@ func (s *service) environ() []string {
 	if s.quiet {
 		own = append(own, "MANIFOLD_USAGE=false")
 	}
+	own = append(own, s.settings...)
 	return append(own,
 		"MANIFOLD_LISTEN=127.0.0.1:0",
 		"MANIFOLD_LOG_FORMAT=json",
