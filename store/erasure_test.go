@@ -36,6 +36,9 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 			 select $1, n, gen_random_uuid(), 'order-1', n, 'Happened', '{}', now() from generate_series(1, 10500) n`,
 			`insert into manifold.logs (tenant_id, head) values ($1, 10500)`,
 			`insert into manifold.stream_floors (tenant_id, stream_id, version) values ($1, 'order-2', 7)`,
+			`insert into manifold.retention_policies (tenant_id, category, max_count, revision) values ($1, 'order', 7, 1)`,
+			`insert into manifold.retention_floors (tenant_id, category, announced_to, run_id) values ($1, 'order', 7, $1)`,
+			`insert into manifold.retention_spared (tenant_id, category, position) values ($1, 'order', 7)`,
 			`insert into manifold.tickets (tenant_id, ticket_id, key_id, hash, expires_at) values ($1, $1, $1, 'hash', now())`,
 		} {
 			_, err := super.Exec(t.Context(), statement, tenant)
@@ -48,6 +51,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 			"keys", "events", "logs", "stream_floors", "snapshots", "aggregates",
 			"projections", "rebuilds", "retired_builds", "build_numbers", "faults",
 			"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members", "tickets",
+			"retention_policies", "retention_floors", "retention_spared",
 		} {
 			var n int
 			must(t, super.QueryRow(t.Context(), "select count(*) from manifold."+table+" where tenant_id = $1", tenant).Scan(&n))
@@ -57,7 +61,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		}
 		return found
 	}
-	if before := rows(gone); len(before) != 17 {
+	if before := rows(gone); len(before) != 20 {
 		t.Fatalf("the tenant has rows in %v only: the test would show nothing", before)
 	}
 
@@ -88,7 +92,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		t.Errorf("the record is %+v", record)
 	}
 	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: domain.NewTenantID(), Name: record.Name}))
-	if other := rows(kept); len(other) != 17 || other["events"] != 10500 {
+	if other := rows(kept); len(other) != 20 || other["events"] != 10500 {
 		t.Errorf("the other tenant has %v", other)
 	}
 	if deleting, err := s.TenantsIn(t.Context(), domain.TenantDeleting); err != nil || len(deleting) != 0 {

@@ -3,9 +3,11 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -34,16 +36,20 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	ctx := t.Context()
-	pool, err := openPool(ctx, db.URL(migrations.RoleApp), 1, appSettings)
-	if err != nil {
-		t.Fatal(err)
+	// Each statement is its login's own.
+	logins := map[migrations.Role]map[string]string{migrations.RoleApp: appSettings, migrations.RoleRetention: plannerSettings}
+	conns, txs := make(map[migrations.Role]*pgxpool.Conn), make(map[migrations.Role]pgx.Tx)
+	for role, settings := range logins {
+		pool, err := openPool(ctx, db.URL(role), 1, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		if conns[role], err = pool.Acquire(ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[role].Release()
 	}
-	defer pool.Close()
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
 	tenant := domain.NewTenantID()
 	id := "'" + tenant.String() + "'"
 
@@ -109,17 +115,44 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		{&putRetries, id + ", 'mail', 0, " + id + ", '{7}', array[" + id + "]::uuid[], '{s}', '{1}', '{1}', '{0}', '{0}', array[now()], '{why}'", 40},
 		{&putDeadLetters, id + ", 'mail', 0, " + id + ", '{7}', array[" + id + "]::uuid[], '{s}', '{1}', '{1}', '{0}', '{0}', '{why}', '{T}', array[now()], array[now()], '{null}'", 60},
 		{&groupMembers, id + ", 'mail', 45000000", 60},
+
+		// Of what retention removes 30,000 events are dead letters.
+		{&retentionRipe, id + ", 1000000", 250},
+		{&retentionNth, id + ", 'order', 60001, 5000", 6000},
+		{&retentionNext, id + ", 'rare', 30000", 10},
+		{&retentionWindow, id + ", 'order', 30000, " + all + ", 100", 150},
+		{&retentionBefore, id + ", '{order-0,order-1,rare-1,none-1}', '{30000,5,9,2}'", 40},
+		{&retentionNamed, id + ", '{1,2,30000}', array[" + id + ", " + id + ", " + id + "]::uuid[], '{other}', '{p}'", 40},
+		{&retentionSpared, id + ", 'order', 10000, " + all + ", 100, " + top, 1400},
+		{&retentionRemove, id + ", 'order', 30000, 30200, '{30001,30099}'", 1200},
+		{&retentionRemoveOne, id + ", 30001", 20},
+		{&retentionFloors, id + ", 'order', '{order-0,order-1,none-1}', '{1,60000,7}'", 60},
+		{&retentionSpare, id + ", 'order', '{1,4,7}'", 40},
+		{&retentionUnspare, id + ", 'order', 3000, 4000, '{3003,3006,3009,77777}'", 40},
+		{&retentionRemoved, id + ", 'order', 100, 5", 20},
+		{&groupHolds, id + ", 'order'", 12000},
+		{&firstGroupHold, id + ", 'order', '{mail}'", 12000},
 		{&beatGroup, id + ", 'mail', gen_random_uuid(), 45000000", 10},
 	}
-	var tx pgx.Tx
 	begin := func() {
 		t.Helper()
-		if tx, err = conn.Begin(ctx); err != nil {
-			t.Fatal(err)
+		for role, conn := range conns {
+			var err error
+			if txs[role], err = conn.Begin(ctx); err != nil {
+				t.Fatal(err)
+			}
+			// It is open while others write a large log, however long that takes.
+			if _, err := txs[role].Exec(ctx, "set local manifold.tenant = "+id+"; set local idle_in_transaction_session_timeout = 0"); err != nil {
+				t.Fatal(err)
+			}
 		}
-		// It is open while others write a large log, however long that takes.
-		if _, err := tx.Exec(ctx, "set local manifold.tenant = "+id+"; set local idle_in_transaction_session_timeout = 0"); err != nil {
-			t.Fatal(err)
+	}
+	rollback := func() {
+		t.Helper()
+		for _, tx := range txs {
+			if err := tx.Rollback(ctx); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	begin()
@@ -127,6 +160,10 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 	run := func(h hot) node {
 		t.Helper()
 		var raw []byte
+		tx := txs[migrations.RoleApp]
+		if strings.HasPrefix(h.st.name, "manifold_retention_") {
+			tx = txs[migrations.RoleRetention]
+		}
 		if !prepared[h.st] {
 			if _, err := tx.Prepare(ctx, h.st.name, h.st.sql); err != nil {
 				t.Fatalf("%s: %v", h.st.name, err)
@@ -184,6 +221,15 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		`insert into manifold.dead_letters
 			select ` + id + `, 'group-' || n % 500, n, n % 8, gen_random_uuid(), 'order-1', n, 'Common', 5, 0, 0, 'why', now(), now(), null
 			from generate_series(1, 10000) as n`,
+		`insert into manifold.retention_policies (tenant_id, category, max_count, revision)
+			select case when n % 2 = 0 then ` + id + ` else md5((n % 50)::text)::uuid end, case n when 0 then 'order' else 'category' || n end, 1, 1
+			from generate_series(0, 2000) as n`,
+		`insert into manifold.retention_floors (tenant_id, category, announced_to, run_id)
+			select p.tenant_id, p.category, 0, p.tenant_id from manifold.retention_policies as p`,
+		`insert into manifold.retention_spared (tenant_id, category, position) select ` + id + `, 'order', n from generate_series(3, 60000, 3) as n`,
+		`insert into manifold.stream_floors (tenant_id, stream_id, version) select ` + id + `, 'gone-' || n, 1 from generate_series(1, 10000) as n`,
+		`insert into manifold.parked_events (tenant_id, owner, name, build, document_id, position)
+			select ` + id + `, ` + id + `, 'p', 1, 'd' || n % 100, n from generate_series(1, 20000) as n`,
 		`insert into manifold.subscription_members (tenant_id, name, member_id, label)
 			select s.tenant_id, s.name, gen_random_uuid(), '' from manifold.subscriptions as s cross join generate_series(1, 10)`,
 	} {
@@ -211,17 +257,14 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 	}
 	// Which it comes to know at a time of its own choosing.
 	if _, err := admin.Exec(ctx, `analyze manifold.events, manifold.projections, manifold.tenant_builds, manifold.subscriptions, manifold.subscription_ledgers,
-		manifold.subscription_retries, manifold.dead_letters, manifold.subscription_members`); err != nil {
+		manifold.subscription_retries, manifold.dead_letters, manifold.subscription_members, manifold.retention_policies, manifold.retention_floors,
+		manifold.retention_spared, manifold.stream_floors, manifold.parked_events`); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Rollback(ctx); err != nil { // a transaction keeps the plans for the tables that it holds
-		t.Fatal(err)
-	}
+	rollback() // a transaction keeps the plans for the tables that it holds
 	begin()
 	for _, h := range tests {
 		check(h, "with statistics")
 	}
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
+	rollback()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -30,6 +31,7 @@ var (
 		) as b`}
 
 	// The spared ones are looked through from a position on, with whether there is a newer event of their stream up to another.
+	// Those that have gone since have nothing but their positions.
 	retentionSpared = statement{"manifold_retention_spared", `
 		select s.position, e.event_id, e.stream_id, e.stream_version,
 			coalesce((select n.position from events as n where n.tenant_id = $1::uuid and n.stream_id = e.stream_id
@@ -39,26 +41,36 @@ var (
 			where s.tenant_id = $1::uuid and s.category = $2::text and s.position > $3::bigint and s.position <= $4::bigint
 			order by s.position limit $5::bigint
 		) as s
-		cross join lateral (select * from events as e where e.tenant_id = $1::uuid and e.position = s.position limit 1) as e
+		left join lateral (select * from events as e where e.tenant_id = $1::uuid and e.position = s.position limit 1) as e on true
 		order by s.position`}
 
 	// Which of some events are named by a dead letter or wait for a parked document, of those that are not forced.
 	retentionNamed = statement{"manifold_retention_named", `
 		select c.position from unnest($2::bigint[], $3::uuid[]) as c(position, event_id)
-		where exists (select from dead_letters as d where d.tenant_id = $1::uuid and d.event_id = c.event_id and d.name <> all($4::text[]))
-			or exists (select from parked_events as p where p.tenant_id = $1::uuid and p.position = c.position and p.name <> all($5::text[]))
-			or exists (select from parked_documents as p where p.tenant_id = $1::uuid and p.position = c.position and p.name <> all($5::text[]))`}
+		where (select true from dead_letters as d where d.tenant_id = $1::uuid and d.event_id = c.event_id and d.name <> all($4::text[])
+				limit 1)
+			or (select true from parked_events as p where p.tenant_id = $1::uuid and p.position = c.position and p.name <> all($5::text[])
+				order by p.name limit 1)
+			or (select true from parked_documents as p where p.tenant_id = $1::uuid and p.position = c.position and p.name <> all($5::text[])
+				order by p.name limit 1)`}
 
+	// What goes of a stretch is an interval but for a list, and the rest goes one by one: a planner that knows of few rows would
+	// rather look through all of a tenant's than search for several of a list.
 	retentionRemove = statement{"manifold_retention_remove", `
-		delete from events as e where e.tenant_id = $1::uuid and e.position = any($2::bigint[])`}
+		delete from events as e
+		where e.tenant_id = $1::uuid and e.category = $2::text and e.position > $3::bigint and e.position <= $4::bigint
+			and e.position <> all($5::bigint[])`}
+	retentionRemoveOne = statement{"manifold_retention_remove_one", `
+		delete from events as e where e.tenant_id = $1::uuid and e.position = $2::bigint`}
 
 	// Streams whose newest event went keep their versions. The tenant comes from a row of its own.
 	retentionFloors = statement{"manifold_retention_floors", `
 		insert into stream_floors as f (tenant_id, stream_id, version)
 		select r.tenant_id, d.stream_id, d.version
 		from retention_floors as r cross join unnest($3::text[], $4::bigint[]) as d(stream_id, version)
-		where r.tenant_id = $1::uuid and r.category = $2::text and not exists (
-			select from events as e where e.tenant_id = $1::uuid and e.stream_id = d.stream_id and e.stream_version > d.version)
+		where r.tenant_id = $1::uuid and r.category = $2::text and not coalesce((
+			select e.stream_version > d.version from events as e where e.tenant_id = $1::uuid and e.stream_id = d.stream_id
+			order by e.stream_version desc limit 1), false)
 		on conflict (tenant_id, stream_id) do update set version = greatest(f.version, excluded.version)`}
 
 	// What is spared may be all that there is to do, and nothing be announced ever: the policy's row is there in any case.
@@ -67,14 +79,16 @@ var (
 		select p.tenant_id, p.category, d.position from retention_policies as p cross join unnest($3::bigint[]) as d(position)
 		where p.tenant_id = $1::uuid and p.category = $2::text on conflict do nothing`}
 	retentionUnspare = statement{"manifold_retention_unspare", `
-		delete from retention_spared as s where s.tenant_id = $1::uuid and s.category = $2::text and s.position = any($3::bigint[])`}
+		delete from retention_spared as s
+		where s.tenant_id = $1::uuid and s.category = $2::text and s.position > $3::bigint and s.position <= $4::bigint
+			and s.position = any($5::bigint[])`}
 	retentionRemoved = statement{"manifold_retention_removed", `
 		update retention_floors as f
 		set removed_to = greatest(f.removed_to, $3::bigint), removed = f.removed + $4::bigint, updated_at = now()
 		where f.tenant_id = $1::uuid and f.category = $2::text`}
 
 	// The first of the groups that hold a category, the forced ones left out.
-	firstGroupHold = statement{"manifold_first_group_hold", `
+	firstGroupHold = statement{"manifold_retention_group_hold", `
 		select h.position from (` + groupHoldsSQL + ` and s.name <> all($3::text[])) as h order by h.position limit 1`}
 )
 
@@ -86,11 +100,14 @@ type retained struct {
 	version  int64
 }
 
-// verdict is what becomes of a slice.
+// verdict is what becomes of a slice: the events of the category in the positions (after, upTo].
 type verdict struct {
-	remove  []retained
-	spare   []int64 // positions that should go, and are named
-	unspare []int64 // positions that were spared, and need not go any more
+	after, upTo int64
+	stay        []int64    // of the slice
+	remove      []retained // all that go: those of the slice that do not stay, and single ones
+	single      []retained // of these, the single ones
+	spare       []int64    // positions that should go, and are named
+	unspare     []int64    // positions that were spared, and need not be any more
 }
 
 // RemoveRetained removes the next slice of a category's events that a policy says should go, all of it in one transaction with
@@ -175,102 +192,141 @@ func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.R
 	case err == nil && hold < upTo:
 		upTo, slice.HeldAt = hold, hold
 	}
-	var events []retained
-	var superseded map[int64]bool
+	v.after, v.upTo = step.After, max(step.After, upTo)
 	if step.Reason == domain.RetentionSpared {
-		events, superseded, err = sparedOf(ctx, tx, tenant, step, upTo)
+		err = v.judgeSpared(ctx, tx, tenant, step)
 	} else {
-		rows, _ := tx.Query(ctx, retentionWindow.sql, tenant, step.Category, step.After, upTo, step.Limit)
-		events, err = pgx.CollectRows(rows, scanRetained)
+		err = v.judgeSlice(ctx, tx, tenant, step)
 	}
+	slice.Done, slice.Seen, slice.Found = v.upTo >= upTo, v.upTo, int64(len(v.remove))
+	return slice, v, err
+}
+
+// judgeSlice is judge for events as they stand in the log.
+func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
+	rows, _ := tx.Query(ctx, retentionWindow.sql, tenant, step.Category, v.after, v.upTo, step.Limit)
+	events, err := pgx.CollectRows(rows, scanRetained)
 	if err != nil {
-		return slice, v, fmt.Errorf("look at the events that should go: %w", err)
+		return fmt.Errorf("look at the events that should go: %w", err)
 	}
-	slice.Done, slice.Seen = true, max(step.After, upTo)
 	if len(events) == step.Limit {
-		slice.Done, slice.Seen = false, events[len(events)-1].position
+		v.upTo = events[len(events)-1].position
 	}
+	var before []retained
 	if step.Reason == domain.RetentionCompact {
-		if events, err = olderThanNewest(ctx, tx, tenant, events); err != nil {
-			return slice, v, err
+		newest := newestOf(events)
+		if before, err = newestBefore(ctx, tx, tenant, events); err != nil {
+			return err
 		}
+		events = slices.DeleteFunc(events, func(e retained) bool {
+			stays := e.version == newest[e.stream]
+			if stays {
+				v.stay = append(v.stay, e.position)
+			}
+			return stays
+		})
 	}
-	named, err := namedOf(ctx, tx, tenant, step.Force, events)
+	named, err := namedOf(ctx, tx, tenant, step.Force, slices.Concat(events, before))
 	if err != nil {
-		return slice, v, err
+		return err
 	}
 	for _, e := range events {
-		spared := step.Reason == domain.RetentionSpared
-		switch {
-		case named[e.position] && spared:
-		case named[e.position]:
-			v.spare = append(v.spare, e.position)
-		case spared && e.position > step.SweptTo && !superseded[e.position]:
-			v.unspare = append(v.unspare, e.position) // by the policy as it is now it stays
-		default:
+		if named[e.position] {
+			v.spare, v.stay = append(v.spare, e.position), append(v.stay, e.position)
+		} else {
 			v.remove = append(v.remove, e)
 		}
 	}
-	slice.Found = int64(len(v.remove))
-	return slice, v, nil
+	for _, e := range before {
+		if named[e.position] {
+			v.spare = append(v.spare, e.position)
+		} else {
+			v.remove, v.single = append(v.remove, e), append(v.single, e)
+		}
+	}
+	return nil
+}
+
+// judgeSpared is judge for events that were spared before.
+func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
+	compactedTo := step.CompactedTo
+	if !step.Compact {
+		compactedTo = 0
+	}
+	var events []retained
+	superseded := make(map[int64]bool)
+	looked := 0
+	rows, _ := tx.Query(ctx, retentionSpared.sql, tenant, step.Category, v.after, v.upTo, step.Limit, compactedTo)
+	var position int64
+	var id *[16]byte
+	var stream *string
+	var version *int64
+	var newer bool
+	_, err := pgx.ForEachRow(rows, []any{&position, &id, &stream, &version, &newer}, func() error {
+		if looked++; looked == step.Limit {
+			v.upTo = position
+		}
+		if id == nil {
+			v.unspare = append(v.unspare, position) // it has gone with others
+			return nil
+		}
+		events, superseded[position] = append(events, retained{position, *id, *stream, *version}), newer
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look at the events that were spared: %w", err)
+	}
+	named, err := namedOf(ctx, tx, tenant, step.Force, events)
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		if named[e.position] {
+			continue
+		}
+		v.unspare = append(v.unspare, e.position)
+		// By the policy as it is now it may stay.
+		if e.position <= step.SweptTo || superseded[e.position] {
+			v.remove, v.single = append(v.remove, e), append(v.single, e)
+		}
+	}
+	return nil
 }
 
 func scanRetained(row pgx.CollectableRow) (e retained, err error) {
 	return e, row.Scan(&e.position, (*[16]byte)(&e.id), &e.stream, &e.version)
 }
 
-// sparedOf returns the next events that were spared, and which of them have a newer one of their stream up to where streams are
-// compacted.
-func sparedOf(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep, upTo int64) (events []retained, superseded map[int64]bool, err error) {
-	superseded = make(map[int64]bool)
-	compactedTo := step.CompactedTo
-	if !step.Compact {
-		compactedTo = 0
+// newestOf returns the highest version of each stream in a stretch of a category's events.
+func newestOf(events []retained) map[string]int64 {
+	newest := make(map[string]int64)
+	for _, e := range events {
+		newest[e.stream] = max(newest[e.stream], e.version)
 	}
-	rows, _ := tx.Query(ctx, retentionSpared.sql, tenant, step.Category, step.After, upTo, step.Limit, compactedTo)
-	var e retained
-	var newer bool
-	_, err = pgx.ForEachRow(rows, []any{&e.position, (*[16]byte)(&e.id), &e.stream, &e.version, &newer}, func() error {
-		events, superseded[e.position] = append(events, e), newer
-		return nil
-	})
-	return events, superseded, err
+	return newest
 }
 
-// olderThanNewest returns what a stretch of a category's events leaves behind, of which everything below is compacted: those of
-// its events that are not the newest of their stream in it, and the newest of each stream below.
-func olderThanNewest(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, window []retained) ([]retained, error) {
-	type span struct{ first, last int64 } // versions
-	streams := make(map[string]span)
-	for _, e := range window {
-		s, ok := streams[e.stream]
-		if !ok {
-			s.first = e.version
+// newestBefore returns the newest event of each stream below a stretch of a category's events in which it has some. Everything
+// below is compacted, so that it is the only one that these supersede.
+func newestBefore(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []retained) ([]retained, error) {
+	var streams []string
+	var firsts []int64
+	seen := make(map[string]bool)
+	for _, e := range events {
+		if !seen[e.stream] && e.version > 1 {
+			streams, firsts = append(streams, e.stream), append(firsts, e.version)
 		}
-		s.last = e.version
-		streams[e.stream] = s
+		seen[e.stream] = true
 	}
-	var older []retained
-	for _, e := range window {
-		if e.version < streams[e.stream].last {
-			older = append(older, e)
-		}
+	if len(streams) == 0 {
+		return nil, nil
 	}
-	names, firsts := make([]string, 0, len(streams)), make([]int64, 0, len(streams))
-	for name, s := range streams {
-		if s.first > 1 {
-			names, firsts = append(names, name), append(firsts, s.first)
-		}
-	}
-	if len(names) == 0 {
-		return older, nil
-	}
-	rows, _ := tx.Query(ctx, retentionBefore.sql, tenant, names, firsts)
+	rows, _ := tx.Query(ctx, retentionBefore.sql, tenant, streams, firsts)
 	before, err := pgx.CollectRows(rows, scanRetained)
 	if err != nil {
 		return nil, fmt.Errorf("look for what newer events supersede: %w", err)
 	}
-	return append(older, before...), nil
+	return before, nil
 }
 
 // namedOf returns the positions of those events that a dead letter names or a parked document waits with, but for forced ones.
@@ -296,35 +352,37 @@ func namedOf(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, force domai
 }
 
 // carryOut does what a slice comes to, in one round trip.
-func (v verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string) error {
+func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string) error {
 	var batch pgx.Batch
-	var removed int64
+	var gone int64
+	count := func(tag pgconn.CommandTag) error {
+		gone += tag.RowsAffected()
+		return nil
+	}
+	if len(v.remove) > len(v.single) {
+		batch.Queue(retentionRemove.sql, tenant, category, v.after, v.upTo, orEmpty(v.stay)).Exec(count)
+	}
+	for _, e := range v.single {
+		batch.Queue(retentionRemoveOne.sql, tenant, e.position).Exec(count)
+	}
 	if len(v.remove) > 0 {
-		positions := make([]int64, len(v.remove))
-		newest := make(map[string]int64) // of what goes, the highest version of each stream
-		for i, e := range v.remove {
-			positions[i] = e.position
-			newest[e.stream] = max(newest[e.stream], e.version)
+		highest := int64(0)
+		for _, e := range v.remove {
+			highest = max(highest, e.position)
 		}
-		// In one order, so that the index is walked through once.
-		slices.Sort(positions)
-		streams, versions := make([]string, 0, len(newest)), make([]int64, 0, len(newest))
-		for stream, version := range newest {
-			streams, versions = append(streams, stream), append(versions, version)
+		newest := newestOf(v.remove)
+		streams, versions := slices.Sorted(maps.Keys(newest)), make([]int64, 0, len(newest))
+		for _, stream := range streams {
+			versions = append(versions, newest[stream])
 		}
-		batch.Queue(retentionRemove.sql, tenant, positions).Exec(func(gone pgconn.CommandTag) error {
-			removed = gone.RowsAffected()
-			return nil
-		})
 		batch.Queue(retentionFloors.sql, tenant, category, streams, versions)
-		batch.Queue(retentionRemoved.sql, tenant, category, positions[len(positions)-1], int64(len(positions)))
-		batch.Queue(retentionUnspare.sql, tenant, category, positions)
+		batch.Queue(retentionRemoved.sql, tenant, category, highest, int64(len(v.remove)))
 	}
 	if len(v.spare) > 0 {
 		batch.Queue(retentionSpare.sql, tenant, category, v.spare)
 	}
 	if len(v.unspare) > 0 {
-		batch.Queue(retentionUnspare.sql, tenant, category, v.unspare)
+		batch.Queue(retentionUnspare.sql, tenant, category, v.after, v.upTo, v.unspare)
 	}
 	if batch.Len() == 0 {
 		return nil
@@ -332,15 +390,16 @@ func (v verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantID
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("remove a slice of events: %w", err)
 	}
-	if removed != int64(len(v.remove)) {
-		return fmt.Errorf("remove a slice of events: %d of %d went", removed, len(v.remove))
+	if gone != int64(len(v.remove)) {
+		return fmt.Errorf("remove a slice of events: %d of %d went", gone, len(v.remove))
 	}
 	return nil
 }
 
-func orEmpty(names []string) []string {
-	if names == nil {
-		return []string{}
+// orEmpty makes a list of none, which is no null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
 	}
-	return names
+	return list
 }
