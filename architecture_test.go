@@ -34,6 +34,7 @@ var imports = map[string][]string{
 	"drivers":      {"domain"},
 	"auth":         {"domain"},
 	"members":      {"domain"},
+	"cloudevents":  {"domain"},
 	"dispatch":     {"domain"},
 	"egress":       {"domain", "cloudevents", "dispatch", "subscription"},
 	"egress/nats":  {"cloudevents", "egress"},
@@ -92,6 +93,7 @@ var foreign = map[string][]string{
 	"github.com/labstack/echo":                              {"api"},
 	"github.com/oapi-codegen/runtime/strictmiddleware/echo": {"api"},
 	"github.com/coder/websocket":                            {"api", "cmd/manifold"},
+	"github.com/cloudevents/sdk-go":                         {}, // the tests' other end
 	"cel.dev":                                               {"expr"},
 	"github.com/jackc/pgx":                                  {"store", "migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres"},
 	"github.com/golang-migrate/migrate":                     {"migrations"},
