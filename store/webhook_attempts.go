@@ -72,9 +72,7 @@ func (s *Store) WebhookAttempts(ctx context.Context, tenant domain.TenantID, nam
 		if !there {
 			return noWebhook(name)
 		}
-		rows, _ := tx.Query(ctx, `
-			select a.attempt_id, a.event_id, a.event_type, a.position, a.attempt, a.replay, a.outcome, a.status, a.took, a.error, a.excerpt, a.at, a.next_at
-			from webhook_attempts as a where a.tenant_id = $1 and a.name = $2`+where, params...)
+		rows, _ := tx.Query(ctx, attemptColumns+" from webhook_attempts as a where a.tenant_id = $1 and a.name = $2"+where, params...)
 		attempts, err = pgx.CollectRows(rows, scanAttempt)
 		if err != nil {
 			return fmt.Errorf("read a webhook's attempts: %w", err)
@@ -83,6 +81,10 @@ func (s *Store) WebhookAttempts(ctx context.Context, tenant domain.TenantID, nam
 	})
 	return attempts, err
 }
+
+// attemptColumns are what scanAttempt expects, of the table of attempts as a.
+const attemptColumns = `
+	select a.attempt_id, a.event_id, a.event_type, a.position, a.attempt, a.replay, a.outcome, a.status, a.took, a.error, a.excerpt, a.at, a.next_at`
 
 func scanAttempt(row pgx.CollectableRow) (domain.WebhookAttempt, error) {
 	var a domain.WebhookAttempt

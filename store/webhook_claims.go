@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -74,17 +73,14 @@ func byPosition(claims []domain.WebhookClaim) []int {
 	return order
 }
 
-// readClaims reads the claims of a group that have one of the ids.
+// readClaims reads, for each of some claims, those of its id that stand next to it in the log, itself included. They are the nearest in
+// time as well, since events are recorded in the log's order.
 func readClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, claims []domain.WebhookClaim) (map[[32]byte][]domain.WebhookClaim, error) {
-	ids := make([][]byte, len(claims))
+	ids, positions := make([][]byte, len(claims)), make([]int64, len(claims))
 	for i := range claims {
-		ids[i] = claims[i].ID[:]
+		ids[i], positions[i] = claims[i].ID[:], claims[i].Position
 	}
-	slices.SortFunc(ids, bytes.Compare)
-	ids = slices.CompactFunc(ids, bytes.Equal)
-	rows, _ := tx.Query(ctx, `
-		select c.claim, c.position, c.recorded_at from webhook_claims as c
-		where c.tenant_id = $1 and c.name = $2 and c.claim = any($3::bytea[])`, tenant, group, ids)
+	rows, _ := tx.Query(ctx, nearClaims, tenant, group, ids, positions)
 	there := make(map[[32]byte][]domain.WebhookClaim, len(ids))
 	var id []byte
 	var claim domain.WebhookClaim
@@ -98,6 +94,18 @@ func readClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group st
 	}
 	return there, nil
 }
+
+// nearClaims asks for each claim by itself, in the order of the primary key: a planner that knows of few rows would else read
+// all of a group's.
+const nearClaims = `
+	select c.claim, c.position, c.recorded_at from unnest($3::bytea[], $4::bigint[]) as i(claim, position)
+	cross join lateral (
+		(select * from webhook_claims as b where b.tenant_id = $1 and b.name = $2 and b.claim = i.claim and b.position <= i.position
+			order by b.position desc limit 1)
+		union all
+		(select * from webhook_claims as a where a.tenant_id = $1 and a.name = $2 and a.claim = i.claim and a.position > i.position
+			order by a.position limit 1)
+	) as c`
 
 // insertClaims keeps claims of a webhook's group.
 func insertClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name, group string, claims []domain.WebhookClaim) error {

@@ -18,28 +18,40 @@ const webhookSlice = 2000
 // an order. A slice is an interval of it: a planner that knows of few rows would go through a list of them again and again.
 var slicedTables = map[string]string{"webhook_attempts": "attempt_id", "webhook_claims": "recorded_at"}
 
+// slice is where a name's rows of one of slicedTables are, as t; with a bound those below $3.
+func slice(table string, bound bool) string {
+	rows := "from " + table + " as t where t.tenant_id = $1 and t.name = $2"
+	if bound {
+		rows += " and t." + slicedTables[table] + " < $3"
+	}
+	return rows
+}
+
+// sliceEnd asks for the last row of a slice's worth, which is not there where there are fewer.
+func sliceEnd(table string, bound bool) string {
+	return fmt.Sprintf("select t.%[1]s %[2]s order by t.%[1]s offset %[3]d limit 1", slicedTables[table], slice(table, bound), webhookSlice-1)
+}
+
 // removeSlice removes the lowest rows of a name from one of slicedTables, those below a value or (nil) any, and says whether there
 // may be more of them.
 func removeSlice(ctx context.Context, tx pgx.Tx, table string, tenant domain.TenantID, name string, below any) (more bool, err error) {
-	column := slicedTables[table]
-	rows := "from " + table + " as t where t.tenant_id = $1 and t.name = $2"
 	params := []any{tenant, name}
 	if below != nil {
-		rows += " and t." + column + " < $3"
 		params = append(params, below)
 	}
+	remove := "delete " + slice(table, below != nil)
 	var last any
-	err = tx.QueryRow(ctx, fmt.Sprintf("select t.%[1]s %[2]s order by t.%[1]s offset %[3]d limit 1", column, rows, webhookSlice-1), params...).Scan(&last)
+	err = tx.QueryRow(ctx, sliceEnd(table, below != nil), params...).Scan(&last)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 	case err != nil:
 		return false, fmt.Errorf("look for a slice of %s: %w", table, err)
 	default:
 		params = append(params, last)
-		rows += fmt.Sprintf(" and t.%s <= $%d", column, len(params))
+		remove += fmt.Sprintf(" and t.%s <= $%d", slicedTables[table], len(params))
 		more = true
 	}
-	if _, err := tx.Exec(ctx, "delete "+rows, params...); err != nil {
+	if _, err := tx.Exec(ctx, remove, params...); err != nil {
 		return false, fmt.Errorf("remove a slice of %s: %w", table, err)
 	}
 	return more, nil
@@ -106,12 +118,13 @@ func sweepAttempts(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name 
 	return removeSlice(ctx, tx, "webhook_attempts", tenant, name, below)
 }
 
+const newestClaim = `select c.recorded_at from webhook_claims as c where c.tenant_id = $1 and c.name = $2 order by c.recorded_at desc limit 1`
+
 // sweepClaims keeps claims relative to the newest one, and not to the clock: a webhook that stood still for days comes to
 // the same conclusions as one that did not.
 func sweepClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, keep time.Duration) (more bool, err error) {
 	var newest time.Time
-	err = tx.QueryRow(ctx, `
-		select c.recorded_at from webhook_claims as c where c.tenant_id = $1 and c.name = $2 order by c.recorded_at desc limit 1`, tenant, group).Scan(&newest)
+	err = tx.QueryRow(ctx, newestClaim, tenant, group).Scan(&newest)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
