@@ -1,0 +1,124 @@
+package projection_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/upcasting"
+)
+
+// What events have made of documents is told of those that have taken effect, each by its document; of all others why not.
+func TestDocumentsOfEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	upcasters, err := upcasting.New(b.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.process(options{upcasters: upcasters})
+	tenant := b.tenant(t)
+	definition := domain.Definition{
+		Name: "own.sums", Source: domain.Source{Categories: []string{"x"}}, Key: "event.data.k", OnError: domain.OnErrorPark,
+		On: map[string]string{"Add": `{"sum": doc.?sum.orValue(0) + event.data.n}`, "Drop": "null"},
+	}
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []struct{ stream, eventType, data string }{
+		{"x-1", "Add", `{"k": "a", "n": 1}`},     // 1
+		{"x-1", "Add", `{"k": "b", "n": 1}`},     // 2
+		{"y-1", "Add", `{"k": "a", "n": 1}`},     // 3: of another category
+		{"x-1", "Other", `{"k": "a"}`},           // 4: of another type
+		{"x-1", "Add", `{"k": null, "n": 1}`},    // 5: for no document
+		{"x-2", "Add", `{"k": "b", "n": "one"}`}, // 6: parks b
+		{"x-2", "Add", `{"k": "b", "n": 1}`},     // 7: waits for it
+		{"x-2", "Add", `{"n": 1}`},               // 8: has no key, and is parked by itself
+		{"x-1", "Drop", `{"k": "c"}`},            // 9
+		{"x-1", "Add", `{"k": "a", "n": 1}`},     // 10
+	} {
+		b.append(t, tenant, e.stream, e.eventType, e.data)
+	}
+	settled := func(above int64) int64 {
+		t.Helper()
+		position, err := p.catalog.AwaitSettled(t.Context(), tenant, "own.sums", above, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return position
+	}
+	events := b.log(t, tenant)
+	documentsOf := func() []projection.EventDocument {
+		t.Helper()
+		found, err := p.catalog.DocumentsOf(t.Context(), tenant, "own.sums", events)
+		if err != nil || len(found) != len(events) {
+			t.Fatalf("%d events have %d documents, %v", len(events), len(found), err)
+		}
+		return found
+	}
+	if position, err := p.catalog.AwaitSettled(t.Context(), tenant, "own.sums", 0, time.Nanosecond); position != 0 || err != nil {
+		t.Errorf("before it was followed it is at %d, %v", position, err)
+	}
+	if behind, err := p.catalog.Behind(t.Context(), tenant, "own.sums", 0); !behind || err != nil {
+		t.Errorf("before it was followed it is behind: %t, %v", behind, err)
+	}
+	for i, found := range documentsOf() {
+		if wanted := i != 2 && i != 3; found.Waiting != wanted || found.Document != nil {
+			t.Errorf("before it was followed event %d has %+v", i+1, found)
+		}
+	}
+	p.start(t, b)
+	if position := settled(9); position != 10 {
+		t.Errorf("it has settled at %d", position)
+	}
+	if behind, err := p.catalog.Behind(t.Context(), tenant, "own.sums", 10); behind || err != nil {
+		t.Errorf("at the head it is behind: %t, %v", behind, err)
+	}
+	type want struct {
+		id, data string
+		version  int64
+		waiting  bool
+	}
+	compare := func(wanted []want) {
+		t.Helper()
+		for i, found := range documentsOf() {
+			w := wanted[i]
+			data, version := "", int64(0)
+			if found.Document != nil {
+				data, version = string(found.Document.Data), found.Document.Version
+			}
+			if found.ID != w.id || found.Waiting != w.waiting || version != w.version || w.data != "" && !projection.SameValue(json.RawMessage(data), json.RawMessage(w.data)) || w.data == "" && data != "" {
+				t.Errorf("event %d has %+v, %s; want %+v", i+1, found, data, w)
+			}
+		}
+	}
+	a, kept := want{"a", `{"sum": 2}`, 10, false}, want{"b", `{"sum": 1}`, 2, false}
+	waits := kept
+	waits.waiting = true
+	compare([]want{a, kept, {}, {}, {}, waits, waits, {waiting: true}, {id: "c"}, a})
+
+	// Events that were given up have no document any more.
+	if err := p.catalog.DiscardParked(t.Context(), tenant, "own.sums", "b", "test"); err != nil {
+		t.Fatal(err)
+	}
+	compare([]want{a, kept, {}, {}, {}, {}, {}, {waiting: true}, {id: "c"}, a})
+
+	// What comes in a category that it does not see never settles.
+	b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
+	if behind, err := p.catalog.Behind(t.Context(), tenant, "own.sums", 10); behind || err != nil {
+		t.Errorf("behind an event that it does not see it is behind: %t, %v", behind, err)
+	}
+	if _, err := p.catalog.Settled(t.Context(), tenant, "none"); !isCode(err, domain.CodeNotFound) {
+		t.Errorf("of none: %v", err)
+	}
+	live := definition
+	live.Name, live.Mode, live.OnError = "live", domain.ModeLive, ""
+	if _, err := p.catalog.Create(t.Context(), tenant, live, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.catalog.Settled(t.Context(), tenant, "live"); !isCode(err, domain.CodeUnsupported) {
+		t.Errorf("of a live one: %v", err)
+	}
+}
