@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
 // Limits of a request, below those of the service.
@@ -83,20 +85,21 @@ func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 		reason += " at " + problem.Where
 	}
 	reason += ": " + problem.Detail
-	if refuses(response.StatusCode, problem.Code) {
+	if refuses(problem.Code) {
 		return &RefusedError{Reason: reason}
 	}
 	return errors.New(reason)
 }
 
-// refuses reports whether an answer is about what was sent, so that sending it again as it is does not help. What is about the key,
-// the tenant or the service may pass.
-func refuses(status int, code string) bool {
-	switch code {
-	case "unauthenticated", "tenant-suspended":
-		return false
+// refuses reports whether a code is about what was sent, so that sending it again as it is does not help. Everything else, about the
+// key, the tenant or the service, may pass, and holds up all rows alike.
+func refuses(code string) bool {
+	switch domain.Code(code) {
+	case domain.CodeInvalidRequest, domain.CodeInvalidJSON, domain.CodeDuplicateID, domain.CodeTooLarge, domain.CodeForbidden,
+		domain.CodeEventIDConflict, domain.CodePartialDuplicate, domain.CodeRefused:
+		return true
 	}
-	return status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout
+	return false
 }
 
 // RefusedError says that rows were not taken for what they are; of several it may be any of them. Each by itself may be taken, too:

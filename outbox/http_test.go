@@ -49,6 +49,8 @@ func TestHTTP(t *testing.T) {
 		{503, `{"code":"outcome-unknown","detail":"x"}`, false, "outcome-unknown"},
 		{502, `<html>`, false, "502"},
 		{404, `a proxy's page`, false, "404"},
+		{404, `{"code":"not-found","detail":"x"}`, false, "not-found"},
+		{415, `{"code":"unsupported-media-type","detail":"x"}`, false, "unsupported-media-type"},
 	} {
 		t.Run(fmt.Sprint(c.status, c.body), func(t *testing.T) {
 			t.Parallel()
