@@ -60,7 +60,11 @@ func (c *consumer) run(ctx context.Context) (again time.Time, err error) {
 		return until, nil
 	}
 	if c.webhook.Projection != "" {
-		if err := c.follow(ctx); err != nil {
+		err := c.follow(ctx)
+		if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Where == sourceProjection {
+			return time.Time{}, c.disable(ctx, failure.Message+"; then resume the webhook")
+		}
+		if err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -113,7 +117,7 @@ func (c *consumer) receive(ctx context.Context, r *round) (d delivered, none boo
 	if w.held.Load() > int64(w.config.Bytes) {
 		room = scarceRoom
 	}
-	wanted := subscription.Receive{Batch: min(room, domain.MaxBatchSize), Wait: linger}
+	wanted := subscription.Receive{Batch: min(room, domain.MaxBatchSize), Wait: w.pace.linger}
 	if c.webhook.Projection != "" {
 		if wanted.UpTo, err = w.config.Projections.Settled(ctx, c.tenant, c.webhook.Projection); err != nil {
 			return d, false, again, err
@@ -155,7 +159,7 @@ func (c *consumer) rest(ctx context.Context, settled int64) (more bool, again ti
 			return false, again, err
 		}
 		if settled < head.Position {
-			moved, err := w.config.Projections.AwaitSettled(ctx, c.tenant, c.webhook.Projection, settled, linger)
+			moved, err := w.config.Projections.AwaitSettled(ctx, c.tenant, c.webhook.Projection, settled, w.pace.linger)
 			if err != nil || moved > settled {
 				return err == nil, again, err
 			}
@@ -175,13 +179,44 @@ func (c *consumer) rest(ctx context.Context, settled int64) (more bool, again ti
 		again = sooner(again, time.Now().Add(lookSoon))
 	}
 	if c.replay != nil {
-		done, err := c.done(ctx)
-		if done || err != nil {
-			return false, time.Time{}, err
-		}
-		again = sooner(again, time.Now().Add(replaySoon))
+		return c.restOfReplay(ctx, again)
 	}
 	return false, again, nil
+}
+
+// restOfReplay notes that a replay is at its end, where it is, and says else when it may be.
+func (c *consumer) restOfReplay(ctx context.Context, due time.Time) (more bool, again time.Time, err error) {
+	status, err := c.webhooks.config.Groups.Get(ctx, c.tenant, c.group)
+	if err != nil {
+		return false, again, err
+	}
+	read, left := true, int64(0)
+	for _, p := range status.Partitions {
+		read = read && p.ReadTo >= c.replay.To
+		left += p.InFlight + p.Retrying
+	}
+	switch {
+	case read && left == 0:
+		return false, again, c.webhooks.config.Store.EndWebhookReplay(ctx, c.tenant, c.webhook.Name, c.replay.StartedAt)
+	case read && !due.IsZero():
+		return false, due, nil
+	}
+	return false, sooner(due, time.Now().Add(replaySoon)), nil
+}
+
+// disable stops the webhook on the service's account: another consumer takes this one's place, or none.
+func (c *consumer) disable(ctx context.Context, reason string) error {
+	if !c.ended.CompareAndSwap(false, true) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if _, err := c.webhooks.config.Store.DisableWebhook(ctx, c.tenant, c.webhook.Name, c.webhook.Revision, reason); err != nil {
+		c.ended.Store(false) // with the next one, then
+		return err
+	}
+	c.webhooks.Notice(c.tenant) // another revision is there, whoever has made it
+	return nil
 }
 
 // sooner is the sooner of two times; zero is never.
@@ -190,20 +225,6 @@ func sooner(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// done notes that a replay is at its end, where it is.
-func (c *consumer) done(ctx context.Context) (bool, error) {
-	status, err := c.webhooks.config.Groups.Get(ctx, c.tenant, c.group)
-	if err != nil {
-		return false, err
-	}
-	for _, p := range status.Partitions {
-		if p.ReadTo < c.replay.To || p.InFlight > 0 || p.Retrying > 0 || p.Oldest > 0 {
-			return false, nil
-		}
-	}
-	return true, c.webhooks.config.Store.EndWebhookReplay(ctx, c.tenant, c.webhook.Name, c.replay.StartedAt)
 }
 
 // prepare makes deliveries ready to be sent, in their order. What is not to be sent is settled with the round.

@@ -86,6 +86,9 @@ func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain
 	})
 }
 
+// sourceProjection is where errors are about the projection.
+const sourceProjection = "source.projection"
+
 // The most names that a group's selection can have. A projection that has more is asked with each event.
 const maxNames = 100
 
@@ -102,13 +105,13 @@ func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d doma
 	}
 	p, err := w.config.Projections.Get(ctx, tenant, d.Projection)
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
-		return domain.Selection{}, domain.Errorf(domain.CodeInvalidRequest, "source.projection", "there is no projection %q; make it first, or name another", clip(d.Projection))
+		return domain.Selection{}, domain.Errorf(domain.CodeInvalidRequest, sourceProjection, "there is no projection %q; make it first, or name another", clip(d.Projection))
 	}
 	if err != nil {
 		return domain.Selection{}, err
 	}
 	if p.Definition.Mode == domain.ModeLive {
-		return domain.Selection{}, domain.Errorf(domain.CodeUnsupported, "source.projection",
+		return domain.Selection{}, domain.Errorf(domain.CodeUnsupported, sourceProjection,
 			"projection %q is live: it stores no documents, so there is no moment at which one is stored; change its mode to async", d.Projection)
 	}
 	selection := domain.Selection{Types: d.Types, Filter: d.Filter}

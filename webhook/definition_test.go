@@ -173,9 +173,9 @@ type counting struct {
 	asked *atomic.Int64
 }
 
-func (c counting) Webhooks(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.Webhook, error) {
+func (c counting) SendingWebhooks(ctx context.Context, tenant domain.TenantID) ([]domain.Webhook, error) {
 	c.asked.Add(1)
-	return c.Store.Webhooks(ctx, tenant, after, limit)
+	return c.Store.SendingWebhooks(ctx, tenant)
 }
 
 // Tenants without webhooks are asked nothing, however many there are, and those with some once for each change.

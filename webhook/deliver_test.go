@@ -117,6 +117,25 @@ func TestEventsThatAreNotTaken(t *testing.T) {
 	}
 }
 
+// An event that is not taken comes again in time, also where its answer has come long after everything else was done.
+func TestLateAnswerAndThenARetry(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{schedule: []time.Duration{20 * time.Millisecond}, lease: time.Hour})
+	tenant := p.tenant(t)
+	e := newEndpoint(t, always(0))
+	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	want := p.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
+	r := e.next(t)
+	late := time.NewTimer(10 * lingers)
+	defer late.Stop()
+	<-late.C
+	r.answer <- 503
+	if r = e.next(t); r.id() != want.ID.String() {
+		t.Errorf("%s arrives", r.body)
+	}
+	r.answer <- 200
+}
+
 // The log of attempts says when there is another one, by the schedule.
 func TestRetriesComeByTheSchedule(t *testing.T) {
 	t.Parallel()

@@ -264,6 +264,9 @@ func manyTries() []time.Duration {
 
 const patience = time.Minute
 
+// lingers is for how long consumers wait for more, as Hurry has them.
+const lingers = 50 * time.Millisecond
+
 // next waits for a request.
 func (e endpoint) next(t testing.TB) request {
 	t.Helper()

@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
@@ -69,6 +70,38 @@ func TestSomeEventsOfAProjection(t *testing.T) {
 	p.add(t, tenant, "order-1", "Placed", `{"customer": "bob"}`)
 	p.add(t, tenant, "order-1", "Left", `{"customer": "ann"}`)
 	want := p.add(t, tenant, "order-1", "Placed", `{"customer": "ann"}`)[0]
+	if r := e.next(t); r.id() != want.ID.String() {
+		t.Errorf("%s arrives", r.body)
+	}
+}
+
+// A webhook whose projection is gone says so, and goes on when that is there again.
+func TestProjectionIsGone(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	if _, err := p.catalog.Create(t.Context(), tenant, orders, "test"); err != nil {
+		t.Fatal(err)
+	}
+	e := newEndpoint(t, always(200))
+	p.put(t, tenant, "mail", domain.WebhookDefinition{Projection: "orders", URL: e.url})
+	if err := p.catalog.Delete(t.Context(), tenant, "orders", "test"); err != nil {
+		t.Fatal(err)
+	}
+	want := p.add(t, tenant, "order-1", "Placed", `{"customer": "ann"}`)[0]
+	await(t, "the webhook does not say so", func() bool {
+		w, err := p.webhooks.Get(t.Context(), tenant, "mail")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(w.DisabledReason, `there is no projection "orders"`)
+	})
+	if _, err := p.catalog.Create(t.Context(), tenant, orders, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.webhooks.Pause(t.Context(), tenant, "mail", false); err != nil {
+		t.Fatal(err)
+	}
 	if r := e.next(t); r.id() != want.ID.String() {
 		t.Errorf("%s arrives", r.body)
 	}

@@ -98,6 +98,7 @@ func (r *round) settleAll(ctx context.Context, results []result) {
 			in := pace.retryIn(res.tries(), res.answer.retryAfter)
 			if res.tries() < pace.attempts() {
 				next = time.Now().Add(in)
+				r.again(next)
 			}
 			do(func() error {
 				_, err := groups.Nack(ctx, c.tenant, c.group, []domain.Attempt{attempt}, domain.Nack{Action: domain.NackRetry, Delay: in, Reason: res.reason()})

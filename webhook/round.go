@@ -27,7 +27,8 @@ type round struct {
 	stop    context.CancelFunc // nothing more is taken
 
 	mu   sync.Mutex
-	fail error // the first that kept something from being settled
+	fail error     // the first that kept something from being settled
+	next time.Time // when the first event comes again that was not taken; zero: none does
 }
 
 // resultsAhead is how many results may wait until they are settled. Beyond it requests hold their places.
@@ -82,6 +83,8 @@ func (r *round) run(ctx context.Context) (again time.Time, err error) {
 		again = until // nothing is taken before, whatever is due
 	} else if taking.Err() != nil && ctx.Err() == nil {
 		again = time.Now()
+	} else {
+		again = sooner(again, r.next)
 	}
 	return again, err
 }
@@ -180,20 +183,10 @@ func (r *round) send(ctx context.Context, s slot, j *job) {
 
 // gone disables the webhook, whose endpoint wants no more.
 func (r *round) gone(ctx context.Context) {
-	c := r.c
-	if !c.ended.CompareAndSwap(false, true) {
-		return
-	}
 	r.stop()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	const reason = "its URL has answered 410 Gone: it wants no more; resume the webhook, or put it anew, to go on"
-	if _, err := c.webhooks.config.Store.DisableWebhook(ctx, c.tenant, c.webhook.Name, c.webhook.Revision, reason); err != nil {
-		c.ended.Store(false) // with the next one, then
+	if err := r.c.disable(ctx, "its URL has answered 410 Gone: it wants no more; resume the webhook, or put it anew, to go on"); err != nil {
 		r.failed(err)
-		return
 	}
-	c.webhooks.Notice(c.tenant) // another revision is there, whoever has made it
 }
 
 // handBack gives events back that were not sent.
@@ -220,4 +213,11 @@ func (r *round) failed(err error) {
 	if r.fail == nil {
 		r.fail = err
 	}
+}
+
+// again notes when an event comes again.
+func (r *round) again(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = sooner(r.next, at)
 }

@@ -22,10 +22,11 @@ type pace struct {
 	firstPause   time.Duration // of a breaker
 	longestPause time.Duration
 	lease        time.Duration // of an event, until its request is over and settled
+	linger       time.Duration // for more, where nothing is due
 }
 
 func newPace() pace {
-	return pace{schedule: schedule[:], firstPause: firstPause, longestPause: longestPause, lease: groupLease}
+	return pace{schedule: schedule[:], firstPause: firstPause, longestPause: longestPause, lease: groupLease, linger: linger}
 }
 
 // attempts is how many attempts an event has.

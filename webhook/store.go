@@ -19,6 +19,8 @@ type Store interface {
 	Webhook(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error)
 	// Webhooks returns those behind the name after, by name, at most so many.
 	Webhooks(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.Webhook, error)
+	// SendingWebhooks returns all of a tenant that is active; of another none.
+	SendingWebhooks(ctx context.Context, tenant domain.TenantID) ([]domain.Webhook, error)
 	// WebhookTenants returns the tenants that have a webhook, in no order.
 	WebhookTenants(ctx context.Context) ([]domain.TenantID, error)
 	// DeleteWebhook removes a webhook with its groups and all that belongs to it.

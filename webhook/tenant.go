@@ -59,7 +59,7 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]dispatc
 	}
 	changes := t.changes
 	w.mu.Unlock()
-	found, err := w.config.Store.Webhooks(ctx, id, "", domain.MaxWebhooks)
+	found, err := w.config.Store.SendingWebhooks(ctx, id)
 	if err != nil {
 		return nil, err
 	}
