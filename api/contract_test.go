@@ -207,7 +207,7 @@ func (d *documentation) run(a *actor, id string, status ...int) *answer {
 	var body any
 	if op.RequestBody != nil {
 		for kind, media := range op.RequestBody.Value.Content {
-			if kind == "application/json" || len(op.RequestBody.Value.Content) == 1 { // cloudevents_test.go has the others
+			if kind == "application/json" || len(op.RequestBody.Value.Content) == 1 { // cloudevents_contract_test.go has the others
 				body = media.Example
 				headers = append(headers, "Content-Type", kind)
 			}
