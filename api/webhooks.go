@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/manifold-es/manifold/api/openapi"
@@ -60,24 +61,20 @@ func (s generated) ListWebhooks(ctx context.Context, request openapi.ListWebhook
 	}
 	for _, webhook := range webhooks {
 		name := domain.ServiceGroup(domain.ServiceWebhook, webhook.Name)
-		i, there := slices.BinarySearchFunc(groups, name, func(g domain.GroupStatus, name string) int { return compareNames(g.Name, name) })
-		if !there || caller.allowSelection(groups[i].Selection, groupReaders...) != nil {
-			continue // it was made or removed just now, or is none of the caller's
+		i, there := slices.BinarySearchFunc(groups, name, func(g domain.GroupStatus, name string) int { return strings.Compare(g.Name, name) })
+		var group domain.GroupStatus
+		if there {
+			group = groups[i]
+		} else if group, err = s.config.Groups.Get(ctx, caller.tenant, name); isCode(err, domain.CodeNotFound) {
+			continue // others were made or removed just now, or this one
+		} else if err != nil {
+			return nil, err
 		}
-		answer.Body.Webhooks = append(answer.Body.Webhooks, webhookOf(webhook, groups[i]))
+		if caller.allowSelection(group.Selection, groupReaders...) == nil {
+			answer.Body.Webhooks = append(answer.Body.Webhooks, webhookOf(webhook, group))
+		}
 	}
 	return answer, nil
-}
-
-// compareNames is the order of names in lists.
-func compareNames(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func (s generated) GetWebhook(ctx context.Context, request openapi.GetWebhookRequestObject) (openapi.GetWebhookResponseObject, error) {

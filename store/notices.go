@@ -50,7 +50,7 @@ func (s *Store) listenTenants(ctx context.Context, channel string, changed func(
 	})
 }
 
-// ListenWebhooks calls changed when a tenant's webhooks, their secrets or their replays changed, in whichever process; with
+// ListenWebhooks calls changed when a tenant's webhooks, their secrets or their replays changed, or its own state, in whichever process; with
 // domain.Everyone where notices may have been lost, which is also so at the start. changed must return soon, and is called
 // by several goroutines. ListenWebhooks blocks until ctx ends, and returns nil then.
 func (s *Store) ListenWebhooks(ctx context.Context, changed func(tenant domain.TenantID)) error {

@@ -101,12 +101,16 @@ func (s *Store) SetTenantState(ctx context.Context, id domain.TenantID, state do
 		if _, err := tx.Exec(ctx, "update tenants t set state = $2 where t.tenant_id = $1", id, state); err != nil {
 			return fmt.Errorf("set a tenant's state: %w", err)
 		}
+		if err := notify(ctx, tx, webhooksChannel, id.String()); err != nil {
+			return err
+		}
 		return notify(ctx, tx, keysChannel, id.String())
 	})
 	if err != nil {
 		return unavailable(err)
 	}
 	s.keysChanged.tell(id)
+	s.webhooksChanged.tell(id)
 	return nil
 }
 

@@ -237,6 +237,16 @@ func (s *Store) Webhooks(ctx context.Context, tenant domain.TenantID, after stri
 	return webhooks, err
 }
 
+// SendingWebhooks returns all webhooks of a tenant that is active; of one that is suspended or being deleted nothing is sent.
+func (s *Store) SendingWebhooks(ctx context.Context, tenant domain.TenantID) (webhooks []domain.Webhook, err error) {
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		webhooks, err = readWebhooks(ctx, tx, tenant, `
+			not exists (select from tenants t where t.tenant_id = $1 and t.state <> 'active') order by w.name limit $2`, domain.MaxWebhooks)
+		return err
+	})
+	return webhooks, err
+}
+
 // WebhookTenants returns the tenants that have a webhook, in no order.
 func (s *Store) WebhookTenants(ctx context.Context) ([]domain.TenantID, error) {
 	rows, _ := s.system.Query(ctx, "select distinct w.tenant_id from webhooks w")

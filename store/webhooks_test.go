@@ -191,6 +191,31 @@ func TestWebhooksAreListedByName(t *testing.T) {
 	wantCode(t, err, domain.CodeTooManyRequests)
 }
 
+// Of a tenant that is suspended nothing is sent, and who sends is told.
+func TestNothingIsSentOfASuspendedTenant(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	ctx, tenant := t.Context(), newTenant(t, s)
+	putWebhook(t, s, tenant, "mail", 1)
+	heard := make(chan domain.TenantID, 100)
+	listening, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.ListenWebhooks(listening, func(tenant domain.TenantID) { heard <- tenant }) }()
+	receive(t, heard, "the start")
+	for _, state := range []domain.TenantState{domain.TenantSuspended, domain.TenantActive, domain.TenantDeleting} {
+		must(t, s.SetTenantState(ctx, tenant, state))
+		if got := receive(t, heard, "the state"); got != tenant {
+			t.Errorf("%s was told of", got)
+		}
+		sending, err := s.SendingWebhooks(ctx, tenant)
+		if err != nil || (len(sending) == 1) != (state == domain.TenantActive) {
+			t.Errorf("of a tenant that is %s %+v are sent, %v", state, sending, err)
+		}
+	}
+	stop()
+	must(t, receive(t, ended, "the end of listening"))
+}
+
 func TestSecretsOfAWebhook(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)
