@@ -86,6 +86,9 @@ func (s generated) group(ctx context.Context, name string) (domain.GroupStatus, 
 
 func (s generated) PutSubscription(ctx context.Context, request openapi.PutSubscriptionRequestObject) (openapi.PutSubscriptionResponseObject, error) {
 	caller := callerOf(ctx)
+	if err := domain.CheckGroupName("path name", request.Name); err != nil {
+		return nil, err
+	}
 	definition := groupDefinition(*request.Body)
 	if err := caller.allowSelection(definition.Selection, domain.ScopeSubscriptionsWrite); err != nil {
 		return nil, inPlace("source", err)

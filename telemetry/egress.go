@@ -16,11 +16,11 @@ type egresses struct {
 func newEgresses() *egresses {
 	return &egresses{
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "manifold_egress_messages_total",
+			Name: "egress_messages_total",
 			Help: "Messages given to a broker, by what became of them: acked; refused, which are dead letters; failed, which are published again.",
 		}, []string{"egress", "outcome"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "manifold_egress_delay_seconds", Help: "From an event's recording to the broker's acknowledgement, by the oldest of those published together.",
+			Name: "egress_delay_seconds", Help: "From an event's recording to the broker's acknowledgement, by the oldest of those published together.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 24),
 		}, []string{"egress"}),
 	}
@@ -51,9 +51,9 @@ func (m *Metrics) EgressFailed(egress string, messages int) {
 func (m *Metrics) CollectEgress(each func(yield func(egress string, up bool, lag time.Duration))) {
 	m.registry.MustRegister(&egressStates{
 		each: each,
-		up: prometheus.NewDesc("manifold_egress_up",
+		up: prometheus.NewDesc("egress_up",
 			"Whether an egress's broker has answered when this process asked it last: 1, or 0 while it is asked again and again.", []string{"egress"}, nil),
-		lag: prometheus.NewDesc("manifold_egress_lag_seconds",
+		lag: prometheus.NewDesc("egress_lag_seconds",
 			"For how long the event has waited to be published that waits for longest, of the tenants that this process works for.", []string{"egress"}, nil),
 	})
 }

@@ -63,8 +63,18 @@ func TestMetrics(t *testing.T) {
 	m.WebhookAttempted("duplicate", 0)
 	m.WebhookDelayed(2 * time.Second)
 	m.CollectWebhookBreakers(func() int { return 4 })
+	m.EgressPublished("orders", 5, 2*time.Second)
+	m.EgressFailed("orders", 3)
+	m.EgressRefused("orders", 1)
+	m.CollectEgress(func(yield func(string, bool, time.Duration)) { yield("orders", true, 4*time.Second) })
 	shown := scrape(t, m)
 	for _, line := range []string{
+		`egress_messages_total{egress="orders",outcome="acked"} 5`,
+		`egress_messages_total{egress="orders",outcome="failed"} 3`,
+		`egress_messages_total{egress="orders",outcome="refused"} 1`,
+		`egress_delay_seconds_sum{egress="orders"} 2`,
+		`egress_lag_seconds{egress="orders"} 4`,
+		`egress_up{egress="orders"} 1`,
 		`events_delivered_total{kind="follow",transport="sse"} 4`,
 		`events_delivered_total{kind="group",transport="http"} 3`,
 		`events_published_total{transport="websocket"} 6`,
