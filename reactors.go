@@ -16,6 +16,11 @@ func (p *Process) wireReactors(o settings) (err error) {
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
 		Store: p.store, Appends: appendLog{p.store, p.states}, Groups: p.groups, Projections: p.catalog,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
+		Seen: func(id domain.ProjectionID) {
+			if p.reactors.Watches(id.Name) {
+				p.consumers.Notice(id.Owner)
+			}
+		},
 		Published: func(id domain.ProjectionID, events int) {
 			p.metrics.ChangesPublished(id.Name, id.Shared(), events)
 		},

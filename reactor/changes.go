@@ -42,6 +42,9 @@ type ChangesConfig struct {
 	// Lease is how long events are with a process that publishes what they have changed, before another one takes them over; 0:
 	// DefaultLease.
 	Lease time.Duration
+	// Seen is told of each projection that was made or changed behind the first look, now and then more than once. It must return at
+	// once; nil: nobody wants to know.
+	Seen func(id domain.ProjectionID)
 	// Published is told of changes that were appended. It must return at once; nil: nobody wants to know.
 	Published func(id domain.ProjectionID, events int)
 }
@@ -82,6 +85,9 @@ func NewChanges(config ChangesConfig) *Changes {
 	}
 	if config.Notice == nil {
 		config.Notice = func(domain.TenantID) {}
+	}
+	if config.Seen == nil {
+		config.Seen = func(domain.ProjectionID) {}
 	}
 	if config.Published == nil {
 		config.Published = func(domain.ProjectionID, int) {}
@@ -141,6 +147,9 @@ func (c *Changes) lookAtProjections(ctx context.Context) error {
 	for i := range projections {
 		if err := c.see(ctx, &projections[i]); err != nil {
 			return err
+		}
+		if !first {
+			c.config.Seen(projections[i].ProjectionID)
 		}
 	}
 	if !first {

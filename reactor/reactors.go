@@ -84,6 +84,11 @@ func (r *Reactors) Declare(ctx context.Context) error {
 	return nil
 }
 
+// Watches reports whether a projection of that name is the source of a reactor.
+func (r *Reactors) Watches(projection string) bool {
+	return slices.ContainsFunc(r.all, func(d declared) bool { return d.Projection == projection })
+}
+
 // Consumers returns one consumer for each reactor: see dispatch.Source.
 func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]dispatch.Consumer, error) {
 	consumers := make([]dispatch.Consumer, len(r.all))
