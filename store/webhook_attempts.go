@@ -29,12 +29,13 @@ func (s *Store) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, 
 		errs[i], excerpts[i] = plain(a.Error), plain(a.Excerpt)
 	}
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		// The webhook is not removed meanwhile: none of this would be left to the next one of its name.
 		_, err := tx.Exec(ctx, `
 			insert into webhook_attempts (tenant_id, name, attempt_id, event_id, event_type, position, attempt, replay, outcome, status, took, error, excerpt, at, next_at)
-			select w.tenant_id, w.name, a.* from webhooks as w
+			select w.tenant_id, w.name, a.*
+			from (select w.tenant_id, w.name from webhooks as w where w.tenant_id = $1 and w.name = $2 for key share) as w
 			cross join unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[], $8::boolean[], $9::text[], $10::bigint[], $11::bigint[],
 				$12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[]) as a
-			where w.tenant_id = $1 and w.name = $2
 			on conflict (tenant_id, name, attempt_id) do nothing`, // the same call once more
 			tenant, name, ids, events, types, positions, numbers, replays, outcomes, statuses, took, errs, excerpts, at, next)
 		return err

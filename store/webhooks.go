@@ -177,9 +177,10 @@ func (s *Store) tellWebhooks(ctx context.Context, tenant domain.TenantID) error 
 	return nil
 }
 
-// lockWebhook locks a webhook's row, and returns it without its secrets and replay; domain.CodeNotFound where there is none.
+// lockWebhook locks a webhook's row, but not against those who only see to it that it stays, and returns it without its
+// secrets and replay; domain.CodeNotFound where there is none.
 func lockWebhook(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (domain.Webhook, error) {
-	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and w.name = $2 for update", tenant, name)
+	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and w.name = $2 for no key update", tenant, name)
 	webhook, err := pgx.CollectExactlyOneRow(rows, scanWebhook)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -456,5 +457,47 @@ func TestWhoSeesNoSecrets(t *testing.T) {
 	}
 	if !bytes.Equal(putWebhook(t, s, tenant, "other", 1).Secrets[0].Key, []byte("first of other")) {
 		t.Error("the app login does not see the secret")
+	}
+}
+
+// What is noted, claimed and changed while a webhook is removed is removed with it, or finds it gone.
+func TestNothingIsLeftOfAWebhookThatIsRemovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	ctx, tenant, super := t.Context(), domain.NewTenantID(), db.Pool(t, "postgres", 1)
+	for round := range 10 {
+		putWebhook(t, s, tenant, "mail", 1)
+		var at sync.WaitGroup
+		for i := range 4 {
+			at.Go(func() {
+				for n := range 5 {
+					now := time.Now()
+					attempt := domain.WebhookAttempt{ID: domain.NewWebhookAttemptID(), EventID: domain.NewEventID(), Outcome: domain.WebhookOK, At: now}
+					claim := domain.WebhookClaim{ID: domain.WebhookClaimID(fmt.Sprint(n)), Position: int64(i + 1), RecordedAt: now}
+					for _, err := range []error{
+						s.AddWebhookAttempts(ctx, tenant, "mail", []domain.WebhookAttempt{attempt}),
+						func() error {
+							_, err := s.ClaimWebhookEvents(ctx, tenant, "webhook.mail", time.Minute, []domain.WebhookClaim{claim})
+							return err
+						}(),
+						func() error { _, err := s.PauseWebhook(ctx, tenant, "mail", n%2 == 0); return err }(),
+						func() error { _, err := s.AddWebhookSecret(ctx, tenant, "mail", newSecret("x"), 0); return err }(),
+					} {
+						if err != nil && codeOf(err) != domain.CodeNotFound {
+							t.Error(err)
+						}
+					}
+				}
+			})
+		}
+		must(t, s.DeleteWebhook(ctx, tenant, "mail"))
+		at.Wait()
+		for _, table := range []string{"webhooks", "webhook_secrets", "replays", "webhook_attempts", "webhook_claims", "subscriptions", "subscription_ledgers"} {
+			var left int
+			must(t, super.QueryRow(ctx, "select count(*) from manifold."+table+" where tenant_id = $1", tenant).Scan(&left))
+			if left > 0 {
+				t.Fatalf("round %d: %d rows are left in %s", round, left, table)
+			}
+		}
 	}
 }
