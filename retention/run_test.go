@@ -276,6 +276,40 @@ func TestAPolicyThatIsChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// A tenant that is erased while its events go leaves nothing of what retention has written.
+func TestATenantThatIsErasedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for erasedBefore := 1; erasedBefore <= 4; erasedBefore++ {
+		tenant := b.tenant(t)
+		for n := range 20 {
+			b.append(t, tenant, fmt.Sprintf("order-%d", n), 1)
+		}
+		b.put(t, tenant, everything("order"))
+		call := 0
+		erase := func() error {
+			if call++; call != erasedBefore {
+				return nil
+			}
+			if err := b.store.SetTenantState(t.Context(), tenant, domain.TenantDeleting); err != nil {
+				return err
+			}
+			return b.store.EraseTenant(t.Context(), tenant)
+		}
+		s := &hooked{Store: b.store, removing: erase, announced: erase}
+		if _, err := b.retention(s).runOnce(t.Context(), tenant, "order"); !stopped(err) {
+			t.Errorf("erased before call %d: %v", erasedBefore, err)
+		}
+		for _, table := range []string{"events", "logs", "stream_floors", "retention_policies", "retention_floors", "retention_spared"} {
+			var rows int
+			must(t, b.super.QueryRow(t.Context(), "select count(*) from manifold."+table+" where tenant_id = $1", tenant).Scan(&rows))
+			if rows > 0 {
+				t.Errorf("erased before call %d: %d rows are left in %s", erasedBefore, rows, table)
+			}
+		}
+	}
+}
+
 // Two tenants with the same streams: what goes by one's policy, and what is held, is that one's.
 func TestTenantsAreApart(t *testing.T) {
 	t.Parallel()
