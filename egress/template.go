@@ -32,6 +32,12 @@ var placeholders = map[string]func(domain.TenantID, *domain.Event) string{
 	"type":     func(_ domain.TenantID, e *domain.Event) string { return e.Type },
 }
 
+// CheckTemplate reports what is wrong with the template of a subject or topic. The error says what to write instead.
+func CheckTemplate(text string) error {
+	_, err := newTemplate(text, Alphabet{})
+	return err
+}
+
 // newTemplate reads a template. The error says what to write instead.
 func newTemplate(text string, alphabet Alphabet) (template, error) {
 	t := template{alphabet: alphabet}

@@ -66,6 +66,9 @@ var Alphabet = egress.Alphabet{
 
 // CheckTopic reports what is wrong with a template of a topic.
 func CheckTopic(template string) error {
+	if err := egress.CheckTemplate(template); err != nil {
+		return err
+	}
 	inside := false
 	for i := range len(template) {
 		switch c := template[i]; {

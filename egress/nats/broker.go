@@ -49,6 +49,9 @@ var Alphabet = egress.Alphabet{
 
 // CheckSubject reports what is wrong with a template of a subject.
 func CheckSubject(template string) error {
+	if err := egress.CheckTemplate(template); err != nil {
+		return err
+	}
 	for token := range strings.SplitSeq(template, ".") {
 		switch {
 		case token == "":
