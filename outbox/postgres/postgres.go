@@ -91,13 +91,14 @@ func (t Table) Schema() string {
 	message      json not null,                                   -- as POST /v1/publish takes it
 	added_at     timestamptz not null default now(),
 	due_at       timestamptz not null default now(),              -- not before this; while claimed, when the lease ends
-	claim        uuid,
+	claim        uuid,                                            -- who has it, or zeros where it rests since it was refused; null: nobody
 	attempts     int not null default 0,                          -- how often it was refused
 	reason       text,                                            -- why, the last time
 	published_at timestamptz
 );
 create index if not exists "` + last + `_waiting" on ` + name + ` (sequence) where published_at is null;
 create index if not exists "` + last + `_streams" on ` + name + ` (stream, sequence) where published_at is null;
+create index if not exists "` + last + `_held" on ` + name + ` (stream) where published_at is null and claim is not null;
 create index if not exists "` + last + `_published" on ` + name + ` (published_at) where published_at is not null;
 `
 }

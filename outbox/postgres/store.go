@@ -31,30 +31,31 @@ func (t Table) Open(pool *pgxpool.Pool) (*Store, error) {
 	return &Store{
 		pool: pool,
 
-		// Rows that another claim is just taking are passed over, so this one may have gaps: what stands behind such a gap of its
-		// stream is left out again. A row that is not due, claimed or refused, holds up all behind it.
+		// A stream with a row that is with somebody else, or rests, is left alone. Rows that another claim is just taking are passed
+		// over, so this one may have gaps: what stands behind the first gap of its stream is left out again.
 		claim: `
-			with due as (
+			with held as materialized (
+				select distinct h.stream from ` + name + ` as h where h.published_at is null and h.claim is not null and h.due_at > now()
+			), due as materialized (
 				select o.sequence, o.stream from ` + name + ` as o
-				where o.published_at is null and o.due_at <= now() and not exists (
-					select from ` + name + ` as e
-					where e.published_at is null and e.stream = o.stream and e.sequence < o.sequence and e.due_at > now())
-				order by o.sequence limit $1 for update skip locked
-			), taken as (
-				select d.sequence from due as d where not exists (
-					select from ` + name + ` as e
-					where e.published_at is null and e.stream = d.stream and e.sequence < d.sequence
-						and not exists (select from due as b where b.sequence = e.sequence))
+				where o.published_at is null and o.due_at <= now() and not exists (select from held as h where h.stream = o.stream)
+				order by o.sequence limit $1 for update of o skip locked
+			), gaps as materialized (
+				select s.stream, (
+					select min(e.sequence) from ` + name + ` as e
+					where e.published_at is null and e.stream = s.stream and e.sequence < s.last and e.sequence not in (select d.sequence from due as d)
+				) as first
+				from (select d.stream, max(d.sequence) as last from due as d group by d.stream) as s
 			)
 			update ` + name + ` as o set claim = $3::uuid, due_at = now() + $2::bigint * interval '1 microsecond'
-			from taken
-			where o.sequence = taken.sequence and o.published_at is null
+			from due as d join gaps as g on g.stream = d.stream
+			where o.sequence = d.sequence and o.published_at is null and (g.first is null or d.sequence < g.first)
 			returning o.sequence, o.event_id::text, o.stream, o.message::text, o.attempts, o.added_at`,
 		release: `update ` + name + ` as o set claim = null, due_at = now() where o.claim = $1::uuid and o.published_at is null`,
 		remove:  `delete from ` + name + ` as o where o.event_id = any($1::uuid[])`,
 		mark:    `update ` + name + ` as o set claim = null, published_at = now(), reason = null where o.event_id = any($1::uuid[]) and o.published_at is null`,
 		refuse: `
-			update ` + name + ` as o set claim = null, due_at = now() + r.pause * interval '1 microsecond', attempts = o.attempts + 1, reason = r.reason
+			update ` + name + ` as o set claim = '00000000-0000-0000-0000-000000000000', due_at = now() + r.pause * interval '1 microsecond', attempts = o.attempts + 1, reason = r.reason
 			from unnest($2::uuid[], $3::bigint[], $4::text[]) as r(event_id, pause, reason)
 			where o.event_id = r.event_id and o.claim = $1::uuid and o.published_at is null`,
 		lag: `
