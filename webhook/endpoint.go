@@ -3,14 +3,16 @@ package webhook
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // The window and the breaker of an endpoint.
 const (
-	firstWindow  = 4  // requests at the same time, to begin with
-	maxWindow    = 64 // at most
-	openAfter    = 5  // failures in a row, behind which nothing but a probe is sent
+	firstWindow  = 4    // requests at the same time, to begin with
+	maxWindow    = 64   // at most
+	maxSending   = 2000 // requests of all endpoints together, beyond which each has one at a time
+	openAfter    = 5    // failures in a row, behind which nothing but a probe is sent
 	firstPause   = 5 * time.Second
 	longestPause = 5 * time.Minute
 
@@ -22,6 +24,7 @@ const (
 // all. A webhook and its replay share it. It is forgotten with the process.
 type endpoint struct {
 	pace *pace
+	all  *atomic.Int64 // requests of all endpoints of the process
 
 	mu       sync.Mutex
 	window   int // requests at the same time, from 1 to maxWindow
@@ -40,8 +43,8 @@ type slot struct {
 	probe bool // the one that an open breaker has let through
 }
 
-func newEndpoint(p *pace) *endpoint {
-	return &endpoint{pace: p, window: firstWindow, freed: make(chan struct{}, 1)}
+func newEndpoint(p *pace, all *atomic.Int64) *endpoint {
+	return &endpoint{pace: p, all: all, window: firstWindow, freed: make(chan struct{}, 1)}
 }
 
 // room is how many events an endpoint can be sent soon: as many as may be on their way, and of a quick one as many as it answers in
@@ -90,10 +93,11 @@ func (e *endpoint) take(now time.Time) (s slot, ok, shut bool) {
 	case e.opened > 0:
 		e.probing = true
 		s.probe = true
-	case e.sending >= e.window:
+	case e.sending >= e.window, e.sending > 0 && e.all.Load() >= maxSending:
 		return slot{}, false, false
 	}
 	e.sending++
+	e.all.Add(1)
 	if e.sending < e.window {
 		e.signal()
 	}
@@ -112,6 +116,7 @@ func (s slot) end() {
 // leave takes a slot back. e.mu must be held.
 func (e *endpoint) leave(s slot) {
 	e.sending--
+	e.all.Add(-1)
 	if s.probe {
 		e.probing = false
 	}

@@ -28,7 +28,7 @@ func fastPace() *pace {
 // The window grows by what is taken, up to its bound, and shrinks by what is not.
 func TestWindow(t *testing.T) {
 	t.Parallel()
-	e := newEndpoint(fastPace())
+	e := newEndpoint(fastPace(), new(atomic.Int64))
 	if room, _ := e.room(time.Now()); room != firstWindow {
 		t.Errorf("there is room for %d to begin with", room)
 	}
@@ -51,9 +51,34 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// Where very many requests are under way each endpoint has one, so that none can do without.
+func TestVeryManyRequests(t *testing.T) {
+	t.Parallel()
+	var all atomic.Int64
+	var slots []slot
+	for all.Load() < maxSending {
+		slots = append(slots, must(t, newEndpoint(fastPace(), &all)))
+	}
+	e := newEndpoint(fastPace(), &all)
+	one := must(t, e)
+	if _, ok, shut := e.take(time.Now()); ok || shut {
+		t.Error("it has two")
+	}
+	one.taken(time.Second)
+	must(t, e).end()
+	for _, s := range slots {
+		s.end()
+	}
+	must(t, e)
+	must(t, e)
+	if all.Load() != 2 {
+		t.Errorf("%d are under way", all.Load())
+	}
+}
+
 func TestQuickEndpointIsGivenMore(t *testing.T) {
 	t.Parallel()
-	e := newEndpoint(fastPace())
+	e := newEndpoint(fastPace(), new(atomic.Int64))
 	for range 100 {
 		must(t, e).taken(time.Millisecond)
 	}
@@ -73,7 +98,7 @@ func TestQuickEndpointIsGivenMore(t *testing.T) {
 func TestWindowHolds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		e := newEndpoint(fastPace())
+		e := newEndpoint(fastPace(), new(atomic.Int64))
 		var sending atomic.Int64
 		var all sync.WaitGroup
 		outcomes := rapid.SliceOfN(rapid.IntRange(0, 2), 20, 200).Draw(t, "outcomes")
@@ -109,7 +134,7 @@ func TestWindowHolds(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := newEndpoint(fastPace())
+		e := newEndpoint(fastPace(), new(atomic.Int64))
 		for range openAfter - 1 {
 			must(t, e).failed(time.Now(), 0)
 			must(t, e).end()
@@ -165,7 +190,7 @@ func TestBreaker(t *testing.T) {
 func TestManyFailuresAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := newEndpoint(fastPace())
+		e := newEndpoint(fastPace(), new(atomic.Int64))
 		for range 200 {
 			must(t, e).taken(time.Second)
 		}
@@ -187,7 +212,7 @@ func TestEndpointAsksToBeLeftAlone(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 100 * time.Hour: longestPause} {
 		synctest.Test(t, func(t *testing.T) {
-			e := newEndpoint(fastPace())
+			e := newEndpoint(fastPace(), new(atomic.Int64))
 			must(t, e).failed(time.Now(), asked)
 			if room, until := e.room(time.Now()); room != 0 || time.Until(until) != want {
 				t.Errorf("asked for %s: there is room for %d in %s", asked, room, time.Until(until))
@@ -200,7 +225,7 @@ func TestEndpointAsksToBeLeftAlone(t *testing.T) {
 func TestWaitingForRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := newEndpoint(fastPace())
+		e := newEndpoint(fastPace(), new(atomic.Int64))
 		var slots []slot
 		for range firstWindow {
 			slots = append(slots, must(t, e))

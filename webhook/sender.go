@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -188,13 +189,8 @@ func describe(err error, timeout time.Duration) string {
 		}
 		return plain("the connection broke: "+failure.Err.Error(), domain.MaxWebhookErrorBytes)
 	}
-	if failure, ok := errors.AsType[interface {
-		error
-		Unwrap() error
-		Timeout() bool
-		Temporary() bool
-	}](err); ok && failure.Unwrap() != nil {
-		err = failure.Unwrap() // of the client: it repeats the URL
+	if failure, ok := errors.AsType[*url.Error](err); ok {
+		err = failure.Err // without the URL, which may have a key in it
 	}
 	return plain(err.Error(), domain.MaxWebhookErrorBytes)
 }

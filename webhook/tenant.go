@@ -133,7 +133,7 @@ func (w *Webhooks) list(id domain.TenantID, t *tenant, found []domain.Webhook) [
 		at := webhook.Name + " " + webhook.URL
 		e := endpoints[at]
 		if e == nil {
-			e = newEndpoint(&w.pace)
+			e = newEndpoint(&w.pace, &w.sending)
 		}
 		t.endpoints[at] = e
 		if webhook.Stopped() {

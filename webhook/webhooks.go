@@ -54,8 +54,9 @@ type Webhooks struct {
 	tenants map[domain.TenantID]*tenant
 	reading chan struct{} // has one while it is read
 
-	held   atomic.Int64 // bytes of messages in memory
-	sweeps chan named   // webhooks that have much to be swept
+	held    atomic.Int64 // bytes of messages in memory
+	sending atomic.Int64 // requests under way
+	sweeps  chan named   // webhooks that have much to be swept
 }
 
 // named is a webhook's name.
