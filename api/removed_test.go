@@ -158,3 +158,36 @@ func TestGroupsTellWhatWasRemoved(t *testing.T) {
 	equal(t, "the gap", first.at("deliveries", 0, "gap"), object{"from": 1, "to": 2, "categories": list{"order"}})
 	equal(t, "the event", first.at("deliveries", 0, "event", "position"), 3)
 }
+
+// Documents that would lack events are made only for who accepts that, and say so.
+func TestDocumentsTellWhatTheyLack(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	definition := object{"source": object{"categories": list{"order"}}, "on": object{"*": `{"n": doc.?n.orValue(0) + 1}`}}
+	a.send("PUT", "/v1/projections/p", definition).want(201)
+	a.append("order-1", 5)
+	a.get("/v1/projections/p/documents/order-1?minPosition=5&timeout=20").want(200)
+	a.remove("order", 3)
+	lacks := list{object{"category": "order", "removedTo": 3}}
+	changed := object{"source": object{"categories": list{"order"}}, "on": object{"*": `{"m": doc.?m.orValue(0) + 1}`}}
+	a.post("/v1/projections/p/rebuilds", nil).wantProblem(409, domain.CodeEventsRemoved, "")
+	a.send("PUT", "/v1/projections/p", changed).wantProblem(409, domain.CodeEventsRemoved, "")
+	a.post("/v1/projections/p/reset", nil).wantProblem(409, domain.CodeEventsRemoved, "")
+	if _, there := a.get("/v1/projections/p/state").want(200).json()["loss"]; there {
+		t.Error("what has seen everything lacks something")
+	}
+	started := a.send("PUT", "/v1/projections/p?acceptLoss=true", changed).want(202)
+	equal(t, "it accepts", started.at("acceptLoss"), true)
+	a.rebuilt("p", started.text("id"))
+	equal(t, "the rebuild's loss", a.get("/v1/projections/p/rebuilds/"+started.text("id")).want(200).at("loss"), lacks)
+	state := a.get("/v1/projections/p/state").want(200)
+	equal(t, "the projection's", state.at("loss"), lacks)
+	equal(t, "the document", a.get("/v1/projections/p/documents/order-1").want(200).at("document"), object{"m": 2})
+	// The old documents have seen everything: going back needs no word.
+	back := a.post("/v1/projections/p/rebuilds/"+started.text("id")+"/rollback", nil).want(202)
+	a.rebuilt("p", back.text("id"))
+	equal(t, "the old document", a.get("/v1/projections/p/documents/order-1").want(200).at("document"), object{"n": 5})
+	a.post("/v1/projections/p/reset?acceptLoss=true", nil).want(200)
+	a.get("/v1/projections/p/documents/order-1?minPosition=5&timeout=20").want(200)
+	equal(t, "behind a reset", a.get("/v1/projections/p/state").want(200).at("loss"), lacks)
+}
