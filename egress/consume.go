@@ -123,24 +123,26 @@ func (h *holder) run(ctx context.Context) (time.Time, error) {
 		case found:
 			continue
 		}
-		due, err := e.config.Groups.Due(ctx, h.tenant, e.group)
-		if err != nil {
-			return time.Time{}, err
-		}
-		if due.Now {
-			continue
-		}
-		// A little longer: events come in bursts. One is enough, so that those who wait take no memory.
+		// A little longer: events come in bursts, and another holder may be about to leave. One is enough, so that those who wait take
+		// no memory.
 		deliveries, err := h.receive(ctx, subscription.Receive{Batch: 1, Wait: e.config.Stay})
 		if err != nil {
 			return time.Time{}, err
 		}
-		if len(deliveries) == 0 {
-			return due.At, nil
+		if len(deliveries) > 0 {
+			if err := h.publish(ctx, deliveries); err != nil {
+				return time.Time{}, err
+			}
+			continue
 		}
-		if err := h.publish(ctx, deliveries); err != nil {
+		due, err := e.config.Groups.Due(ctx, h.tenant, e.group)
+		if err != nil {
 			return time.Time{}, err
 		}
+		if due.Now { // with another holder
+			due.At = time.Now().Add(e.config.Stay)
+		}
+		return due.At, nil
 	}
 }
 
