@@ -124,11 +124,11 @@ type RetentionRunID uuid
 // NewRetentionRunID returns a fresh id.
 func NewRetentionRunID() RetentionRunID { return RetentionRunID(newUUID()) }
 
-// RetentionDue is a policy that may have something to do.
+// RetentionDue is a policy that may have something to do, or what is left of one.
 type RetentionDue struct {
 	Tenant   TenantID
 	Category string
-	Revision int64 // the policy's
+	Revision int64 // the policy's; 0: it is gone, and what it has announced is to be taken back
 	Head     int64 // of the tenant's log
 	Asked    bool  // somebody has asked for a run
 }

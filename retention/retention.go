@@ -26,6 +26,7 @@ type Store interface {
 	AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run domain.RetentionRunID, upTo int64) (announced int64, err error)
 	RemoveRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (domain.RetentionSlice, error)
 	FindRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (domain.RetentionSlice, error)
+	WithdrawRetention(ctx context.Context, tenant domain.TenantID, category string, run domain.RetentionRunID) error
 	EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (spared int64, err error)
 }
 

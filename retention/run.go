@@ -52,13 +52,17 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 		x.work, err = r.config.Store.BeginRetention(ctx, tenant, category, r.config.Grace)
 		return err
 	})
+	if isCode(err, domain.CodeNotFound) {
+		return outcome{idle: true}, x.withdraw(ctx, tenant, category)
+	}
 	if err != nil {
 		return outcome{}, err
 	}
 	x.sweptTo, x.compactedTo = x.work.SweptTo, x.work.CompactedTo
 	finished, err := x.remove(ctx)
 	if stopped(err) {
-		return outcome{}, err // whoever has come in between keeps what becomes of it
+		// Whoever has come in between keeps what becomes of it.
+		return outcome{}, errors.Join(err, x.withdraw(ctx, tenant, category))
 	}
 	var held []domain.RetentionHold
 	if err == nil {
@@ -85,6 +89,13 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 		return x.rest(ctx, out)
 	}
 	return out, nil
+}
+
+// withdraw takes back what the run has announced, or whoever had a policy that is gone.
+func (x *run) withdraw(ctx context.Context, tenant domain.TenantID, category string) error {
+	return x.call(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		return x.config.Store.WithdrawRetention(ctx, tenant, category, x.id)
+	})
 }
 
 // rest finds out until when there is nothing to do.
@@ -147,6 +158,13 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 				return false, err
 			}
 		}
+	}
+	if floor := x.work.Floor; x.announced == 0 && floor.AnnouncedTo > floor.RemovedTo {
+		// By a run that has come to no end: what is left of it to do is held. With this one's end it is taken back.
+		return true, x.call(ctx, func(ctx context.Context) error {
+			_, err := x.config.Store.AnnounceRetention(ctx, x.tenant, x.work.Category, x.work.Revision, x.id, 0)
+			return err
+		})
 	}
 	return true, nil
 }

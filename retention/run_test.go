@@ -56,22 +56,61 @@ func TestKilledBetweenAnnouncementAndRemoval(t *testing.T) {
 			t.Errorf("killed behind %d slices: the floor is %+v, left are %v", slices, floor, b.left(t, tenant, "order"))
 		}
 	}
-	// What was announced is taken back also where nothing is to be removed any more.
-	hold := &stub{}
-	hold.set(domain.RetentionHold{Kind: domain.HoldRebuild, Name: "sums", Position: 0})
-	dying := &hooked{Store: b.store, ending: func() error { return errKilled }}
-	if _, err := b.retention(dying, hold).runOnce(t.Context(), tenant, "order"); !errors.Is(err, errKilled) {
-		t.Fatal(err)
-	}
-	runAll(t, b.retention(nil, hold), tenant, "order")
-	removed := b.status(t, tenant, "order").Floor
-	if removed.AnnouncedTo != removed.RemovedTo {
-		t.Errorf("with all of it held the floor is %+v", removed)
-	}
 	runAll(t, b.retention(nil), tenant, "order")
 	wantLeft(t, b, tenant, "order", 20)
 	if floor := b.status(t, tenant, "order").Floor; floor != (domain.RetentionFloor{Category: "order", AnnouncedTo: 19, RemovedTo: 19, Removed: 19}) {
 		t.Errorf("the floor is %+v", floor)
+	}
+}
+
+// What somebody has announced who died is taken back, also where nothing of it goes any more, since it is held, or the policy is
+// gone.
+func TestAnnouncementsOfTheDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for name, next := range map[string]func(tenant domain.TenantID){
+		"held": func(tenant domain.TenantID) {
+			hold := &stub{}
+			hold.set(domain.RetentionHold{Kind: domain.HoldRebuild, Name: "sums"})
+			runAll(t, b.retention(nil, hold), tenant, "order")
+		},
+		"removed": func(tenant domain.TenantID) {
+			must(t, b.store.DeleteRetentionPolicy(t.Context(), tenant, "order"))
+			due, err := b.store.RetentionDue(t.Context())
+			if err != nil || !slices.Contains(due, domain.RetentionDue{Tenant: tenant, Category: "order"}) {
+				t.Errorf("due are %+v, %v", due, err)
+			}
+			runAll(t, b.retention(nil), tenant, "order")
+			due, err = b.store.RetentionDue(t.Context())
+			if err != nil || slices.ContainsFunc(due, func(d domain.RetentionDue) bool { return d.Tenant == tenant }) {
+				t.Errorf("still due are %+v, %v", due, err)
+			}
+		},
+	} {
+		tenant := b.tenant(t)
+		b.append(t, tenant, "order-1", 20)
+		b.put(t, tenant, everything("order"))
+		slice := 0
+		dying := &hooked{Store: b.store, ending: func() error { return errKilled }, removing: func() error {
+			if slice++; slice == 3 {
+				return errKilled
+			}
+			return nil
+		}}
+		if _, err := b.retention(dying).runOnce(t.Context(), tenant, "order"); !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		wantFloor(t, b, tenant, name+", before", domain.RetentionFloor{Category: "order", AnnouncedTo: 19, RemovedTo: 7, Removed: 7})
+		next(tenant)
+		wantFloor(t, b, tenant, name, domain.RetentionFloor{Category: "order", AnnouncedTo: 7, RemovedTo: 7, Removed: 7})
+	}
+}
+
+func wantFloor(t *testing.T, b *bench, tenant domain.TenantID, when string, want domain.RetentionFloor) {
+	t.Helper()
+	floors, err := b.store.Floors(t.Context(), tenant, nil, 0)
+	if err != nil || len(floors) != 1 || floors[0] != want {
+		t.Errorf("%s: the floors are %+v, %v; want %+v", when, floors, err, want)
 	}
 }
 
@@ -273,6 +312,7 @@ func TestAPolicyThatIsChangedMeanwhile(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		wantGone(t, b, tenant, []int64{1, 2, 3, 4, 5, 6, 7})
+		wantFloor(t, b, tenant, name, domain.RetentionFloor{Category: "order", AnnouncedTo: 7, RemovedTo: 7, Removed: 7})
 	}
 }
 

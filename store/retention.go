@@ -182,11 +182,16 @@ func (s *Store) ListenRetention(ctx context.Context, changed func(tenant domain.
 	return nil
 }
 
-// RetentionDue returns the policies of all tenants, in no order.
+// RetentionDue returns the policies of all tenants, in no order; and, of revision 0, categories without a policy of which a run
+// that has come to no end has announced that more would go.
 func (s *Store) RetentionDue(ctx context.Context) ([]domain.RetentionDue, error) {
 	rows, _ := s.system.Query(ctx, `
 		select p.tenant_id, p.category, p.revision, coalesce(l.head, 0), p.asked_at is not null
-		from retention_policies p left join logs l on l.tenant_id = p.tenant_id`)
+		from retention_policies p left join logs l on l.tenant_id = p.tenant_id
+		union all
+		select f.tenant_id, f.category, 0, 0, false from retention_floors f
+		where f.announced_to > f.removed_to
+		  and not exists (select from retention_policies p where p.tenant_id = f.tenant_id and p.category = f.category)`)
 	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (due domain.RetentionDue, err error) {
 		return due, row.Scan(&due.Tenant, &due.Category, &due.Revision, &due.Head, &due.Asked)
 	})

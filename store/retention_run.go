@@ -132,6 +132,22 @@ func policyChanged(category string) error {
 	return domain.Errorf(domain.CodeConflict, "category", "the retention policy of the category %q was changed or removed, or another run of it has begun", category)
 }
 
+// WithdrawRetention takes a run's announcement back to what is gone, and anybody's where the category has no policy any more.
+func (s *Store) WithdrawRetention(ctx context.Context, tenant domain.TenantID, category string, run domain.RetentionRunID) error {
+	return under(ctx, s.retention, tenant, func(tx pgx.Tx) error { return withdraw(ctx, tx, tenant, category, run) })
+}
+
+func withdraw(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string, run domain.RetentionRunID) error {
+	_, err := tx.Exec(ctx, `
+		update retention_floors f set announced_to = f.removed_to, updated_at = now()
+		where f.tenant_id = $1 and f.category = $2 and f.announced_to > f.removed_to
+		  and (f.run_id = $3 or not exists (select from retention_policies p where p.tenant_id = $1 and p.category = $2))`, tenant, category, run)
+	if err != nil {
+		return fmt.Errorf("take back what retention has announced: %w", err)
+	}
+	return nil
+}
+
 // EndRetention takes a run's announcement back to what is gone, and keeps what became of the run with its policy, if that is
 // there still. spared is how many events of the category are spared now.
 func (s *Store) EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (spared int64, err error) {
@@ -144,13 +160,10 @@ func (s *Store) EndRetention(ctx context.Context, tenant domain.TenantID, end do
 		return 0, fmt.Errorf("write what has held a run: %w", err)
 	}
 	err = under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
-			update retention_floors f set announced_to = f.removed_to, updated_at = now()
-			where f.tenant_id = $1 and f.category = $2 and f.run_id = $3`, tenant, end.Category, end.Run)
-		if err != nil {
-			return fmt.Errorf("take back what retention has announced: %w", err)
+		if err := withdraw(ctx, tx, tenant, end.Category, end.Run); err != nil {
+			return err
 		}
-		err = tx.QueryRow(ctx, `
+		err := tx.QueryRow(ctx, `
 			update retention_policies p
 			set swept_to = greatest(p.swept_to, $4), compacted_to = greatest(p.compacted_to, $5), held_by = $6, last_run_at = now(), last_error = $7,
 			  spared = (select count(*) from retention_spared s where s.tenant_id = $1 and s.category = $2),
