@@ -356,7 +356,7 @@ func (p *partition) prepare(ctx context.Context, group domain.Group) error {
 		return err
 	}
 	p.ahead = lookahead{
-		log: p.groups.config.Store, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1, most: aheadBytes,
+		log: p.group.recent, tenant: p.group.tenant, selection: selection, partition: p.number, partitions: group.Partitions, version: -1, most: aheadBytes,
 		asking: p.group.asking, siftFor: siftTime,
 	}
 	head, err := p.groups.config.Store.Head(ctx, p.group.tenant)

@@ -107,6 +107,7 @@ type group struct {
 	known   atomic.Pointer[domain.Group] // as it was read last
 	head    atomic.Int64                 // of the tenant's log, as far as it is known
 	asking  chan struct{}                // has one while a filter of the tenant's groups is asked
+	recent  *recent                      // what reads the log for the tenant's groups
 	waiting atomic.Int64                 // receives
 
 	members membership    // of a group with partitions
@@ -267,14 +268,24 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition), asking: make(chan struct{}, 1)}
 	gr.know(found)
 	for _, other := range g.byTenant[tenant] {
-		gr.asking = other.asking
+		gr.asking, gr.recent = other.asking, other.recent
 		break
+	}
+	if gr.recent == nil {
+		gr.recent = &recent{Log: g.config.Store, groups: func() int { return g.inUse(tenant) }}
 	}
 	if g.byTenant[tenant] == nil {
 		g.byTenant[tenant] = make(map[string]*group)
 	}
 	g.byTenant[tenant][name] = gr
 	return gr, nil
+}
+
+// inUse is how many of a tenant's groups are in use.
+func (g *Groups) inUse(tenant domain.TenantID) int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return len(g.byTenant[tenant])
 }
 
 // partition returns a partition of a group that is in use.
