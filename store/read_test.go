@@ -276,7 +276,7 @@ func TestStreamInfo(t *testing.T) {
 	s, _ := openStore(t)
 	tenant := domain.NewTenantID()
 	log := mixedLog(t, s, tenant, 40)
-	want := domain.StreamInfo{Stream: "order-1"}
+	want := domain.StreamInfo{Stream: "order-1", FirstVersion: 1}
 	for _, e := range log {
 		if e.Stream == "order-1" {
 			want.Version, want.Events, want.LastAt = e.Version, want.Events+1, e.RecordedAt
