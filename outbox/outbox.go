@@ -14,7 +14,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -56,19 +58,27 @@ func RowOf(event Event) (Row, error) {
 		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "id", "%q is no UUID that an event can have", event.ID)
 	}
 	event.ID = id.String()
+	event.OccurredAt = event.OccurredAt.UTC() // RFC 3339 has no seconds in a zone
 	message := domain.Message{Topic: event.Topic, Key: event.Key, ID: id, Type: event.Type, Payload: event.Payload, OccurredAt: event.OccurredAt}
 	if err := domain.CheckJSON(event.Payload); err != nil {
 		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "payload", "%s", err)
 	}
+	// It is published in an object in an array, which count where nesting is bounded.
+	if err := domain.CheckJSON(slices.Concat([]byte("[["), event.Payload, []byte("]]"))); err != nil {
+		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "payload", "%s", err)
+	}
 	if event.CausedBy != "" {
-		if _, err := domain.ParseEventID(event.CausedBy); err != nil {
-			return Row{}, domain.Errorf(domain.CodeInvalidRequest, "caused_by", "%s", err)
+		if cause, err := domain.ParseEventID(event.CausedBy); err != nil || cause.IsZero() {
+			return Row{}, domain.Errorf(domain.CodeInvalidRequest, "caused_by", "%q is no UUID that an event can have", event.CausedBy)
 		}
 	}
 	if len(event.SID) > domain.MaxSIDBytes {
 		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "sid", "it has %d bytes; it may have %d", len(event.SID), domain.MaxSIDBytes)
 	}
-	if year := event.OccurredAt.UTC().Year(); !event.OccurredAt.IsZero() && (year < 2 || year > 9999) {
+	if err := event.checkTexts(); err != nil {
+		return Row{}, err
+	}
+	if year := event.OccurredAt.Year(); !event.OccurredAt.IsZero() && (year < 2 || year > 9999) {
 		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "ts", "times lie in the years 2 to 9999")
 	}
 	text, err := encode(event)
@@ -87,6 +97,28 @@ func RowOf(event Event) (Row, error) {
 		return Row{}, inEvent(err)
 	}
 	return Row{ID: event.ID, Stream: batch.Streams[0].Stream, Message: text}, nil
+}
+
+// checkTexts refuses what is not UTF-8, which JSON would have something else for.
+func (e *Event) checkTexts() error {
+	where := ""
+	for name, value := range e.Headers {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			where = "headers"
+		}
+	}
+	for _, tag := range e.Tags {
+		if !utf8.ValidString(tag) {
+			where = "tags"
+		}
+	}
+	if !utf8.ValidString(e.SID) {
+		where = "sid"
+	}
+	if where != "" {
+		return domain.Errorf(domain.CodeInvalidRequest, where, "it is not UTF-8")
+	}
+	return nil
 }
 
 func encode(event Event) (json.RawMessage, error) {

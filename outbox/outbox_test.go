@@ -50,12 +50,44 @@ func TestRowOfRefuses(t *testing.T) {
 		{outbox.Event{Topic: "a", Payload: payload, ID: "x"}, "id"},
 		{outbox.Event{Topic: "a", Payload: payload, ID: "00000000-0000-0000-0000-000000000000"}, "id"},
 		{outbox.Event{Topic: "a", Payload: payload, CausedBy: "x"}, "caused_by"},
+		{outbox.Event{Topic: "a", Payload: payload, CausedBy: "00000000-0000-0000-0000-000000000000"}, "caused_by"},
+		{outbox.Event{Topic: "a", Payload: nested(domain.MaxJSONDepth - 1)}, "payload"}, // it is published in an object in an array
+		{outbox.Event{Topic: "a", Payload: payload, SID: strings.Repeat("\xff", domain.MaxSIDBytes)}, "sid"},
+		{outbox.Event{Topic: "a", Payload: payload, Headers: map[string]string{"h": "\xff"}}, "headers"},
+		{outbox.Event{Topic: "a", Payload: payload, Headers: map[string]string{"\xff": "v"}}, "headers"},
+		{outbox.Event{Topic: "a", Payload: payload, Tags: []string{"\xff"}}, "tags"},
 		{outbox.Event{Topic: "a", Payload: payload, SID: strings.Repeat("x", domain.MaxSIDBytes+1)}, "sid"},
 		{outbox.Event{Topic: "a", Payload: payload, OccurredAt: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}, "ts"},
 	} {
 		_, err := outbox.RowOf(c.event)
 		if e, ok := errors.AsType[*domain.Error](err); !ok || e.Where != c.where {
 			t.Errorf("topic %q, key %q: %.200v, want it at %s", c.event.Topic, c.event.Key, err, c.where)
+		}
+	}
+}
+
+func nested(depth int) json.RawMessage {
+	return json.RawMessage(strings.Repeat("[", depth) + strings.Repeat("]", depth))
+}
+
+// What the service takes at its limits is not refused, and times of any place are kept.
+func TestRowOfTakes(t *testing.T) {
+	t.Parallel()
+	for _, event := range []outbox.Event{
+		{Topic: "a", Payload: nested(domain.MaxJSONDepth - 2)},
+		{Topic: "a", Payload: json.RawMessage("1"), SID: strings.Repeat("x", domain.MaxSIDBytes)},
+	} {
+		if _, err := outbox.RowOf(event); err != nil {
+			t.Error(err)
+		}
+	}
+	for at, want := range map[time.Time]string{
+		time.Date(2026, 3, 1, 9, 30, 0, 0, time.FixedZone("", 19*60+32)):                   `"ts":"2026-03-01T09:10:28Z"}`,
+		time.Date(10_000, 1, 1, 0, 30, 0, 0, time.FixedZone("", int(time.Hour.Seconds()))): `"ts":"9999-12-31T23:30:00Z"}`,
+	} {
+		row, err := outbox.RowOf(outbox.Event{Topic: "a", Payload: json.RawMessage("1"), OccurredAt: at})
+		if err != nil || !strings.HasSuffix(string(row.Message), want) {
+			t.Errorf("%s, %v; want %s", row.Message, err, want)
 		}
 	}
 }
