@@ -229,8 +229,12 @@ func (f *follower) end() error {
 func TestFollowFromHistoryToLive(t *testing.T) {
 	t.Parallel()
 	var delivered [3]atomic.Int64
+	counted := make(chan struct{}, 1000)
 	w := newWorld(t, func(c *api.Config) {
-		c.Observer.Followed = func(transport string, events int) { delivered[slices.Index(transports, transport)].Add(int64(events)) }
+		c.Observer.Followed = func(transport string, events int) {
+			delivered[slices.Index(transports, transport)].Add(int64(events))
+			counted <- struct{}{}
+		}
 	})
 	a, other := w.tenant("one"), w.tenant("other")
 	a.append("order-1", 3)
@@ -250,8 +254,13 @@ func TestFollowFromHistoryToLive(t *testing.T) {
 		equal(t, transports[i]+"'s event", frames[len(frames)-1].event, want)
 	}
 	for i, transport := range transports {
-		if n := delivered[i].Load(); n < 4 {
-			t.Errorf("%d events are counted for %s", n, transport)
+		late := time.After(patience)
+		for delivered[i].Load() < 4 { // they are counted when they were sent
+			select {
+			case <-counted:
+			case <-late:
+				t.Fatalf("%d events are counted for %s", delivered[i].Load(), transport)
+			}
 		}
 	}
 }
