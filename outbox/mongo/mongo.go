@@ -24,6 +24,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/manifold-es/manifold/outbox"
 )
@@ -46,7 +48,11 @@ func New(database *mongo.Database, name string) *Box {
 	if name == "" {
 		name = DefaultName
 	}
-	return &Box{events: database.Collection(name), streams: database.Collection(name + "_streams"), leases: database.Collection(name + "_leases")}
+	// Leases are where they were just taken, and rows are published only when they cannot be undone any more, however the client reads
+	// else.
+	primary := options.Collection().SetReadPreference(readpref.Primary())
+	stays := options.Collection().SetReadPreference(readpref.Primary()).SetReadConcern(readconcern.Majority())
+	return &Box{events: database.Collection(name, stays), streams: database.Collection(name+"_streams", primary), leases: database.Collection(name+"_leases", primary)}
 }
 
 // row is a row as it is kept.

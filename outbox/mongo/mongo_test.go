@@ -6,10 +6,12 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -24,7 +26,12 @@ func TestMain(m *testing.M) { mongotest.Main(m) }
 // open makes an outbox in the database that an address names.
 func open(t testing.TB, address string) (*driver.Client, *driver.Database, *mongo.Box) {
 	t.Helper()
-	client, err := driver.Connect(options.Client().ApplyURI(address))
+	return openWith(t, address, options.Client())
+}
+
+func openWith(t testing.TB, address string, settings *options.ClientOptions) (*driver.Client, *driver.Database, *mongo.Box) {
+	t.Helper()
+	client, err := driver.Connect(settings.ApplyURI(address))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,5 +106,33 @@ func TestAddIsPartOfTheTransaction(t *testing.T) {
 	}
 	if count, err := orders.CountDocuments(t.Context(), bson.D{}); err != nil || count != 1 {
 		t.Errorf("there are %d orders, %v", count, err)
+	}
+}
+
+// A claim reads rows that cannot be undone any more: what a primary has that dies before others have it never came to be.
+func TestClaimsReadWhatStays(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	reads := 0
+	settings := options.Client().SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, started *event.CommandStartedEvent) {
+		if started.CommandName != "find" || started.Command.Lookup("find").StringValue() != mongo.DefaultName {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		reads++
+		if level, ok := started.Command.Lookup("readConcern", "level").StringValueOK(); !ok || level != "majority" {
+			t.Errorf("it reads with %v", started.Command)
+		}
+	}})
+	_, _, box := openWith(t, mongotest.FerretDB(t), settings)
+	if err := box.Add(t.Context(), outbox.Event{Topic: "order", Key: "1", Payload: json.RawMessage("1")}); err != nil {
+		t.Fatal(err)
+	}
+	claim, err := box.Claim(t.Context(), 10, time.Hour)
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil || len(claim.Rows) != 1 || reads != 2 {
+		t.Errorf("the claim is %+v by %d reads, %v", claim, reads, err)
 	}
 }
