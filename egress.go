@@ -50,7 +50,7 @@ func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, erro
 	c := egress.Config{
 		Name: name, Remove: of.Remove, Tenants: of.TenantIDs(), Start: place.Start, From: place.Time,
 		Selection: domain.Selection{Categories: of.Categories, Types: of.Types, Filter: of.Filter},
-		Groups:    p.groups, Births: p.store, Active: p.activeTenant, Label: "egress", Log: p.log,
+		Groups:    p.groups, Births: p.store, Active: p.activeTenant, Owns: p.members.Owns, Label: "egress", Log: p.log,
 		Observer: egress.Observer{
 			Published: func(messages int, delay time.Duration) { p.metrics.EgressPublished(name, messages, delay) },
 			Refused:   func(messages int) { p.metrics.EgressRefused(name, messages) },

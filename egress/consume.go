@@ -26,10 +26,23 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		}
 	}()
 	ready, err := e.prepare(ctx, tenant)
-	if err != nil || !ready {
+	if err != nil {
 		return time.Time{}, err
 	}
-	member, err := e.config.Groups.Join(ctx, tenant, e.group, e.config.Label)
+	if !ready {
+		e.waitsNoMore(tenant)
+		return time.Time{}, nil
+	}
+	// To be a member costs writes: only where there is something to do.
+	due, err := e.config.Groups.Due(ctx, tenant, e.group)
+	if err == nil && !due.Now {
+		e.waitsNoMore(tenant)
+		return due.At, nil
+	}
+	var member domain.GroupMember
+	if err == nil {
+		member, err = e.config.Groups.Join(ctx, tenant, e.group, e.config.Label)
+	}
 	if err != nil {
 		if isCode(err, domain.CodeNotFound) {
 			e.setReady(tenant, false) // it was removed; the next run makes it anew

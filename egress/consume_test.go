@@ -1,9 +1,11 @@
 package egress_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
@@ -199,5 +201,40 @@ func TestOneHolderAtATime(t *testing.T) {
 	egresstest.Until(t, "everything is settled", func() bool { return partitionOf(t, b, b.Tenants[0]).Checkpoint == 80 })
 	if s.count() != 80 {
 		t.Errorf("%d messages are stored, of 80", s.count())
+	}
+}
+
+// What waits is no longer this process's when another one has taken the tenant over, or the tenant is gone.
+func TestLagOfATenantThatGoes(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(t *testing.T, b egresstest.Bench, p *egresstest.Process, ours, active *atomic.Bool){
+		"to another process": func(_ *testing.T, _ egresstest.Bench, p *egresstest.Process, ours, _ *atomic.Bool) {
+			ours.Store(false)
+			p.Dispatcher.Rebalance()
+		},
+		"for good": func(t *testing.T, b egresstest.Bench, p *egresstest.Process, _, active *atomic.Bool) {
+			active.Store(false)
+			if err := p.Groups.Delete(t.Context(), b.Tenants[0], egresstest.Group("out")); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := egresstest.NewBench(t, 1)
+			b.Append(t, b.Tenants[0], "order-1")
+			s := &script{}
+			s.failing(func(*egress.Message) error { return errors.New("no such topic") })
+			config := of(s)
+			var ours, active atomic.Bool
+			ours.Store(true)
+			active.Store(true)
+			config.Owns = func(domain.TenantID) bool { return ours.Load() }
+			config.Active = func(context.Context, domain.TenantID) (bool, error) { return active.Load(), nil }
+			p := b.Start(t, config, nil)
+			egresstest.Until(t, "it waits", func() bool { return p.Egress.State().Lag > 0 })
+			leave(t, b, p, &ours, &active)
+			egresstest.Until(t, "it waits no more", func() bool { return p.Egress.State().Lag == 0 })
+		})
 	}
 }

@@ -53,7 +53,9 @@ type Config struct {
 	Groups Groups
 	Births Births
 	// Active reports whether a tenant may be given a group; nil: each may.
-	Active   func(ctx context.Context, tenant domain.TenantID) (bool, error)
+	Active func(ctx context.Context, tenant domain.TenantID) (bool, error)
+	// Owns reports whether this process publishes a tenant's events, for State; nil: all tenants'.
+	Owns     func(domain.TenantID) bool
 	Label    string // of the members of its groups, for people
 	Log      *slog.Logger
 	Observer Observer
@@ -202,7 +204,11 @@ func (e *Egress) State() State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := State{Up: e.gate.open()}
-	for _, since := range e.waiting {
+	for tenant, since := range e.waiting {
+		if e.config.Owns != nil && !e.config.Owns(tenant) {
+			delete(e.waiting, tenant) // another process has taken it over while it paused
+			continue
+		}
 		s.Lag = max(s.Lag, time.Since(since))
 	}
 	return s

@@ -104,7 +104,7 @@ func (b Bench) Start(t testing.TB, of egress.Config, wrap func(egress.Groups) eg
 		t.Fatal(err)
 	}
 	p.Dispatcher = dispatch.New(dispatch.Config{
-		Store: b.Store, Sources: []dispatch.Source{p.Egress}, Log: Quiet, PauseMin: 50 * time.Millisecond, PauseMax: 500 * time.Millisecond,
+		Store: b.Store, Sources: []dispatch.Source{p.Egress}, Owns: of.Owns, Log: Quiet, PauseMin: 50 * time.Millisecond, PauseMax: 500 * time.Millisecond,
 	})
 	ctx, end := context.WithCancel(context.Background())
 	later, endLater := context.WithCancel(context.Background()) // groups take the last answers

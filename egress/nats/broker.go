@@ -36,6 +36,7 @@ type Config struct {
 const (
 	connectTimeout = 5 * time.Second
 	ackTimeout     = 5 * time.Second // of one message
+	pingTimeout    = 2 * time.Second
 	reconnectWait  = time.Second
 	atOnce         = 64 // messages of one Publish that are on their way, each with another key
 )
@@ -81,6 +82,8 @@ func Open(config Config) (*Broker, error) {
 	b := &Broker{lost: make(chan struct{})}
 	options := []nats.Option{
 		nats.Name(config.Name), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		// A login that is refused may be made, or changed back, at any time: the client would give up for good at the second refusal.
+		nats.IgnoreAuthErrorAbort(),
 		// What cannot be sent now is not kept by the client: the log has it.
 		nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
@@ -200,7 +203,18 @@ func (b *Broker) publish(ctx context.Context, m *egress.Message) error {
 	limited, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	_, err := b.js.PublishMsg(limited, message(m))
+	if (limited.Err() != nil && ctx.Err() == nil || errors.Is(err, jetstream.ErrInvalidJSAck)) && b.answers(ctx) {
+		return fmt.Errorf("no JetStream stream acknowledges a message of the subject %q: %w", m.Topic, err)
+	}
 	return classify(m, err)
+}
+
+// answers reports whether the server does, by which it is known that what was not answered is one subject's affair: others may listen
+// to it than a stream.
+func (b *Broker) answers(ctx context.Context) bool {
+	limited, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	return b.conn.FlushWithContext(limited) == nil
 }
 
 // message is a message in NATS' form.

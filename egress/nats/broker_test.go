@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -168,6 +170,50 @@ func TestLoginsAndCertificates(t *testing.T) {
 		if err := try(change); !errors.Is(err, egress.ErrUnreachable) {
 			t.Errorf("with %s: %v", name, err)
 		}
+	}
+}
+
+// strict lets nobody in for so many tries.
+type strict struct{ refusals atomic.Int32 }
+
+func (s *strict) Check(server.ClientAuthentication) bool { return s.refusals.Add(-1) < 0 }
+
+// A login that is refused for a while, since it is not known yet or is being changed, is tried again and again.
+func TestALoginThatIsRefusedForAWhile(t *testing.T) {
+	t.Parallel()
+	door := &strict{}
+	s := newServer(t, func(s *natsServer) { s.options.CustomClientAuthentication = door }, jetstream.StreamConfig{})
+	door.refusals.Store(3)
+	b := s.Open(t)
+	defer b.Close()
+	egresstest.Until(t, "it is let in", func() bool { return b.Publish(t.Context(), []egress.Message{message(1, "a", "1")})[0] == nil })
+}
+
+// A subject that somebody hears who is no stream concerns its messages alone.
+func TestASubjectThatNobodyAnswersFor(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil, jetstream.StreamConfig{})
+	listener, err := natsgo.Connect(s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if _, err := listener.Subscribe(">", func(*natsgo.Msg) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	b := s.Open(t)
+	defer b.Close()
+	lost := message(1, "a", "1")
+	lost.Topic = "elsewhere"
+	errs := b.Publish(t.Context(), []egress.Message{lost, message(2, "b", "2"), message(3, "a", "3")})
+	if errs[0] == nil || errors.Is(errs[0], egress.ErrUnreachable) || errors.Is(errs[0], egress.ErrRefused) || !strings.Contains(errs[0].Error(), `"elsewhere"`) {
+		t.Errorf("the first: %v", errs[0])
+	}
+	if errs[1] != nil || !errors.Is(errs[2], egress.ErrHeldBack) {
+		t.Errorf("the others: %v", errs[1:])
 	}
 }
 
