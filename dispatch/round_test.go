@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,29 @@ func TestARoundRunsAFewAtATimeAndWaitsForNoSlowOne(t *testing.T) {
 		if quick.most > 4 {
 			t.Errorf("%d were run at the same time", quick.most)
 		}
+	})
+}
+
+func TestWhoseLogGrowsWaitsForNoTurnOfARound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1)
+		hangs := func(ctx context.Context, _ int) time.Time {
+			<-ctx.Done()
+			return time.Time{}
+		}
+		good := &consumer{}
+		var all []dispatch.Consumer
+		for i := range 100 {
+			all = append(all, (&consumer{work: hangs}).as(fmt.Sprintf("webhook.%d", i), "1"))
+		}
+		w.list(w.tenants[0], append(all, good.as("webhook.good", "1"))...)
+		d, _ := start(t, w, dispatch.Config{First: 4})
+		pass(2500 * time.Millisecond)
+		expectRuns(t, good, 0) // its turn is far
+		d.Wake(domain.Head{Tenant: w.tenants[0], Position: 2})
+		pass(time.Second)
+		expectRuns(t, good, 1)
 	})
 }
 

@@ -14,7 +14,7 @@ type tenant struct {
 	looking   bool                 // its sources are being asked
 	again     bool                 // and are to be asked again then
 	failing   map[int]failing      // sources that could not say its consumers
-	retry     *time.Timer          // asks these again; nil: there were none
+	retry     *time.Timer          // asks these again; nil: there never were any
 }
 
 // failing is a source that has failed.
@@ -58,7 +58,7 @@ func (d *Dispatcher) begun(id domain.TenantID) *tenant {
 }
 
 // lookAt asks the sources for a tenant's consumers and has these run, again while that is wanted. admit, where it is given, is
-// called before each consumer that does not run already; false ends the work.
+// called before each consumer that does not run already; false ends the work. Where the log grows meanwhile, the rest is run at once.
 func (d *Dispatcher) lookAt(ctx context.Context, id domain.TenantID, t *tenant, admit func() (done func(), ok bool)) {
 	for {
 		lists := d.ask(ctx, id, t)
@@ -72,7 +72,11 @@ func (d *Dispatcher) lookAt(ctx context.Context, id domain.TenantID, t *tenant, 
 			}
 			d.mu.Lock()
 			d.kick(id, t, c, done)
+			woken := t.again
 			d.mu.Unlock()
+			if woken {
+				break
+			}
 		}
 		d.mu.Lock()
 		if !t.again || ctx.Err() != nil {
@@ -83,6 +87,7 @@ func (d *Dispatcher) lookAt(ctx context.Context, id domain.TenantID, t *tenant, 
 		}
 		t.again = false
 		d.mu.Unlock()
+		admit = nil // what is new there waits for no turn
 	}
 }
 
@@ -114,15 +119,18 @@ func (d *Dispatcher) ask(ctx context.Context, id domain.TenantID, t *tenant) [][
 			lists[i] = list
 			delete(t.failing, i)
 		case ctx.Err() == nil && d.config.Owns(id):
-			d.askLater(id, t, i, err)
+			d.failed(id, t, i, err)
 		}
 		d.mu.Unlock()
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.askAgain(id, t)
 	return lists
 }
 
-// askLater has a source asked again after a pause. d.mu must be held.
-func (d *Dispatcher) askLater(id domain.TenantID, t *tenant, source int, err error) {
+// failed notes that a source could not say its consumers. d.mu must be held.
+func (d *Dispatcher) failed(id domain.TenantID, t *tenant, source int, err error) {
 	if t.failing == nil {
 		t.failing = make(map[int]failing)
 	}
@@ -130,12 +138,23 @@ func (d *Dispatcher) askLater(id domain.TenantID, t *tenant, source int, err err
 	if failures == 1 {
 		d.config.Log.Warn("a tenant's consumers cannot be listed; trying again", "tenant", id.String(), "error", err)
 	}
-	pause := d.pause(failures)
-	t.failing[source] = failing{failures, time.Now().Add(pause)}
+	t.failing[source] = failing{failures, time.Now().Add(d.pause(failures))}
+}
+
+// askAgain has the sources that have failed asked again, when the pause of the first of them is over. d.mu must be held.
+func (d *Dispatcher) askAgain(id domain.TenantID, t *tenant) {
 	if t.retry != nil {
 		t.retry.Stop()
 	}
-	t.retry = time.AfterFunc(pause, func() { d.look(id) })
+	var next time.Time
+	for _, f := range t.failing {
+		if next.IsZero() || f.until.Before(next) {
+			next = f.until
+		}
+	}
+	if !next.IsZero() {
+		t.retry = time.AfterFunc(time.Until(next), func() { d.look(id) })
+	}
 }
 
 // take makes a tenant's consumers those of the lists, and runs them, or with run false returns those that are to be run.

@@ -1,0 +1,43 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/manifold-es/manifold/dispatch"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// failingSource is a source that fails at first.
+type failingSource struct {
+	fails atomic.Int64 // so many times
+	list  []dispatch.Consumer
+}
+
+func (s *failingSource) Consumers(context.Context, domain.TenantID) ([]dispatch.Consumer, error) {
+	if s.fails.Add(-1) >= 0 {
+		return nil, errors.New("the database is away")
+	}
+	return s.list, nil
+}
+
+func TestEverySourceThatHasFailedIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	for range 20 { // pauses are changed by chance
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(1)
+			a, b := &consumer{}, &consumer{}
+			long, short := &failingSource{list: []dispatch.Consumer{a.as("webhook.a", "1")}}, &failingSource{list: []dispatch.Consumer{b.as("reactor.b", "1")}}
+			long.fails.Store(4)
+			short.fails.Store(1)
+			start(t, w, dispatch.Config{Sources: []dispatch.Source{long, short}})
+			pass(time.Minute) // and nobody wakes it
+			expectRuns(t, b, max(1, b.runs()))
+			expectRuns(t, a, max(1, a.runs()))
+		})
+	}
+}
