@@ -243,3 +243,30 @@ func TestNamesOfServiceGroups(t *testing.T) {
 		}
 	}
 }
+
+// What is due is known without a receive, which leases nothing; and what passes by that is not the group's is none of it.
+func TestWhatIsDueIsReadFromTheLog(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "other-1", "other-2")
+	b.put(t, "g", domain.GroupDefinition{Selection: domain.Selection{Categories: []string{"order"}, Filter: "event.data.n == 1"}})
+	if due := b.due(t, "g"); due.Now || !due.At.IsZero() {
+		t.Fatalf("something is due: %+v", due)
+	}
+	b.append(t, "order-1") // its n is 0
+	other, _ := startGroups(t, b.open(t), subscription.GroupObserver{})
+	if due, err := other.Due(t.Context(), b.tenant, "g"); err != nil || due.Now || !due.At.IsZero() {
+		t.Fatalf("something is due in another process: %+v, %v", due, err)
+	}
+	b.append(t, "other-1", "order-1")
+	for due := (subscription.Due{}); !due.Now; pause(t) { // it may not have heard of the append yet
+		var err error
+		if due, err = other.Due(t.Context(), b.tenant, "g"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := b.status(t, "g"); s.InFlight != 0 {
+		t.Errorf("%d events are leased", s.InFlight)
+	}
+	mustPositions(t, b.receive(t, "g", 10), 5)
+}

@@ -15,8 +15,9 @@ type Due struct {
 }
 
 // Due tells when something of a group becomes due: an event that waits for its next attempt or for the group's delay, a lease that
-// expires. A consumer that was given nothing may sleep until then, or until the log grows or the group changes. It is for a consumer that
-// has received in this process: new events behind the bound of the last receive do not count. Nothing is due in a paused group.
+// expires. A consumer that was given nothing may sleep until then, or until the log grows or the group changes. New events behind the
+// bound of the last receive in this process do not count. Nothing is due in a paused group. It reads the log as a receive does, and
+// leases nothing.
 func (g *Groups) Due(ctx context.Context, tenant domain.TenantID, name string) (Due, error) {
 	for {
 		gr, err := g.use(ctx, tenant, name)
@@ -72,6 +73,19 @@ func (p *partition) askDue(ctx context.Context) (Due, error) {
 	case <-ctx.Done():
 		return Due{}, context.Cause(ctx)
 	}
+}
+
+// look reads on in the log, until there is something new to be delivered, or nothing.
+func (s *step) look(ctx context.Context) error {
+	p := s.p
+	for p.ahead.next() == nil && time.Since(s.began) < stepTime {
+		frontier := p.frontier(p.upTo)
+		p.ledger.pass(min(p.ahead.scanned, frontier))
+		if read, err := p.ahead.more(ctx, frontier); err != nil || !read {
+			return err
+		}
+	}
+	return nil
 }
 
 // nextDue is when something is due, as far as the newest ledger that is known says so.

@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,6 +184,8 @@ type step struct {
 	stale    bool
 	fresh    bool // the ledger was read in this step
 	began    time.Time
+
+	unlooked error // why it is not known what is due
 
 	wasFull bool       // there was no room before the answers
 	served  []*receive // those of receives that may be given events
@@ -404,6 +407,9 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 			return false, &readError{err}
 		}
 	}
+	if len(s.dues) > 0 && !p.row.Group.Paused {
+		s.unlooked = s.look(ctx)
+	}
 	if !s.verified() {
 		return false, nil // there may be something that another process has left
 	}
@@ -467,7 +473,7 @@ func (s *step) finish(err error, took time.Duration) {
 		back = append(back, r.finish(err)...)
 	}
 	for _, ask := range s.dues {
-		if ask.err = err; err == nil {
+		if ask.err = cmp.Or(err, s.unlooked); ask.err == nil {
 			ask.due = p.nextDue()
 		}
 		close(ask.done)
