@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -85,10 +86,7 @@ func RowOf(event Event) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	// What is beside the payload becomes metadata, and counts; it is JSON, and so checked as a whole.
-	if err := domain.CheckJSON(text); err != nil {
-		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "headers", "%s", err)
-	}
+	// What is beside the payload becomes metadata, and counts.
 	if message.Metadata, err = encode(Event{Headers: event.Headers, Tags: event.Tags, CausedBy: event.CausedBy, SID: event.SID}); err != nil {
 		return Row{}, err
 	}
@@ -99,27 +97,29 @@ func RowOf(event Event) (Row, error) {
 	return Row{ID: event.ID, Stream: batch.Streams[0].Stream, Message: text}, nil
 }
 
-// checkTexts refuses what is not UTF-8, which JSON would have something else for.
+// checkTexts refuses what the log cannot keep, in the fields that have texts of any kind.
 func (e *Event) checkTexts() error {
 	where := ""
 	for name, value := range e.Headers {
-		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+		if !keepable(name) || !keepable(value) {
 			where = "headers"
 		}
 	}
 	for _, tag := range e.Tags {
-		if !utf8.ValidString(tag) {
+		if !keepable(tag) {
 			where = "tags"
 		}
 	}
-	if !utf8.ValidString(e.SID) {
+	if !keepable(e.SID) {
 		where = "sid"
 	}
 	if where != "" {
-		return domain.Errorf(domain.CodeInvalidRequest, where, "it is not UTF-8")
+		return domain.Errorf(domain.CodeInvalidRequest, where, "it is not UTF-8, or has U+0000, which cannot be kept")
 	}
 	return nil
 }
+
+func keepable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
 func encode(event Event) (json.RawMessage, error) {
 	var text bytes.Buffer

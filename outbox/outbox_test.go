@@ -40,6 +40,7 @@ func TestRowOfRefuses(t *testing.T) {
 		{outbox.Event{Payload: payload}, "topic"},
 		{outbox.Event{Topic: "a-b", Payload: payload}, "topic"},
 		{outbox.Event{Topic: "a", Key: "b c", Payload: payload}, "key"},
+		{outbox.Event{Topic: "a", Key: "\x00", Payload: payload}, "key"},
 		{outbox.Event{Topic: "a", Type: "b c", Payload: payload}, "type"},
 		{outbox.Event{Topic: "a"}, "payload"},
 		{outbox.Event{Topic: "a", Payload: json.RawMessage(`"\u0000"`)}, "payload"},
@@ -56,6 +57,8 @@ func TestRowOfRefuses(t *testing.T) {
 		{outbox.Event{Topic: "a", Payload: payload, Headers: map[string]string{"h": "\xff"}}, "headers"},
 		{outbox.Event{Topic: "a", Payload: payload, Headers: map[string]string{"\xff": "v"}}, "headers"},
 		{outbox.Event{Topic: "a", Payload: payload, Tags: []string{"\xff"}}, "tags"},
+		{outbox.Event{Topic: "a", Payload: payload, Tags: []string{"\x00"}}, "tags"},
+		{outbox.Event{Topic: "a", Payload: payload, SID: "\x00"}, "sid"},
 		{outbox.Event{Topic: "a", Payload: payload, SID: strings.Repeat("x", domain.MaxSIDBytes+1)}, "sid"},
 		{outbox.Event{Topic: "a", Payload: payload, OccurredAt: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}, "ts"},
 	} {
