@@ -11,7 +11,8 @@ import (
 // Complete returns a definition with its defaults, its times rounded to milliseconds; an error is a *domain.Error with the field.
 func Complete(definition domain.GroupDefinition) (domain.GroupDefinition, error) {
 	definition = withDefaults(definition)
-	return definition, checkDefinition(&definition)
+	err := checkDefinition(&definition) // which rounds its times
+	return definition, err
 }
 
 // Place returns the first position that a group delivers which begins there now, from 1. domain.CodeNotFound, with the place from:
