@@ -3,6 +3,7 @@ package reactor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -270,31 +271,44 @@ func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.Pro
 	if of.since.IsZero() {
 		return time.Time{}, c.end(ctx, tenant, id, of)
 	}
-	p, err := c.config.Projections.Live(ctx, tenant, id.Name)
-	switch {
-	case isCode(err, domain.CodeNotFound):
-		return time.Time{}, c.end(ctx, tenant, id, of)
-	case err != nil:
-		return time.Time{}, err
-	case p.Owner != id.Owner || p.Definition.Mode == domain.ModeLive:
-		return time.Time{}, nil
-	}
-	definition := domain.GroupDefinition{
-		From: domain.From{Time: of.since}.String(), BatchSize: changesBatch, AckTimeout: cmp.Or(c.config.Lease, DefaultLease), MaxAttempts: changesAttempts,
-	}
-	definition.Categories, definition.Types = c.config.Projections.Selects(p)
-	if err := c.places.ensure(ctx, tenant, group, definition, true); err != nil {
-		return time.Time{}, err
-	}
 	w := writer{
 		feed:    feed{groups: c.config.Groups, places: &c.places, projections: c.config.Projections, tenant: tenant, group: group, projection: id.Name},
 		changes: c, id: id,
 	}
-	again, err = w.run(ctx)
+	w.follow = func(ctx context.Context) (ok bool, err error) { return c.follow(ctx, tenant, id, of, group) }
+	ok, err := w.follow(ctx)
+	switch {
+	case errors.Is(err, errNone):
+		return time.Time{}, c.end(ctx, tenant, id, of)
+	case !ok || err != nil:
+		return time.Time{}, err
+	}
+	again, err = ended(w.run(ctx))
 	if isCode(err, domain.CodeNotFound) {
 		c.places.forget(tenant, group) // somebody has removed the projection, or the group
 	}
 	return again, err
+}
+
+// errNone means that there is no projection of the name.
+var errNone = fmt.Errorf("there is no such projection: %w", errOver)
+
+// follow makes the group of a projection's changes, or has it be of what the projection sees now. ok is false where the tenant means
+// another projection by the name, or it stores nothing; errNone: there is none.
+func (c *Changes) follow(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published, group string) (ok bool, err error) {
+	p, err := c.config.Projections.Live(ctx, tenant, id.Name)
+	if isCode(err, domain.CodeNotFound) {
+		return false, errNone
+	}
+	if err != nil || p.Owner != id.Owner || p.Definition.Mode == domain.ModeLive {
+		return false, err
+	}
+	definition := domain.GroupDefinition{
+		From: domain.From{Time: of.since}.String(), BatchSize: changesBatch, AckTimeout: cmp.Or(c.config.Lease, DefaultLease), MaxAttempts: changesAttempts,
+	}
+	categories, types := c.config.Projections.Selects(p)
+	definition.Categories, definition.Types = categories, typesOf(types)
+	return true, c.places.ensure(ctx, tenant, group, definition, true)
 }
 
 // end removes what is left for a tenant of a projection whose changes are no longer published.

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -28,8 +29,30 @@ type feed struct {
 	tenant      domain.TenantID
 	group       string
 	projection  string // empty: none
+	// follow has the group be of what the projection sees now. ok is false where there is nothing to be taken from it.
+	follow func(ctx context.Context) (ok bool, err error)
 
 	settled int64 // how far the projection had come when it was asked last
+}
+
+// errOver means that a projection is no longer the source that it was when the run began.
+var errOver = errors.New("the projection is another one now")
+
+// ended is how a run ends whose source is over: the next one finds out what there is now.
+func ended(again time.Time, err error) (time.Time, error) {
+	if errors.Is(err, errOver) {
+		return time.Now(), nil
+	}
+	return again, err
+}
+
+// typesOf are the types that the group of a projection's events names; none, which is all, where there are more than it can name: the
+// projection is asked with each event then.
+func typesOf(types []string) []string {
+	if len(types) > subscription.MaxTypes {
+		return nil
+	}
+	return types
 }
 
 // take takes what is due, at most so many events, and waits that long for one.
@@ -38,6 +61,14 @@ func (f *feed) take(ctx context.Context, most int, wait time.Duration) ([]domain
 		var err error
 		if f.settled, err = f.projections.Settled(ctx, f.tenant, f.projection); err != nil || f.settled == 0 {
 			return nil, err // 0 would be no bound
+		}
+		// Behind that: where another definition has gone live meanwhile, none of its events is passed over by the names of the last one.
+		ok, err := f.follow(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, errOver
 		}
 	}
 	deliveries, err := f.groups.Receive(ctx, f.tenant, f.group, subscription.Receive{Batch: min(most, domain.MaxBatchSize), Wait: wait, UpTo: f.settled})

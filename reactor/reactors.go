@@ -109,28 +109,34 @@ func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared)
 		groups: r.config.Groups, places: &r.places, projections: r.config.Projections, tenant: tenant,
 		group: domain.ServiceGroup(domain.ServiceReactor, d.Name), projection: d.Projection,
 	}
-	definition := d.definition
-	if d.Projection != "" {
-		p, err := r.config.Projections.Live(ctx, tenant, d.Projection)
-		if isCode(err, domain.CodeNotFound) {
-			return time.Time{}, nil // once there is one, its tenants' consumers are told
-		}
-		if err != nil {
-			return time.Time{}, err
-		}
-		var types []string
-		definition.Categories, types = r.config.Projections.Selects(p)
-		var any bool
-		if definition.Types, any = narrow(d.Types, types); !any {
-			return time.Time{}, nil
-		}
-	}
-	if err := r.places.ensure(ctx, tenant, f.group, definition, false); err != nil {
+	f.follow = func(ctx context.Context) (ok bool, err error) { return r.follow(ctx, tenant, d, f.group) }
+	if ok, err := f.follow(ctx); !ok || err != nil {
 		return time.Time{}, err
 	}
-	again, err = (&round{feed: f, reactors: r, of: d}).run(ctx)
+	again, err = ended((&round{feed: f, reactors: r, of: d}).run(ctx))
 	if isCode(err, domain.CodeNotFound) {
 		r.places.forget(tenant, f.group) // somebody has removed the group, or the projection
 	}
 	return again, err
+}
+
+// follow makes a reactor's group, or has it be of what its projection sees now. ok is false where that is nothing.
+func (r *Reactors) follow(ctx context.Context, tenant domain.TenantID, d *declared, group string) (ok bool, err error) {
+	definition := d.definition
+	if d.Projection != "" {
+		p, err := r.config.Projections.Live(ctx, tenant, d.Projection)
+		if isCode(err, domain.CodeNotFound) {
+			return false, nil // once there is one, its tenants' consumers are told
+		}
+		if err != nil {
+			return false, err
+		}
+		var types []string
+		definition.Categories, types = r.config.Projections.Selects(p)
+		if types, ok = narrow(d.Types, types); !ok {
+			return false, nil
+		}
+		definition.Types = typesOf(types)
+	}
+	return true, r.places.ensure(ctx, tenant, group, definition, false)
 }

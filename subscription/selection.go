@@ -9,12 +9,13 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Limits of a selection.
+// The most names that a selection can have.
 const (
-	maxCategories  = 100
-	maxTypes       = 100
-	maxFilterBytes = 8000
+	MaxCategories = 100
+	MaxTypes      = 100
 )
+
+const maxFilterBytes = 8000
 
 // selection is a domain.Selection that was checked, ready to be asked. It is immutable: any number of goroutines may use it.
 type selection struct {
@@ -35,10 +36,10 @@ func newSelection(wanted domain.Selection) (*selection, error) {
 			return nil, err
 		}
 	}
-	if err := checkNames("source.categories", "categories", s.Categories, maxCategories, domain.CheckCategory); err != nil {
+	if err := checkNames("source.categories", "categories", s.Categories, MaxCategories, domain.CheckCategory); err != nil {
 		return nil, err
 	}
-	if err := checkNames("types", "types", s.Types, maxTypes, domain.CheckType); err != nil {
+	if err := checkNames("types", "types", s.Types, MaxTypes, domain.CheckType); err != nil {
 		return nil, err
 	}
 	if s.Filter == "" {

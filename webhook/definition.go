@@ -89,21 +89,19 @@ func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain
 // sourceProjection is where errors are about the projection.
 const sourceProjection = "source.projection"
 
-// The most names that a group's selection can have. A projection that has more is asked with each event.
-const maxNames = 100
-
 func sorted(names []string) []string {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	return names
 }
 
-// selection is of which events the group of a webhook is. Of a projection these are those that it sees as it is now.
+// selection is of which events the group of a webhook is. Of a projection these are those that it sees as it is now; one with more
+// names than a selection can have is asked with each event.
 func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d domain.WebhookDefinition) (domain.Selection, error) {
 	if d.Projection == "" {
 		return d.Selection, nil
 	}
-	p, err := w.config.Projections.Get(ctx, tenant, d.Projection)
+	p, err := w.config.Projections.Live(ctx, tenant, d.Projection)
 	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
 		return domain.Selection{}, domain.Errorf(domain.CodeInvalidRequest, sourceProjection, "there is no projection %q; make it first, or name another", clip(d.Projection))
 	}
@@ -116,10 +114,10 @@ func (w *Webhooks) selection(ctx context.Context, tenant domain.TenantID, d doma
 	}
 	selection := domain.Selection{Types: d.Types, Filter: d.Filter}
 	categories, types := w.config.Projections.Selects(p)
-	if len(categories) <= maxNames {
+	if len(categories) <= subscription.MaxCategories {
 		selection.Categories = categories
 	}
-	if len(d.Types) == 0 && len(types) <= maxNames {
+	if len(d.Types) == 0 && len(types) <= subscription.MaxTypes {
 		selection.Types = types
 	}
 	// In one order, so that the same names are the same group.
