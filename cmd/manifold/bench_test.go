@@ -146,3 +146,13 @@ func TestBenchOfARunningService(t *testing.T) {
 		t.Errorf("without a key: %+v", o)
 	}
 }
+
+// A key from the environment is not shown.
+func TestBenchHelpShowsNoKey(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"append", "publish", "read", "subscribe", "webhook"} {
+		if help := must(t, []string{"MANIFOLD_KEY=secret"}, "bench", name, "--help"); strings.Contains(help, "secret") || !strings.Contains(help, "--key") {
+			t.Errorf("bench %s --help says %s", name, help)
+		}
+	}
+}

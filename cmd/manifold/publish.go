@@ -24,6 +24,8 @@ const (
 	publishLine     = 2 << 20 // above an event's limit: the service says what is wrong with it
 )
 
+var errPayloadTooLarge = errors.New("it is too large; a payload has at most 1 MiB")
+
 // publishFlags are what a message has beside its topic and its payload.
 type publishFlags struct {
 	message client.Message
@@ -48,13 +50,16 @@ func publishCommand() *cobra.Command {
 own. The payload is any JSON; - reads it from standard input, and with --lines each line of that is the payload of a message.
 
 What is printed is each event's position, stream, version and id. With --id, publishing again what is there already publishes
-nothing, and prints where it is.`,
+nothing, and prints where it is. The service's key is in MANIFOLD_KEY: --key is the message's.`,
 		Example: `  manifold publish order '{"customer": "c-17"}' --key 1001 --type OrderPlaced
   manifold publish heartbeat.web - --lines --tag canary < beats.ndjson`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := f.read(args[0]); err != nil {
 				return err
+			}
+			if to.key == "" {
+				return errors.New("no key of the service: set MANIFOLD_KEY; --key is the message's")
 			}
 			service, err := to.open()
 			if err != nil {
@@ -72,6 +77,9 @@ nothing, and prints where it is.`,
 				if payload, err = io.ReadAll(io.LimitReader(command.InOrStdin(), publishLine)); err != nil {
 					return err
 				}
+				if len(payload) == publishLine {
+					return errPayloadTooLarge
+				}
 			}
 			if !json.Valid(payload) {
 				return errors.New(`the payload is no JSON; a text stands in quotes of its own: '"text"'`)
@@ -82,7 +90,7 @@ nothing, and prints where it is.`,
 	}
 	to.bind(command, "MANIFOLD_KEY")
 	flags := command.Flags()
-	flags.StringVar(&f.key, "key", "", "the stream is TOPIC-KEY; else one of its own for each message")
+	flags.StringVar(&f.key, "key", "", "the message's key: the stream is TOPIC-KEY; else one of its own for each message")
 	flags.StringVar(&f.kind, "type", "", "the event's type (default: the topic)")
 	flags.StringVar(&f.id, "id", "", "the event's id, a UUID (default: a new one)")
 	flags.StringArrayVar(&f.headers, "header", nil, "NAME=VALUE, kept in the metadata; may be repeated")
@@ -168,6 +176,9 @@ func (p publisher) lines(ctx context.Context, as client.Message, in io.Reader) e
 		return fmt.Errorf("up to line %d: %w", number, err)
 	}
 	if err := lines.Err(); err != nil {
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = errPayloadTooLarge
+		}
 		return fmt.Errorf("line %d: %w", number+1, err)
 	}
 	return nil

@@ -34,6 +34,9 @@ func TestPublish(t *testing.T) {
 		t.Errorf("the event is %+v", event)
 	}
 
+	if o := run(t, nil, nil, args...); o.code == 0 || !strings.Contains(o.err, "set MANIFOLD_KEY; --key is the message's") {
+		t.Errorf("without the service's key: %+v", o)
+	}
 	o := run(t, environ, strings.NewReader(" 7\n"), "publish", "ping", "-", "--json")
 	if !strings.Contains(o.out, `"stream":"ping-`) || !strings.Contains(o.out, `"position":2`) || o.code != 0 {
 		t.Errorf("%+v", o)
@@ -49,6 +52,13 @@ func TestPublish(t *testing.T) {
 	o = run(t, environ, strings.NewReader("1\nx\n2\n"), "publish", "beat", "-", "--lines")
 	if o.code != 1 || strings.Count(o.out, "\n") != 1 || !strings.Contains(o.err, "line 2 is no JSON") {
 		t.Errorf("%+v", o)
+	}
+	large := `"` + strings.Repeat("x", 3<<20) + `"`
+	for _, args := range [][]string{{"beat", "-"}, {"beat", "-", "--lines"}} {
+		o := run(t, environ, strings.NewReader(large), append([]string{"publish"}, args...)...)
+		if o.code != 1 || !strings.Contains(o.err, "a payload has at most 1 MiB") {
+			t.Errorf("%v: %+v", args, o)
+		}
 	}
 	for _, refused := range []struct {
 		args []string

@@ -43,8 +43,7 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: processes that the clients are spread over")
 	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: inline projections, each with a document for each stream, that the appends fold into")
 	command.Flags().BoolVar(&f.inlineForget, "inline-forget", false, "with --inline: load the documents for each append anew")
-	command.Flags().StringVar(&f.url, "url", "", "append over HTTP to this running service")
-	command.Flags().StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key")
+	serviceFlags(f, command, "append over HTTP to this running service")
 	command.Flags().StringVar(&f.role, "child", "", "")
 	command.Flags().MarkHidden("child")
 	return command

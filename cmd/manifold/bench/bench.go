@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,6 +52,13 @@ against: what PostgreSQL alone does with the same rows.`,
 	}
 	command.AddCommand(appendCommand(), publishCommand(), readCommand(), projectCommand(), rebuildCommand(), queryCommand(), lagCommand(), isolationCommand(), workersCommand(), growthCommand(), idleCommand(), stateCommand(), subscribeCommand(), webhookCommand())
 	return command
+}
+
+// serviceFlags are those of benchmarks that can use a running service; use says what they do with it.
+func serviceFlags(f *flags, command *cobra.Command, use string) {
+	command.Flags().StringVar(&f.url, "url", "", use)
+	command.Flags().StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key (MANIFOLD_KEY)")
+	command.Flags().Lookup("key").DefValue = "" // what is from the environment must not be shown by --help
 }
 
 // newCommand makes a benchmark's command. run returns the result to be printed; progress goes to standard error.

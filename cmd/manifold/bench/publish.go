@@ -28,8 +28,7 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "how long to run before measuring")
 	command.Flags().IntVar(&f.events, "events", 0, "end after this many messages instead of after the duration")
 	command.Flags().IntVar(&f.streamLength, "stream-length", 100, "messages after which a client begins another key; 0: never")
-	command.Flags().StringVar(&f.url, "url", "", "publish to this running service")
-	command.Flags().StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key")
+	serviceFlags(f, command, "publish to this running service")
 	return command
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,8 +23,7 @@ The limit is a plain SELECT of the same rows over one connection.`
 	command.Flags().IntVar(&f.documents, "documents", 50_000, "streams that they are of")
 	command.Flags().IntVar(&f.clients, "clients", 1, "clients at the same time; each reads the whole log")
 	command.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "how long to measure; the log is read again and again")
-	command.Flags().StringVar(&f.url, "url", "", "read the log of this running service")
-	command.Flags().StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key")
+	serviceFlags(f, command, "read the log of this running service")
 	return command
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -39,8 +38,7 @@ groups    --consumers of one group receive --batch events and acknowledge them, 
 	flags.IntVar(&f.backlog, "backlog", 0, "groups: so many events of one stream come first")
 	flags.DurationVar(&f.duration, "duration", 10*time.Second, "latency, fanout: how long to measure")
 	flags.DurationVar(&f.warmUp, "warm-up", 2*time.Second, "latency, fanout: how long to run before measuring")
-	flags.StringVar(&f.url, "url", "", "latency, fanout: use this running service")
-	flags.StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key")
+	serviceFlags(f, command, "latency, fanout: use this running service")
 	return command
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -36,8 +35,7 @@ redirect: a quarter each. They should change nothing for the good one.`
 	flags.IntVar(&f.clients, "clients", 16, "latency: clients that append")
 	flags.DurationVar(&f.duration, "duration", 20*time.Second, "latency: how long to measure")
 	flags.DurationVar(&f.warmUp, "warm-up", 5*time.Second, "latency: how long to run before measuring")
-	flags.StringVar(&f.url, "url", "", "latency: use this running service, which must allow webhooks to this machine")
-	flags.StringVar(&f.key, "key", os.Getenv("MANIFOLD_KEY"), "with --url: the tenant's key")
+	serviceFlags(f, command, "latency: use this running service, which must allow webhooks to this machine")
 	f.batch = 1
 	return command
 }
