@@ -34,7 +34,7 @@ type Feed struct {
 	has     int      // bytes that Next has given out of what was read
 	gave    time.Time
 
-	gaps int64 // the follower was told of gaps up to here
+	heard heard // what the follower was told is gone, as far as that is ahead
 
 	passed int64       // over, and the follower does not know
 	tell   *time.Timer // runs out when it has to
@@ -119,12 +119,12 @@ func (f *Feed) next(ctx context.Context) (Slice, error) {
 func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
 	t := f.tail.ring.take(f.position, f.goal, f.buffer[:0], takenEvents, takenBytes)
 	if t.missed {
-		f.ahead = f.history.fetch(f.ctx, f.position, f.gaps)
+		f.ahead = f.history.fetch(f.ctx, f.position, f.heard)
 		return Slice{}, nil
 	}
-	var gap *domain.Gap
+	var gone gap
 	if len(t.missing) > 0 {
-		gap = f.selection.gapBehind(f.position, f.gaps, t.missing)
+		gone = f.selection.gapBehind(f.position, f.heard, t.missing)
 	}
 	f.buffer = t.entries
 	entries := f.buffer[:0]
@@ -143,7 +143,7 @@ func (f *Feed) take(ctx context.Context) (slice Slice, news <-chan struct{}) {
 		looked = e.Event.Position
 	}
 	clear(f.buffer[len(entries):])
-	return f.moved(entries, t.upTo, t.atHead, gap), t.news
+	return f.moved(entries, t.upTo, t.atHead, gone), t.news
 }
 
 // read waits for what is being read from the log.
@@ -161,22 +161,25 @@ func (f *Feed) read(ctx context.Context) (Slice, error) {
 	f.has += s.bytes
 	slice := f.moved(s.entries, s.upTo, f.tail.ring.atHead(s.upTo, f.goal), s.gap)
 	if floor, _ := f.tail.ring.place(); s.upTo < floor && f.history.readsAhead() {
-		f.ahead = f.history.fetch(f.ctx, s.upTo, f.gaps)
+		f.ahead = f.history.fetch(f.ctx, s.upTo, f.heard)
 	}
 	return slice, nil
 }
 
 // moved moves the feed's place.
-func (f *Feed) moved(entries []*Entry, upTo int64, atHead bool, gap *domain.Gap) Slice {
+func (f *Feed) moved(entries []*Entry, upTo int64, atHead bool, gone gap) Slice {
 	if passed := upTo - f.position - int64(len(entries)); passed > 0 {
 		if f.passed == 0 {
 			f.tellLater()
 		}
 		f.passed += passed
 	}
-	slice := Slice{Entries: entries, Position: upTo, CaughtUp: atHead && !f.atHead, Gap: gap}
-	if gap != nil {
-		f.gaps = max(f.gaps, gap.To)
+	slice := Slice{Entries: entries, Position: upTo, CaughtUp: atHead && !f.atHead, Gap: gone.Gap}
+	if gone.Gap != nil || atHead && f.heard != nil {
+		f.heard = f.heard.and(gone.floors, upTo)
+	}
+	if len(f.heard) == 0 {
+		f.heard = nil
 	}
 	f.position, f.atHead = upTo, atHead
 	return slice

@@ -77,12 +77,12 @@ type fetched struct {
 	entries []*Entry // all that are selected from where it began up to upTo
 	bytes   int      // of them
 	upTo    int64
-	gap     *domain.Gap // that the follower is to be told of before them; nil: none
+	gap     gap // that the follower is to be told of before them
 	err     error
 }
 
-// fetch reads what follows a position, for a follower that knows of gaps up to told. The goroutine ends when ctx does.
-func (h *history) fetch(ctx context.Context, after, told int64) *fetched {
+// fetch reads what follows a position, for a follower that has heard of what is gone. The goroutine ends when ctx does.
+func (h *history) fetch(ctx context.Context, after int64, known heard) *fetched {
 	s := &fetched{done: make(chan struct{})}
 	scale := h.size()
 	go func() {
@@ -93,7 +93,7 @@ func (h *history) fetch(ctx context.Context, after, told int64) *fetched {
 			if events, s.upTo, removedTo, err = h.read(ctx, after, scale); err != nil {
 				return err
 			}
-			s.gap, err = gapOf(ctx, h.tail.tails.config.Store, h.tail.tenant, h.selection, after, told, removedTo)
+			s.gap, err = gapOf(ctx, h.tail.tails.config.Store, h.tail.tenant, h.selection, after, known, removedTo)
 			return err
 		})
 		if s.err == nil {

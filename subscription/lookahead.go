@@ -40,9 +40,9 @@ type lookahead struct {
 	version int64 // of the selection's one stream, that was read last; -1: not known
 	pace    int   // events that one read gives at most, fewer where its filter takes long; 0: aheadEvents
 
-	gap     *domain.Gap // what was gone of what was read, and nobody was told of yet; nil: nothing
-	gapTold int64       // of gaps up to here somebody was told since the last save: they come again where that is not made
-	gapsTo  int64       // consumers were told of gaps up to here
+	gap   gap         // what was gone of what was read, and nobody was told of yet
+	given *domain.Gap // it, where somebody was told of it since the last save: it comes again where that is not made
+	heard heard       // what consumers were told is gone, as far as that is ahead
 
 	asking  chan struct{} // has one while a filter of the tenant's groups is asked
 	siftFor time.Duration // siftTime, but in tests
@@ -56,8 +56,8 @@ type stretch struct {
 	version  int64
 	events   []domain.Event
 	bytes    int
-	pace     int         // that of the next read
-	gap      *domain.Gap // what was gone of it; nil: nothing
+	pace     int // that of the next read
+	gap      gap // what was gone of it
 	err      error
 }
 
@@ -66,10 +66,10 @@ func eventBytes(e *domain.Event) int { return len(e.Data) + len(e.Metadata) }
 
 // at makes the next event the first one behind a position.
 func (a *lookahead) at(readTo int64) {
-	a.gapTold = 0
+	a.given = nil
 	if readTo < a.from || readTo > a.scanned {
 		a.from, a.scanned, a.version = readTo, readTo, -1
-		a.events, a.taken, a.bytes, a.gap, a.gapsTo = nil, 0, 0, nil, 0
+		a.events, a.taken, a.bytes, a.gap, a.heard = nil, 0, 0, gap{}, nil
 		return
 	}
 	a.taken = sort.Search(len(a.events), func(i int) bool { return a.events[i].Position > readTo })
@@ -81,10 +81,10 @@ func (a *lookahead) at(readTo int64) {
 
 // saved lets go of what was taken; readTo is the ledger's.
 func (a *lookahead) saved(readTo int64) {
-	a.gapsTo, a.gapTold = max(a.gapsTo, a.gapTold), 0
-	if a.gap != nil && a.gap.To <= a.gapsTo {
-		a.gap = nil
+	if a.given != nil && a.given == a.gap.Gap {
+		a.heard, a.gap = a.heard.and(a.gap.floors, readTo), gap{}
 	}
+	a.given = nil
 	clear(a.events[:a.taken])
 	a.events = a.events[a.taken:]
 	a.taken, a.from = 0, readTo
@@ -107,24 +107,24 @@ func (a *lookahead) take() {
 // meets is the gap that comes before an event that is about to be delivered, or reaches over it, where no consumer was told of it;
 // nil: there is none.
 func (a *lookahead) meets(e *domain.Event) *domain.Gap {
-	if a.gap == nil || e.Position < a.gap.From || a.gap.To <= max(a.gapsTo, a.gapTold) {
+	if a.gap.Gap == nil || e.Position < a.gap.From || a.given == a.gap.Gap {
 		return nil
 	}
-	a.gapTold = a.gap.To
-	return a.gap
+	a.given = a.gap.Gap
+	return a.given
 }
 
 // joined is what two gaps are together.
-func joined(one, other *domain.Gap) *domain.Gap {
-	if one == nil {
+func joined(one, other gap) gap {
+	if one.Gap == nil {
 		return other
 	}
-	both := domain.Gap{From: min(one.From, other.From), To: max(one.To, other.To)}
-	both.Categories = slices.Concat(one.Categories, other.Categories)
-	slices.Sort(both.Categories)
-	both.Categories = slices.Compact(both.Categories)
-	both.Categories = both.Categories[:min(len(both.Categories), domain.GapCategories)]
-	return &both
+	floors := slices.Concat(one.floors, other.floors)
+	highest := heard(nil).and(floors, 0)
+	floors = slices.DeleteFunc(floors, func(floor domain.RetentionFloor) bool { return floor.RemovedTo < highest[floor.Category] })
+	slices.SortFunc(floors, func(a, b domain.RetentionFloor) int { return cmp.Compare(a.Category, b.Category) })
+	floors = slices.CompactFunc(floors, func(a, b domain.RetentionFloor) bool { return a.Category == b.Category })
+	return gap{domain.NewGap(min(one.From, other.From), floors), floors}
 }
 
 // waiting is how many events are in memory.
@@ -193,8 +193,8 @@ func (a *lookahead) accept(found stretch) error {
 	a.events = append(a.events, found.events...)
 	a.bytes += found.bytes
 	a.scanned, a.version, a.pace = found.to, found.version, found.pace
-	if found.gap != nil {
-		a.gap = joined(a.gap, found.gap)
+	if news := a.heard.news(found.gap.floors); len(news) > 0 {
+		a.gap = joined(a.gap, gap{domain.NewGap(found.gap.From, news), news})
 	}
 	if n := len(found.events); n > 0 {
 		a.average = found.bytes / n
@@ -213,7 +213,7 @@ func (a *lookahead) read(ctx context.Context, from, head, version int64, limit, 
 	slice, err := a.log.LogSlice(ctx, a.tenant, q)
 	found, events := stretch{from: from, to: to, version: -1, err: err}, slice.Events
 	if err == nil {
-		found.gap, found.err = gapOf(ctx, a.log, a.tenant, a.selection, from, 0, slice.RemovedTo)
+		found.gap, found.err = gapOf(ctx, a.log, a.tenant, a.selection, from, nil, slice.RemovedTo)
 	}
 	if n := len(events); n > 0 && cut(events, limit, bytes) {
 		found.to = events[n-1].Position
@@ -232,7 +232,7 @@ func (a *lookahead) readStream(ctx context.Context, from, head, version int64, l
 	slice, err := a.log.StreamSlice(ctx, a.tenant, a.selection.Stream, domain.StreamQuery{From: found.version + 1, Limit: limit, MaxBytes: bytes})
 	events := slice.Events
 	if found.err = err; err == nil {
-		found.gap, found.err = gapOf(ctx, a.log, a.tenant, a.selection, from, 0, slice.RemovedTo)
+		found.gap, found.err = gapOf(ctx, a.log, a.tenant, a.selection, from, nil, slice.RemovedTo)
 	}
 	if n := len(events); n > 0 {
 		found.version = events[n-1].Version

@@ -39,13 +39,43 @@ func mergeMissing(all, more []missing) []missing {
 	return merged
 }
 
-// gapBehind is the gap that whoever goes on behind a position is to be told of, and knows of none up to told; nil: there is none.
-func (s *selection) gapBehind(position, told int64, all []missing) *domain.Gap {
+// heard says up to where a reader was told that events of a category are gone. It is not changed once it is made.
+type heard map[string]int64
+
+// and is what a reader that goes on behind a position was told of with these as well; what it has behind it is left out.
+func (h heard) and(floors []domain.RetentionFloor, position int64) heard {
+	all := make(heard, len(h)+len(floors))
+	for category, to := range h {
+		if to > position {
+			all[category] = to
+		}
+	}
+	for _, floor := range floors {
+		if floor.RemovedTo > position {
+			all[floor.Category] = max(all[floor.Category], floor.RemovedTo)
+		}
+	}
+	return all
+}
+
+// news are those of the floors that the reader was not told of.
+func (h heard) news(floors []domain.RetentionFloor) []domain.RetentionFloor {
+	return slices.DeleteFunc(floors, func(floor domain.RetentionFloor) bool { return floor.RemovedTo <= h[floor.Category] })
+}
+
+// gap is what a reader is to be told of, and by which floors.
+type gap struct {
+	*domain.Gap // nil: there is nothing
+	floors      []domain.RetentionFloor
+}
+
+// gapBehind is the gap that whoever goes on behind a position is to be told of.
+func (s *selection) gapBehind(position int64, known heard, all []missing) gap {
 	var floors []domain.RetentionFloor
 	first := int64(-1)
 	categories := s.categories()
 	for _, m := range all {
-		if m.to <= position || len(categories) > 0 && !slices.Contains(categories, m.category) {
+		if m.to <= max(position, known[m.category]) || len(categories) > 0 && !slices.Contains(categories, m.category) {
 			continue
 		}
 		floors = append(floors, domain.RetentionFloor{Category: m.category, RemovedTo: m.to})
@@ -53,23 +83,19 @@ func (s *selection) gapBehind(position, told int64, all []missing) *domain.Gap {
 			first = from
 		}
 	}
-	if len(floors) == 0 {
-		return nil
-	}
-	if gap := domain.NewGap(first, floors); gap != nil && gap.To > told {
-		return gap
-	}
-	return nil
+	return gap{domain.NewGap(first, floors), floors}
 }
 
-// gapOf looks up what a reading behind a position has missed, of which it is known up to where that goes; nil where that is no news.
-func gapOf(ctx context.Context, log Log, tenant domain.TenantID, s *selection, after, told, removedTo int64) (*domain.Gap, error) {
-	if removedTo <= max(after, told) {
-		return nil, nil
+// gapOf looks up what a reading behind a position has missed that is news to its reader. The highest position that is gone, removedTo,
+// was found with what was read.
+func gapOf(ctx context.Context, log Log, tenant domain.TenantID, s *selection, after int64, known heard, removedTo int64) (gap, error) {
+	if removedTo <= after {
+		return gap{}, nil
 	}
 	floors, err := log.Floors(ctx, tenant, s.categories(), after+1)
 	if err != nil {
-		return nil, err
+		return gap{}, err
 	}
-	return domain.NewGap(after+1, floors), nil
+	floors = slices.DeleteFunc(known.news(floors), func(floor domain.RetentionFloor) bool { return floor.RemovedTo <= after })
+	return gap{domain.NewGap(after+1, floors), floors}, nil
 }

@@ -134,6 +134,63 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 	}
 }
 
+// What is removed of one category is told also to those who know that more of another one is gone.
+func TestGapsOfSeveralCategories(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	const events = 1200
+	for range events / 2 {
+		b.append(t, "order-1", "user-1")
+	}
+	both := domain.Selection{Categories: []string{"order", "user"}}
+	b.put(t, "late", domain.GroupDefinition{Selection: both, BatchSize: 100, MaxInFlight: 1000})
+	tails := subscription.NewTails(subscription.TailsConfig{Store: openOn(t, b.db), Log: quiet, Bytes: 1})
+	feed, err := tails.Follow(t.Context(), b.tenant, domain.Follow{Selection: both, From: domain.From{Position: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer feed.Close()
+	follow := func() (told []string) {
+		slice, err := feed.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slice.Gap != nil {
+			told = slice.Gap.Categories
+		}
+		return told
+	}
+	receive := func(most int) (told []string) {
+		for _, d := range b.receive(t, "late", most) {
+			if d.Gap != nil {
+				told = append(told, d.Gap.Categories...)
+			}
+		}
+		return told
+	}
+	b.db.Remove(t, b.tenant, "order", events-1)
+	if told := follow(); !slices.Equal(told, []string{"order"}) {
+		t.Errorf("the follower is told of %v first", told)
+	}
+	if told := receive(1); !slices.Equal(told, []string{"order"}) {
+		t.Errorf("the group is told of %v first", told)
+	}
+	b.db.Remove(t, b.tenant, "user", events-2)
+	var told []string
+	for feed.Position() < events {
+		told = append(told, follow()...)
+	}
+	if !slices.Equal(told, []string{"user"}) {
+		t.Errorf("the follower is told of %v then", told)
+	}
+	if _, err := b.groups.Seek(t.Context(), b.tenant, "late", domain.From{Position: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if told := receive(10); !slices.Equal(told, []string{"order", "user"}) {
+		t.Errorf("the group is told of %v behind a seek", told)
+	}
+}
+
 // A group is told with the first event behind a gap, in each partition, and again where that was not delivered; and its streams go
 // on, and its progress does, where events are gone that it had in flight, to be retried, or left behind.
 func TestGroupsAreToldOfGaps(t *testing.T) {
