@@ -326,6 +326,9 @@ func schemaMessage(e *openapi3.SchemaError) string {
 			return fmt.Sprintf("%q does not fit; it must match %s", clip(text, 60), schema.Pattern)
 		}
 	case "format":
+		if schema.Type.Is("integer") {
+			return "the number is too large; give one below 9223372036854775808"
+		}
 		return "it must be a " + schema.Format + ", such as 2026-03-01T09:30:00Z"
 	}
 	return e.Reason

@@ -88,6 +88,9 @@ func (s *Server) readLatest(c echo.Context, caller caller) error {
 func latestStreams(category, text string) (keys, streams []string, err error) {
 	seen := map[string]bool{}
 	for _, key := range splitKeys(text) {
+		if key == "" {
+			return nil, nil, domain.Errorf(domain.CodeInvalidRequest, "query keys", "a key is empty; give one or more, with a comma between two")
+		}
 		stream := category + "-" + key
 		if err := domain.CheckStream("query keys", stream); err != nil {
 			return nil, nil, err

@@ -36,6 +36,8 @@ func TestLatest(t *testing.T) {
 	equal(t, "the type of lines", lines.header.Get("Content-Type"), ndjson)
 
 	a.get("/v1/categories/order/latest").wantProblem(400, domain.CodeInvalidRequest, "query keys")
+	empty := a.get("/v1/categories/order/latest?keys=1,,2").wantProblem(400, domain.CodeInvalidRequest, "query keys")
+	equal(t, "what is said of an empty key", empty["detail"], "a key is empty; give one or more, with a comma between two")
 	for _, keys := range []string{"1,,2", "1,", "a b", "a/b", `a\b`, strings.Repeat("k", domain.MaxStreamBytes)} {
 		a.get("/v1/categories/order/latest?keys="+url.QueryEscape(keys)).wantProblem(400, domain.CodeInvalidRequest, "query keys")
 	}

@@ -54,8 +54,8 @@ func publicationOf(request *http.Request, body []byte) (publication, error) {
 	if form != noCloudEvents {
 		return form.publication(request, body)
 	}
-	if err := noQuery(request); err != nil {
-		return publication{}, err
+	if request.URL.RawQuery != "" {
+		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "query", "there are no parameters here but those of CloudEvents, which have another Content-Type; topic and key stand in each message")
 	}
 	if err := wantContentType(request, "application/json"); err != nil {
 		return publication{}, err

@@ -45,6 +45,8 @@ func TestRetention(t *testing.T) {
 	a.send("PUT", path, object{"maxAge": 3153600001}).wantProblem(400, domain.CodeInvalidRequest, "maxAge")
 	a.send("PUT", path, object{"maxCount": -1}).wantProblem(400, domain.CodeInvalidRequest, "maxCount")
 	a.send("PUT", path, object{"maxCount": 1e12}).wantProblem(400, domain.CodeInvalidRequest, "maxCount")
+	huge := a.send("PUT", path, `{"maxCount":99999999999999999999}`).wantProblem(400, domain.CodeInvalidRequest, "maxCount")
+	equal(t, "what is said of a number that no field can have", huge["detail"], "the number is too large; give one below 9223372036854775808")
 	a.send("PUT", path, object{"compact": true, "force": object{"groups": list{"a b"}}}).wantProblem(400, domain.CodeInvalidRequest, "force.groups[0]")
 	a.send("PUT", path, object{"compact": true, "force": object{"webhooks": list{"a"}}}).wantProblem(400, domain.CodeInvalidRequest, "force")
 	a.send("PUT", "/v1/retention/a-b", object{"compact": true}).wantProblem(400, domain.CodeInvalidRequest, "path category")

@@ -3,6 +3,7 @@ package api
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -41,7 +42,7 @@ func (s *Server) snap(c echo.Context, caller caller) error {
 	}
 	document, err := s.config.Projections.Document(request.Context(), caller.tenant, name, key, freshness(&minPosition, timeout))
 	if err != nil {
-		return err
+		return inSnap(err)
 	}
 	tag := snapTag(document)
 	header := c.Response().Header()
@@ -52,6 +53,19 @@ func (s *Server) snap(c echo.Context, caller caller) error {
 		return c.NoContent(http.StatusNotModified)
 	}
 	return c.Blob(http.StatusOK, "application/json", document.Data)
+}
+
+// inSnap has an error name the parameters as they are called here.
+func inSnap(err error) error {
+	if e, ok := errors.AsType[*domain.Error](err); ok {
+		switch e.Where {
+		case "name":
+			e.Where = "projection"
+		case "id":
+			e.Where = "key"
+		}
+	}
+	return err
 }
 
 // snapTag names what a document is now. Its position alone is not enough: a rebuild makes another document of the same events.

@@ -41,8 +41,8 @@ func TestSnap(t *testing.T) {
 	equal(t, "the new body", changed.json(), object{"total": 5})
 	equal(t, "the other's tag", a.get("/v1/snap/state/order-2", "If-None-Match", changed.header.Get("ETag")).want(200).json(), object{"total": 2})
 
-	a.get("/v1/snap/state/order-9").wantProblem(404, domain.CodeNotFound, "")
-	a.get("/v1/snap/none/order-1").wantProblem(404, domain.CodeNotFound, "")
+	a.get("/v1/snap/state/order-9").wantProblem(404, domain.CodeNotFound, "key")
+	a.get("/v1/snap/none/order-1").wantProblem(404, domain.CodeNotFound, "projection")
 	other.get(path+"?timeout=0").wantProblem(404, domain.CodeNotFound, "")
 	a.get(path+"?minPosition=99&timeout=0").wantProblem(503, domain.CodeNotCaughtUp, "")
 	a.get(path+"?fields=total").wantProblem(400, domain.CodeInvalidRequest, "query fields")
