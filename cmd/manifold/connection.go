@@ -105,6 +105,9 @@ func problemError(problem client.Problem) error {
 	if problem.Where != "" {
 		text = problem.Where + ": " + text
 	}
+	if problem.Code == "events-removed" {
+		text += "; that is --accept-loss, of manifold rebuild, manifold rebuild rollback and manifold projection apply"
+	}
 	return fmt.Errorf("%s (%s)", text, problem.Code)
 }
 

@@ -242,7 +242,7 @@ webhook is paused or disabled. The command fails where the message was not taken
 				_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s after %s\n", args[0], outcomeOf(attempt), milliseconds(attempt.Took))
 			}
 			if err == nil && attempt.Outcome != "ok" {
-				return fmt.Errorf("the test message was not taken: %s", said(attempt))
+				return fmt.Errorf("the test message was not taken: %s", refused(attempt))
 			}
 			return err
 		},

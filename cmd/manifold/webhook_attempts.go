@@ -101,6 +101,18 @@ func said(attempt client.WebhookAttempt) string {
 	return text
 }
 
+// refused is why a message was not taken, as a sentence: an excerpt by itself would read as the service's own word.
+func refused(attempt client.WebhookAttempt) string {
+	if attempt.Status == 0 || attempt.Error != "" {
+		return said(attempt)
+	}
+	text := "it was answered with " + strconv.Itoa(attempt.Status)
+	if attempt.Excerpt != "" {
+		text += ": " + oneLine(attempt.Excerpt)
+	}
+	return text
+}
+
 // milliseconds is a time that the service tells in milliseconds.
 func milliseconds(number float64) time.Duration {
 	return time.Duration(number * float64(time.Millisecond)).Round(100 * time.Microsecond)

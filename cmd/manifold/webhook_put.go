@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -56,6 +57,9 @@ was made. A webhook that the service has disabled goes on.`,
 					return err
 				}
 			}
+			if wanted["url"] == nil && !command.Flags().Changed("to") {
+				return errors.New("a webhook needs a URL: give --to, such as https://example.com/events")
+			}
 			body, err := f.onTopOf(wanted, command.Flags().Changed)
 			if err != nil {
 				return err
@@ -96,7 +100,7 @@ was made. A webhook that the service has disabled goes on.`,
 	flags.StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas; '' for all")
 	flags.StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true; '' for none")
 	flags.DurationVar(&f.delay, "delay", 0, "from an event's recording to its sending, such as 10s")
-	flags.StringVar(&f.dedupe, "dedupe", "", "an expression of event that gives a text: of the events with one text within the window the first is sent; '' for none")
+	flags.StringVar(&f.dedupe, "dedupe", "", "an expression of event that gives a text, as string(event.data.number) does: of the events with one text within the window the first is sent; '' for none")
 	flags.DurationVar(&f.window, "dedupe-window", 0, "the window of --dedupe, such as 1m")
 	flags.StringVar(&f.from, "from", "", "where a new webhook begins: end (default), start, a position, a time or an event's id")
 	flags.StringVar(&f.format, "format", "", "standard (default); or cloudevents: one CloudEvent")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,6 +28,9 @@ a range the command shows the last replay, and how far it has come. There is one
 			service, err := to.open()
 			if err != nil {
 				return err
+			}
+			if command.Flags().Changed("to") && !command.Flags().Changed("from") {
+				return errors.New("--to says where a replay ends: give --from, too")
 			}
 			out := command.OutOrStdout()
 			switch {

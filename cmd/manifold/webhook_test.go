@@ -55,7 +55,7 @@ func TestWebhookCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(with("", "get", "mail", "--json").out), &webhook); err != nil || webhook.Name != "mail" || len(webhook.Secrets) != 1 || webhook.Secrets[0]["secret"] != "" {
 		t.Errorf("as JSON it is %+v, %v", webhook, err)
 	}
-	want("a test that is refused", with("", "test", "mail"), 1, `mail: failed 418 after`, `the test message was not taken: not now not here`)
+	want("a test that is refused", with("", "test", "mail"), 1, `mail: failed 418 after`, `the test message was not taken: it was answered with 418: not now not here`)
 	want("its attempt", with("", "attempts", "mail", "--limit", "1", "--json"), 0, `^{"id":.*"outcome":"failed","status":418,.*"excerpt":"not now\\nnot here\\n".*}\n$`)
 	want("those of an outcome that there is not", with("", "attempts", "mail", "--outcome", "great"), 1, `outcome`)
 
@@ -64,6 +64,8 @@ func TestWebhookCommands(t *testing.T) {
 	want("its removal once more", with("", "secrets", "remove", "mail", webhook.Secrets[0]["id"]), 1, `no secret`)
 	want("a replay of nothing", with("", "replay", "mail", "--from", "1"), 1, `the log ends with 0`)
 	want("no replay", with("", "replay", "mail"), 1, `no replay`)
+	want("a range without its beginning", with("", "replay", "mail", "--to", "1"), 1, `give --from`)
+	want("a new one without a URL", with("", "put", "fresh", "--category", "order"), 1, `--to`)
 	want("a range and its end", with("", "replay", "mail", "--from", "1", "--cancel"), 1, `cancel`)
 	want("the list", with("", "list", "--json"), 0, `^{"name":"mail",.*}\n$`)
 	want("a deletion that nobody means", with("", "delete", "mail"), 1, `--yes`)
