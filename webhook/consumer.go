@@ -122,6 +122,10 @@ func (c *consumer) receive(ctx context.Context, r *round) (d delivered, none boo
 		if wanted.UpTo, err = w.config.Projections.Settled(ctx, c.tenant, c.webhook.Projection); err != nil {
 			return d, false, again, err
 		}
+		// Behind that: where another definition has gone live meanwhile, none of its events is passed over by the names of the last one.
+		if err = c.follow(ctx); err != nil {
+			return d, false, again, err
+		}
 		wanted.Wait = 0
 	}
 	var deliveries []domain.Delivery
