@@ -12,6 +12,9 @@ type Alphabet struct {
 	Allowed func(c byte) bool
 	Escape  byte // begins two hexadecimal digits
 	Most    int  // bytes of the whole
+	// Reserved reports whether the whole is a name that the broker has for itself, or none at all. Of one that begins with a value the
+	// first byte is escaped then. nil: there is no such name.
+	Reserved func(name string) bool
 }
 
 // template is the subject or topic of messages, with places for what the events have.
@@ -69,7 +72,20 @@ func newTemplate(text string, alphabet Alphabet) (template, error) {
 // text is the subject or topic of an event. Bytes of a value that may not stand there are escaped, and what is longer than
 // allowed is cut off.
 func (t template) text(tenant domain.TenantID, event *domain.Event) string {
-	var b []byte
+	b := t.fill(tenant, event)
+	if t.parts[0].value != nil && t.alphabet.Reserved != nil && t.alphabet.Reserved(string(b)) {
+		b = append(t.escape(nil, b[0]), b[1:]...)
+	}
+	return string(b[:min(len(b), t.alphabet.Most)])
+}
+
+// escape appends a byte that may not stand as it is.
+func (t template) escape(b []byte, c byte) []byte {
+	const digits = "0123456789ABCDEF"
+	return append(b, t.alphabet.Escape, digits[c>>4], digits[c&15])
+}
+
+func (t template) fill(tenant domain.TenantID, event *domain.Event) (b []byte) {
 	for _, p := range t.parts {
 		if p.value == nil {
 			b = append(b, p.text...)
@@ -83,10 +99,9 @@ func (t template) text(tenant domain.TenantID, event *domain.Event) string {
 			if c := value[i]; t.alphabet.Allowed(c) {
 				b = append(b, c)
 			} else {
-				const digits = "0123456789ABCDEF"
-				b = append(b, t.alphabet.Escape, digits[c>>4], digits[c&15])
+				b = t.escape(b, c)
 			}
 		}
 	}
-	return string(b[:min(len(b), t.alphabet.Most)])
+	return b
 }

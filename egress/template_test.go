@@ -35,4 +35,14 @@ func TestTemplates(t *testing.T) {
 	if got := tm.text(tenant, &domain.Event{Stream: "order-" + strings.Repeat("k", 100)}); len(got) != 60 {
 		t.Errorf("%q has %d bytes", got, len(got))
 	}
+	alphabet.Reserved = func(name string) bool { return strings.HasPrefix(name, "order") }
+	for text, want := range map[string]string{"{category}.{type}": "%6Frder.Placed", "a.{category}": "a.order", "order.{type}": "order.Placed"} {
+		tm, err := newTemplate(text, alphabet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tm.text(tenant, &domain.Event{Stream: "order-1", Type: "Placed"}); got != want {
+			t.Errorf("%q gives %q, which is reserved; want %q", text, got, want)
+		}
+	}
 }

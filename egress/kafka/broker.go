@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -62,6 +63,8 @@ var Alphabet = egress.Alphabet{
 	},
 	Escape: '_',
 	Most:   249,
+	// Events of a category that is named as one of Kafka's own topics must not stop those of others.
+	Reserved: func(name string) bool { return name == "." || name == ".." || strings.HasPrefix(name, "__") },
 }
 
 // CheckTopic reports what is wrong with a template of a topic.
@@ -80,7 +83,7 @@ func CheckTopic(template string) error {
 			return fmt.Errorf("%q has %q; a topic has letters, digits, dots, - and _", template, c)
 		}
 	}
-	if template == "." || template == ".." {
+	if Alphabet.Reserved(template) {
 		return fmt.Errorf("%q is no topic", template)
 	}
 	return nil

@@ -45,7 +45,14 @@ const (
 var Alphabet = egress.Alphabet{
 	Allowed: func(c byte) bool { return c > ' ' && c < 0x7f && !strings.ContainsRune(".*>%", rune(c)) },
 	Escape:  '%',
-	Most:    1024,
+	// More than the longest names make, and less than a server takes as one line. What was cut off could end with a dot.
+	Most:     3000,
+	Reserved: reserved,
+}
+
+// reserved reports whether a subject is one of NATS itself.
+func reserved(subject string) bool {
+	return strings.HasPrefix(subject, "$") || strings.HasPrefix(subject, "_INBOX.")
 }
 
 // CheckSubject reports what is wrong with a template of a subject.
@@ -61,7 +68,7 @@ func CheckSubject(template string) error {
 			return fmt.Errorf("%q has a blank, * or >, which a subject to publish to may not have", template)
 		}
 	}
-	if strings.HasPrefix(template, "$") || strings.HasPrefix(template, "_INBOX.") {
+	if reserved(template) {
 		return fmt.Errorf("%q is a subject of NATS itself", template)
 	}
 	return nil
