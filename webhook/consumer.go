@@ -56,7 +56,11 @@ func (c *consumer) run(ctx context.Context) (again time.Time, err error) {
 	if c.ended.Load() {
 		return time.Time{}, nil
 	}
-	if room, until := c.endpoint.room(time.Now()); room == 0 {
+	now := time.Now()
+	if room, until := c.endpoint.room(now); room == 0 {
+		if !until.After(now) {
+			until = now.Add(lookSoon) // the other one's probe is under way: the replay's, or the webhook's
+		}
 		return until, nil
 	}
 	if c.webhook.Projection != "" {

@@ -76,6 +76,29 @@ func TestVeryManyRequests(t *testing.T) {
 	}
 }
 
+// A replay whose webhook probes the endpoint, or the other way round, does not look again and again meanwhile.
+func TestProbeOfAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndpoint(fastPace(), new(atomic.Int64))
+		for range openAfter {
+			must(t, e).failed(time.Now(), 0)
+		}
+		<-time.After(longestPause)
+		probe := must(t, e)
+		c := &consumer{endpoint: e}
+		again, err := c.run(t.Context())
+		if err != nil || again.Sub(time.Now()) < lookSoon {
+			t.Errorf("it looks again in %s, %v", again.Sub(time.Now()), err)
+		}
+		probe.failed(time.Now(), 0)
+		again, err = c.run(t.Context())
+		if _, until := e.room(time.Now()); err != nil || !again.Equal(until) {
+			t.Errorf("it looks again at %s, %v; the next probe is due at %s", again, err, until)
+		}
+	})
+}
+
 func TestQuickEndpointIsGivenMore(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(fastPace(), new(atomic.Int64))

@@ -65,8 +65,8 @@ func (g *guard) control(network, address string, _ syscall.RawConn) error {
 // check reports whether requests may go to an address. Its error is errBlocked, and does not name the address: a name that is known
 // only inside the network tells nobody what it stands for.
 func (g *guard) check(addr netip.Addr) error {
-	addr = addr.Unmap()
-	if slices.ContainsFunc(g.allow, func(p netip.Prefix) bool { return p.Contains(addr.WithZone("")) }) {
+	addr = addr.Unmap().WithZone("") // no prefix contains one with a zone, and the system passes over most of these
+	if slices.ContainsFunc(g.allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		if nat64.Contains(addr) {
 			return g.check(embedded(addr)) // who allows the translation does not allow all that lies behind it
 		}

@@ -49,6 +49,7 @@ func TestOperatorAllowsNetworks(t *testing.T) {
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "fd12::1": true, "fc00::1": false, "192.168.7.9": true, "192.168.8.9": false, "127.0.0.1": false,
 		// Who allows the translation allows what may be sent to behind it.
 		"64:ff9b::8.8.8.8": true, "64:ff9b::127.0.0.1": false, "64:ff9b::169.254.169.254": false, "64:ff9b::10.1.2.3": true,
+		"64:ff9b::127.0.0.1%eth0": false, "64:ff9b::169.254.169.254%1": false, "fd12::1%eth0": true, // a zone is no address of its own
 	} {
 		if err := g.check(netip.MustParseAddr(addr)); (err == nil) != allowed {
 			t.Errorf("%s: %v; want allowed %t", addr, err, allowed)
