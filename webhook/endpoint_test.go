@@ -88,8 +88,8 @@ func TestProbeOfAnother(t *testing.T) {
 		probe := must(t, e)
 		c := &consumer{endpoint: e}
 		again, err := c.run(t.Context())
-		if err != nil || again.Sub(time.Now()) < lookSoon {
-			t.Errorf("it looks again in %s, %v", again.Sub(time.Now()), err)
+		if err != nil || time.Until(again) < lookSoon {
+			t.Errorf("it looks again in %s, %v", time.Until(again), err)
 		}
 		probe.failed(time.Now(), 0)
 		again, err = c.run(t.Context())
