@@ -21,7 +21,7 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 	}
 	h := holder{e: e, tenant: tenant}
 	defer func() {
-		if !h.asked {
+		if !h.asked || ctx.Err() != nil {
 			e.gate.left()
 		}
 	}()
