@@ -61,6 +61,9 @@ func RowOf(event Event) (Row, error) {
 	event.ID = id.String()
 	event.OccurredAt = event.OccurredAt.UTC() // RFC 3339 has no seconds in a zone
 	message := domain.Message{Topic: event.Topic, Key: event.Key, ID: id, Type: event.Type, Payload: event.Payload, OccurredAt: event.OccurredAt}
+	if len(event.Payload) == 0 {
+		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "payload", "it is needed; null is a payload, too")
+	}
 	if err := domain.CheckJSON(event.Payload); err != nil {
 		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "payload", "%s", err)
 	}

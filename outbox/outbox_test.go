@@ -38,6 +38,7 @@ func TestRowOfRefuses(t *testing.T) {
 		where string
 	}{
 		{outbox.Event{Payload: payload}, "topic"},
+		{outbox.Event{Topic: "a"}, "payload"},
 		{outbox.Event{Topic: "a-b", Payload: payload}, "topic"},
 		{outbox.Event{Topic: "a", Key: "b c", Payload: payload}, "key"},
 		{outbox.Event{Topic: "a", Key: "\x00", Payload: payload}, "key"},
