@@ -49,10 +49,12 @@ func (f eventForm) page(events []domain.Event) []byte {
 
 // accepts says whether a request's Accept names a media type.
 func accepts(request *http.Request, kind string) bool {
-	for item := range strings.SplitSeq(request.Header.Get("Accept"), ",") {
-		name, _, _ := strings.Cut(item, ";")
-		if strings.EqualFold(strings.TrimSpace(name), kind) {
-			return true
+	for _, header := range request.Header.Values("Accept") {
+		for item := range strings.SplitSeq(header, ",") {
+			name, _, _ := strings.Cut(item, ";")
+			if strings.EqualFold(strings.TrimSpace(name), kind) {
+				return true
+			}
 		}
 	}
 	return false
