@@ -21,7 +21,7 @@ import (
 
 // Bounds of a request and its answer.
 const (
-	connectTimeout  = 10 * time.Second       // to one address; the webhook's own bounds all of it
+	connectTimeout  = 10 * time.Second       // to one address, and as long for TLS; the webhook's own bounds all of it
 	maxAnswerHeader = 64 << 10               // bytes
 	drainBytes      = 4 << 10                // of an answer's body, so that its connection can be used again
 	drainFor        = 250 * time.Millisecond // likewise
@@ -47,6 +47,7 @@ func newSender(allow []netip.Prefix, allowHTTP bool, version string) *sender {
 			return s.dialer.DialContext(ctx, network, address)
 		},
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    connectTimeout, // a connection that is being made does not end with its request
 		MaxIdleConns:           idleAll,
 		MaxIdleConnsPerHost:    maxWindow,
 		IdleConnTimeout:        idleFor,

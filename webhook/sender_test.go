@@ -158,6 +158,39 @@ func TestEndpointThatHangs(t *testing.T) {
 }
 
 // An answer that comes byte by byte ends with the timeout, however lively the connection is.
+// A connection that never comes to be, since the other side says nothing of TLS, ends by itself: else each attempt would leave one.
+func TestEndpointThatSaysNothingOfTLS(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	ended := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			defer conn.Close()
+			conn.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // it is one of TCP
+			_, err = io.Copy(io.Discard, conn)
+		}
+		ended <- err
+	}()
+	s := local(t)
+	transport := s.client.Transport.(*http.Transport)
+	if transport.TLSHandshakeTimeout != connectTimeout {
+		t.Errorf("it ends after %s", transport.TLSHandshakeTimeout)
+	}
+	transport.TLSHandshakeTimeout = 2 * time.Second
+	a := try(t, s, "https://"+listener.Addr().String(), time.Second)
+	if a.outcome != domain.WebhookTimeout {
+		t.Errorf("it is %+v", a)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the connection is still there behind the request: %v", err)
+	}
+}
+
 func TestEndpointThatDrips(t *testing.T) {
 	t.Parallel()
 	url := raw(t, func(ctx context.Context, conn net.Conn, _ *http.Request) {
