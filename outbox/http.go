@@ -71,10 +71,15 @@ func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	switch {
-	case response.StatusCode == http.StatusOK, response.StatusCode == http.StatusCreated:
-		return nil // what it says of places is not needed
 	case err != nil:
 		return fmt.Errorf("read the answer %s: %w", response.Status, err)
+	case response.StatusCode == http.StatusOK, response.StatusCode == http.StatusCreated:
+		// Whatever else answers at a wrong address has not published them.
+		var published struct{ Events []struct{ Position int64 } }
+		if json.Unmarshal(answer, &published) != nil || len(published.Events) != len(rows) {
+			return fmt.Errorf("the answer %s is not that of a Manifold: %.200q", response.Status, answer)
+		}
+		return nil
 	}
 	var problem struct{ Code, Detail, Where string }
 	if json.Unmarshal(answer, &problem) != nil || problem.Code == "" {

@@ -35,8 +35,13 @@ func TestHTTP(t *testing.T) {
 		refused  bool
 		mentions string
 	}{
-		{201, `{"position":1}`, false, ""},
-		{200, `{"position":1}`, false, ""},
+		{201, `{"position":2,"events":[{"id":"a","position":1},{"id":"b","position":2}]}`, false, ""},
+		{200, `{"position":2,"events":[{"id":"a","position":1},{"id":"b","position":2}]}`, false, ""},
+		// A page that answers everything is no service: what it is sent would be lost.
+		{200, `<html>`, false, "200"},
+		{200, `{}`, false, "200"},
+		{200, ``, false, "200"},
+		{201, `{"position":1,"events":[{"id":"a","position":1}]}`, false, "201"},
 		{409, `{"code":"partial-duplicate","detail":"some"}`, true, "partial-duplicate: some"},
 		{409, `{"code":"event-id-conflict","detail":"other","where":"messages[1].id"}`, true, "at messages[1].id: other"},
 		{400, `{"code":"invalid-request","detail":"x"}`, true, "invalid-request"},
