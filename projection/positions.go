@@ -13,7 +13,7 @@ import (
 // Position is how far a projection has come for one tenant.
 type Position struct {
 	Projection domain.Projection // with the build that is live for the tenant
-	Checkpoint int64             // the position up to which the log is folded; 0 with Unknown
+	Checkpoint int64             // the position up to which nothing is left to fold; 0 with Unknown
 	Unknown    string            // why the checkpoint cannot be told, for people; empty: it can
 	Faulted    bool              // it stands still before an event that cannot be folded
 }
@@ -75,7 +75,20 @@ func (c *Catalog) position(ctx context.Context, tenant domain.TenantID, name str
 			if err != nil {
 				return nil, fmt.Errorf("the position of projection %q: %w", name, err)
 			}
-			return &Position{Projection: p, Checkpoint: checkpoint, Faulted: faulted && fault.Position > checkpoint}, nil
+			position := &Position{Projection: p, Checkpoint: checkpoint, Faulted: faulted && fault.Position > checkpoint}
+			if position.Faulted {
+				return position, nil
+			}
+			// A checkpoint that nothing was folded behind is not saved for its own sake.
+			head, err := c.config.Store.Head(ctx, tenant)
+			if err != nil || head.Position <= checkpoint {
+				return position, err
+			}
+			waits, err := c.config.Store.AnyEvent(ctx, tenant, p.Definition.Source, c.types(p.Definition), checkpoint, head.Position)
+			if err == nil && !waits {
+				position.Checkpoint = head.Position
+			}
+			return position, err
 		case ctx.Err() != nil:
 			return nil, err
 		case errors.Is(err, drivers.ErrNoTable) && p.Build != last:

@@ -1,0 +1,37 @@
+package projection_test
+
+import (
+	"testing"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// A checkpoint is not saved for its own sake: a projection that has nothing to fold behind it is behind nothing, however long the
+// log goes on with events of others.
+func TestPositionOverEventsOfOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	c := b.process(options{}).catalog // nobody folds
+	definition := sums("sums")
+	definition.Source = domain.Source{Categories: []string{"x"}}
+	if _, err := c.Create(t.Context(), tenant, definition, "test"); err != nil {
+		t.Fatal(err)
+	}
+	position := func() int64 {
+		t.Helper()
+		all, err := c.Positions(t.Context(), tenant)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		return all[0].Checkpoint
+	}
+	others := b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
+	if got := position(); got != others {
+		t.Errorf("it has come to %d of %d, with nothing to fold", got, others)
+	}
+	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	if got := position(); got != 0 {
+		t.Errorf("it has come to %d, and has folded nothing", got)
+	}
+}
