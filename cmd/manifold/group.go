@@ -85,24 +85,12 @@ func groupList(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			if !asJSON {
-				fmt.Fprintln(t, "NAME\tSOURCE\tORDERING\tPARTITIONS\tSTATE\tBEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS")
-			}
-			for group, err := range groups(command.Context(), service) {
-				if err == nil && asJSON {
-					err = writeJSON(command.OutOrStdout(), group)
-				}
-				if err != nil {
-					return err
-				}
-				sum := progressOf(group)
-				if !asJSON {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\n", group.Name, sourceOf(group.Source), group.Ordering, group.Partitions,
-						stateOf(group), behind(group), sum.InFlight, sum.Retrying, sum.DeadLetters)
-				}
-			}
-			return t.Flush()
+			return writeList(command.OutOrStdout(), asJSON, "NAME\tSOURCE\tORDERING\tPARTITIONS\tSTATE\tBEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS",
+				groups(command.Context(), service), func(group client.Subscription) []any {
+					sum := progressOf(group)
+					return []any{group.Name, sourceOf(group.Source), group.Ordering, group.Partitions, stateOf(group), behind(group),
+						sum.InFlight, sum.Retrying, sum.DeadLetters}
+				})
 		},
 	}
 	jsonFlag(command, &asJSON, "the groups")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,10 +22,6 @@ func groupDeadLetters(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			if !asJSON {
-				fmt.Fprintln(t, "POSITION\tEVENT\tTYPE\tSTREAM\tATTEMPTS\tREPLAYS\tPARKED\tREASON")
-			}
 			size := pageSize
 			all := pages(func(token *string) ([]client.DeadLetter, *http.Response, error) {
 				r, err := service.ListDeadLettersWithResponse(command.Context(), args[0], &client.ListDeadLettersParams{PageSize: &size, PageToken: token})
@@ -36,23 +31,13 @@ func groupDeadLetters(to *connection) *cobra.Command {
 				page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
 				return page.DeadLetters, r.HTTPResponse, err
 			})
-			for d, err := range all {
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					if err := writeJSON(command.OutOrStdout(), d); err != nil {
-						return err
-					}
-					continue
-				}
+			return writeList(command.OutOrStdout(), asJSON, "POSITION\tEVENT\tTYPE\tSTREAM\tATTEMPTS\tREPLAYS\tPARKED\tREASON", all, func(d client.DeadLetter) []any {
 				parked := d.ParkedAt.Local().Format(time.RFC3339)
 				if d.ReplayAt != nil {
 					parked += " (being replayed)"
 				}
-				fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.Event.Position, d.Event.Id, d.Event.Type, d.Event.Stream, d.Attempts, d.Replays, parked, oneLine(d.Reason))
-			}
-			return t.Flush()
+				return []any{d.Event.Position, d.Event.Id, d.Event.Type, d.Event.Stream, d.Attempts, d.Replays, parked, oneLine(d.Reason)}
+			})
 		},
 	}
 	jsonFlag(command, &asJSON, "the dead letters with their events")

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,23 +70,11 @@ func webhookList(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			if !asJSON {
-				fmt.Fprintln(t, "NAME\tSOURCE\tURL\tSTATE\tBEHIND\tRETRYING\tDEAD LETTERS")
-			}
-			for webhook, err := range webhooks(command.Context(), service) {
-				if err == nil && asJSON {
-					err = writeJSON(command.OutOrStdout(), webhook)
-				}
-				if err != nil {
-					return err
-				}
-				if !asJSON {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", webhook.Name, sourceOfWebhook(webhook.Source), webhook.Url, stateOfWebhook(webhook),
-						webhookBehind(webhook), webhook.Progress.Retrying, webhook.Progress.DeadLetters)
-				}
-			}
-			return t.Flush()
+			return writeList(command.OutOrStdout(), asJSON, "NAME\tSOURCE\tURL\tSTATE\tBEHIND\tRETRYING\tDEAD LETTERS",
+				webhooks(command.Context(), service), func(webhook client.Webhook) []any {
+					return []any{webhook.Name, sourceOfWebhook(webhook.Source), webhook.Url, stateOfWebhook(webhook), webhookBehind(webhook),
+						webhook.Progress.Retrying, webhook.Progress.DeadLetters}
+				})
 		},
 	}
 	jsonFlag(command, &asJSON, "the webhooks")

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,10 +24,6 @@ func webhookAttempts(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			if !asJSON {
-				fmt.Fprintln(t, "AT\tEVENT\tTYPE\tPOSITION\tATTEMPT\tOUTCOME\tTOOK\tNEXT\tWHY")
-			}
 			size := pageSize
 			if limit > 0 {
 				size = min(size, limit)
@@ -50,28 +44,13 @@ func webhookAttempts(to *connection) *cobra.Command {
 				page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
 				return page.Attempts, r.HTTPResponse, err
 			})
-			shown := 0
-			for a, err := range all {
-				if err != nil {
-					return err
+			return writeList(command.OutOrStdout(), asJSON, "AT\tEVENT\tTYPE\tPOSITION\tATTEMPT\tOUTCOME\tTOOK\tNEXT\tWHY", upTo(all, limit), func(a client.WebhookAttempt) []any {
+				next := ""
+				if a.NextAt != nil {
+					next = a.NextAt.Local().Format(time.RFC3339)
 				}
-				if asJSON {
-					if err := writeJSON(command.OutOrStdout(), a); err != nil {
-						return err
-					}
-				} else {
-					next := ""
-					if a.NextAt != nil {
-						next = a.NextAt.Local().Format(time.RFC3339)
-					}
-					fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", a.At.Local().Format(time.RFC3339), a.EventId, a.Type, a.Position, a.Attempt,
-						outcomeOf(a), milliseconds(a.Took), next, said(a))
-				}
-				if shown++; shown == limit {
-					break
-				}
-			}
-			return t.Flush()
+				return []any{a.At.Local().Format(time.RFC3339), a.EventId, a.Type, a.Position, a.Attempt, outcomeOf(a), milliseconds(a.Took), next, said(a)}
+			})
 		},
 	}
 	command.Flags().StringVar(&event, "event", "", "only those of the event with this id")
