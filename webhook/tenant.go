@@ -68,7 +68,7 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]dispatc
 	consumers := w.list(id, t, found)
 	// Others may have changed between the reading and now; then whoever asks next reads again.
 	t.known = t.changes == changes
-	if t.known && len(found) == 0 {
+	if t.known && len(found) == 0 && w.tenants[id] == t { // where it was forgotten meanwhile, a notice has not reached it
 		delete(w.tenants, id)
 		delete(w.with, id)
 	}
