@@ -109,7 +109,8 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer func() { h.under[event.Stream]-- }()
 	}
-	if !h.plain && h.seen[event.Id] == 1 {
+	// Where processes are killed, an event's first request may be of a later attempt: refused, it would come again after minutes.
+	if !h.plain && !h.killed.Load() && h.seen[event.Id] == 1 {
 		switch crc32.ChecksumIEEE([]byte(event.Id)) % 40 {
 		case 0:
 			w.WriteHeader(http.StatusInternalServerError)
