@@ -66,12 +66,18 @@ func (e *endpoint) next(t *testing.T) message {
 func (m message) wantSigned(t *testing.T, by bool, secrets ...string) {
 	t.Helper()
 	for _, secret := range secrets {
-		verifier, err := standardwebhooks.NewWebhook(secret)
-		must(t, err)
-		if err := verifier.Verify(m.body, m.header); (err == nil) != by {
+		if err := m.signed(t, secret); (err == nil) != by {
 			t.Errorf("signed with %.12s...: %v; want %v", secret, err, by)
 		}
 	}
+}
+
+// signed is nil where the message is signed with a secret.
+func (m message) signed(t *testing.T, secret string) error {
+	t.Helper()
+	verifier, err := standardwebhooks.NewWebhook(secret)
+	must(t, err)
+	return verifier.Verify(m.body, m.header)
 }
 
 // webhook makes a webhook of the category order, from the start, and returns its first secret.
@@ -146,8 +152,16 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 	first := done.text("secrets", 0, "id")
 	second := a.post("/v1/webhooks/mail/secrets", object{}).want(201)
 	equal(t, "how many secrets there are", len(a.get("/v1/webhooks/mail").at("secrets").(list)), 2)
-	a.append("order-2", 1)
-	e.next(t).wantSigned(t, true, secret, second.text("secret"))
+	further := 0 // events until it signs: what is under way is still signed as it was
+	for signed := false; !signed; further++ {
+		if further == 100 {
+			t.Fatal("the second secret does not sign")
+		}
+		a.append("order-2", 1)
+		m := e.next(t)
+		m.wantSigned(t, true, secret)
+		signed = m.signed(t, second.text("secret")) == nil
+	}
 	a.send("DELETE", "/v1/webhooks/mail/secrets/"+first, nil).want(204)
 	tested := a.post("/v1/webhooks/mail/test", nil).want(200)
 	equal(t, "the test", without(tested.json(), "id", "eventId", "took", "at"),
@@ -172,14 +186,14 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 	}
 
 	a.get("/v1/webhooks/mail/replay").wantProblem(404, domain.CodeNotFound, "name")
-	equal(t, "a replay", without(a.post("/v1/webhooks/mail/replay", object{"from": 2}).want(202).json(), "startedAt", "progress"), object{"from": 2, "to": 5})
+	equal(t, "a replay", without(a.post("/v1/webhooks/mail/replay", object{"from": 2}).want(202).json(), "startedAt", "progress"), object{"from": 2, "to": 4 + further})
 	replayed := map[string]bool{}
-	for range 3 {
+	for range 2 + further {
 		replayed[e.next(t).header.Get("Webhook-Id")] = true
 	}
-	equal(t, "how many were sent again", len(replayed), 3)
+	equal(t, "how many were sent again", len(replayed), 2+further)
 	ended := a.until("/v1/webhooks/mail/replay", func(got *answer) bool { return strings.Contains(string(got.body), "doneAt") })
-	equal(t, "how far the replay has come", ended.at("progress", "checkpoint"), 5)
+	equal(t, "how far the replay has come", ended.at("progress", "checkpoint"), 4+further)
 	a.send("DELETE", "/v1/webhooks/mail/replay", nil).want(204)
 	a.send("DELETE", "/v1/webhooks/mail/replay", nil).wantProblem(404, domain.CodeNotFound, "name")
 
