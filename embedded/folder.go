@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,9 +31,18 @@ func (f folder) password() string { return filepath.Join(f.dir, "password") }
 func (f folder) log() string      { return filepath.Join(f.dir, "server.log") }
 func (f folder) lockFile() string { return filepath.Join(f.dir, "lock") }
 
-// lock keeps other processes from the folder until the file that it returns is closed, or this process ends. A process
-// that was killed a moment ago may still hold it for some milliseconds: so it is tried again until patience is over.
-func (f folder) lock(ctx context.Context, patience time.Duration) (*os.File, error) {
+// folderLock keeps other processes from a folder until it is closed, or this process ends.
+type folderLock struct{ file *os.File }
+
+// Close unlocks before it closes the file: a child that this process begins just now has the file until it runs its
+// program, and would hold the lock until then.
+func (l folderLock) Close() error {
+	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
+}
+
+// lock takes the folder for this process. A process that was killed a moment ago may still hold it for some
+// milliseconds: so it is tried again until patience is over.
+func (f folder) lock(ctx context.Context, patience time.Duration) (io.Closer, error) {
 	file, err := os.OpenFile(f.lockFile(), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the folder's lock: %w", err)
@@ -66,7 +76,7 @@ func (f folder) lock(ctx context.Context, patience time.Duration) (*os.File, err
 		file.Close()
 		return nil, fmt.Errorf("lock %s: %w", f.dir, err)
 	}
-	return file, nil
+	return folderLock{file}, nil
 }
 
 // major is the version of PostgreSQL that made the data; 0 where there is none yet.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -230,6 +231,41 @@ func TestFolderInUse(t *testing.T) {
 	if InUse(dir) {
 		t.Error("the folder is in use after Stop")
 	}
+}
+
+// A lock that is closed is free at once, also while the process begins others, which have its files for a moment.
+func TestFolderIsFreeWhileChildrenBegin(t *testing.T) {
+	t.Parallel()
+	f := folder{dir: t.TempDir()}
+	stop := make(chan struct{})
+	var begin sync.WaitGroup
+	for range 4 {
+		begin.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := exec.Command("/bin/true").Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 500 {
+		lock, err := f.lock(t.Context(), 0)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if err := lock.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	begin.Wait()
 }
 
 func TestPortTaken(t *testing.T) {
