@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -141,39 +142,25 @@ func TestImportTellsProgressAndIsPatient(t *testing.T) {
 	a := newWorld(t, func(c *api.Config) { hesitant.Log = c.Log; c.Log = hesitant }).tenant("acme")
 	body, lines := io.Pipe()
 	request := a.request("POST", "/v1/import?name=a", body, "Content-Type", ndjson)
-	type opened struct {
-		frames []byte
-		err    error
-	}
-	first := make(chan opened, 1)
-	rest := make(chan opened, 1)
-	go func() {
-		response, err := web.Do(request)
-		if err != nil {
-			first <- opened{err: err}
-			rest <- opened{err: err}
-			return
-		}
-		defer response.Body.Close()
-		frame := make([]byte, 4096)
-		n, err := response.Body.Read(frame)
-		first <- opened{frame[:n], err}
-		all, err := io.ReadAll(response.Body)
-		rest <- opened{all, err}
-	}()
-	// A bad line is told at once, with the batch that it is in.
+	frames := make(chan string)
+	go framesOf(request, frames)
+	// Bad lines are told at once, with the batch that they are in; what is good before them may be told of by itself.
 	_, err := io.WriteString(lines, strings.Repeat(`{"stream":"a-1","type":"T","data":1}`+"\n", 1000)+strings.Repeat("bad\n", 1000))
 	must(t, err)
-	frame := <-first
-	must(t, frame.err)
-	if !strings.Contains(string(frame.frames), `"bad":[{"line":`) {
-		t.Errorf("the first frame is %s", frame.frames)
+	for frame := range frames {
+		if strings.Contains(frame, `"done"`) {
+			t.Fatalf("before the last line came: %s", frame)
+		}
+		if strings.Contains(frame, `"bad":[{"line":1001,`) {
+			break
+		}
 	}
 	must(t, lines.Close())
-	end := <-rest
-	must(t, end.err)
-	if !strings.Contains(string(end.frames), `"appended":1000,"badLines":1000,"done":true`) && !strings.Contains(string(end.frames), `"done":true`) {
-		t.Errorf("the last frames are %s", end.frames)
+	var end string
+	for end = range frames {
+	}
+	if !strings.Contains(end, `"appended":1000,"duplicates":0,"badLines":1000,`) || !strings.Contains(end, `"done":true`) {
+		t.Errorf("the last frame is %s", end)
 	}
 	if hesitant.refusals != 0 {
 		t.Errorf("the log was asked again too few times: %d refusals are left", hesitant.refusals)
@@ -187,18 +174,7 @@ func TestImportOfLinesOneByOne(t *testing.T) {
 	body, lines := io.Pipe()
 	request := a.request("POST", "/v1/import?name=a", body, "Content-Type", ndjson)
 	frames := make(chan string)
-	go func() {
-		defer close(frames)
-		response, err := web.Do(request)
-		if err != nil {
-			frames <- err.Error()
-			return
-		}
-		defer response.Body.Close()
-		for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
-			frames <- scanner.Text()
-		}
-	}()
+	go framesOf(request, frames)
 	for n := 1; n <= 3; n++ {
 		_, err := io.WriteString(lines, `{"stream":"a-1","type":"T","data":1}`+"\n\n")
 		must(t, err)
@@ -212,6 +188,22 @@ func TestImportOfLinesOneByOne(t *testing.T) {
 	}
 	if frame, more := <-frames; more {
 		t.Errorf("behind the last frame comes %s", frame)
+	}
+}
+
+// framesOf sends a request and gives the lines of its answer as they come.
+func framesOf(request *http.Request, frames chan<- string) {
+	defer close(frames)
+	response, err := web.Do(request)
+	if err != nil {
+		frames <- err.Error()
+		return
+	}
+	defer response.Body.Close()
+	scanner := bufio.NewScanner(response.Body)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		frames <- scanner.Text()
 	}
 }
 
