@@ -23,9 +23,8 @@ var groupFields = []string{
 
 // groupFlags are the fields of a definition that have been given as flags.
 type groupFlags struct {
-	file, stream, filter, from, ordering            string
-	categories, types                               []string
-	all                                             bool
+	selectionFlags
+	file                                            string
 	batchSize, maxInFlight, maxAttempts, partitions int
 	ackTimeout, backoffMin, backoffMax              time.Duration
 }
@@ -82,20 +81,14 @@ made.`,
 		},
 	}
 	flags := command.Flags()
+	f.bind(command, "group", "start (default), end", "at most one event of a stream in flight")
 	flags.StringVarP(&f.file, "file", "f", "", "a YAML or JSON file with the definition; - is the standard input")
-	flags.StringVar(&f.stream, "stream", "", "of one stream")
-	flags.StringSliceVar(&f.categories, "category", nil, "of the streams of these categories; may be repeated")
-	flags.BoolVar(&f.all, "all", false, "of the whole log: what a new group is of where nothing is said")
-	flags.StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas; '' for all")
-	flags.StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true; '' for none")
-	flags.StringVar(&f.from, "from", "", "where a new group begins: start (default), end, a position, a time or an event's id")
 	flags.IntVar(&f.batchSize, "batch-size", 0, "events of a receive that names no number")
 	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "events delivered and not answered yet, in each partition")
 	flags.DurationVar(&f.ackTimeout, "ack-timeout", 0, "how long a consumer has for its answer, such as 30s")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "deliveries of an event before it becomes a dead letter")
 	flags.DurationVar(&f.backoffMin, "backoff-min", 0, "from a failure to the second attempt, such as 1s; doubled with each further one")
 	flags.DurationVar(&f.backoffMax, "backoff-max", 0, "the longest time between two attempts, such as 5m")
-	flags.StringVar(&f.ordering, "ordering", "", "none (default); or stream: at most one event of a stream in flight")
 	flags.IntVar(&f.partitions, "partitions", 0, "spread the streams over so many partitions, each of which one member receives")
 	command.MarkFlagsMutuallyExclusive("stream", "category", "all")
 	return command
@@ -103,34 +96,10 @@ made.`,
 
 // onTopOf returns the definition with the flags that were given, as it is sent.
 func (f *groupFlags) onTopOf(definition map[string]json.RawMessage, changed func(flag string) bool) ([]byte, error) {
-	body := map[string]any{}
-	for field, value := range definition {
-		body[field] = value
-	}
-	switch {
-	case changed("stream"):
-		body["source"] = map[string]any{"stream": f.stream}
-	case changed("category"):
-		body["source"] = map[string]any{"categories": f.categories}
-	case changed("all"):
-		body["source"] = map[string]any{}
-	}
-	for _, field := range []struct {
-		flag, name string
-		value      any
-	}{
-		{"types", "types", f.types}, {"filter", "filter", f.filter}, {"from", "from", f.from},
-		{"batch-size", "batchSize", f.batchSize}, {"max-in-flight", "maxInFlight", f.maxInFlight},
-		{"ack-timeout", "ackTimeout", f.ackTimeout.Seconds()}, {"max-attempts", "maxAttempts", f.maxAttempts},
-		{"ordering", "ordering", f.ordering}, {"partitions", "partitions", f.partitions},
-	} {
-		if changed(field.flag) {
-			body[field.name] = field.value
-		}
-	}
-	if changed("types") && len(f.types) == 0 {
-		delete(body, "types") // all: an empty list is refused, since a program might send one by mistake
-	}
+	body := f.selectionFlags.onTopOf(definition, changed,
+		field{"batch-size", "batchSize", f.batchSize}, field{"max-in-flight", "maxInFlight", f.maxInFlight},
+		field{"ack-timeout", "ackTimeout", f.ackTimeout.Seconds()}, field{"max-attempts", "maxAttempts", f.maxAttempts},
+		field{"partitions", "partitions", f.partitions})
 	if changed("backoff-min") || changed("backoff-max") {
 		backoff := map[string]any{}
 		if was := definition["backoff"]; was != nil {

@@ -21,10 +21,9 @@ var webhookFields = []string{
 
 // webhookFlags are the fields of a definition that have been given as flags.
 type webhookFlags struct {
-	file, url, stream, projection, filter, from, format, ordering, dedupe string
-	categories, types                                                     []string
-	all                                                                   bool
-	delay, window, timeout                                                time.Duration
+	selectionFlags
+	file, url, projection, format, dedupe string
+	delay, window, timeout                time.Duration
 }
 
 func webhookPut(to *connection) *cobra.Command {
@@ -91,20 +90,14 @@ was made. A webhook that the service has disabled goes on.`,
 		},
 	}
 	flags := command.Flags()
+	f.bind(command, "webhook", "end (default), start", "one event of a stream after the other")
 	flags.StringVarP(&f.file, "file", "f", "", "a YAML or JSON file with the definition; - is the standard input")
 	flags.StringVar(&f.url, "to", "", "where the events are sent to, such as https://example.com/events")
-	flags.StringVar(&f.stream, "stream", "", "of one stream")
-	flags.StringSliceVar(&f.categories, "category", nil, "of the streams of these categories; may be repeated")
 	flags.StringVar(&f.projection, "projection", "", "of the events that a projection sees, once their documents are stored")
-	flags.BoolVar(&f.all, "all", false, "of the whole log: what a new webhook is of where nothing is said")
-	flags.StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas; '' for all")
-	flags.StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true; '' for none")
 	flags.DurationVar(&f.delay, "delay", 0, "from an event's recording to its sending, such as 10s")
 	flags.StringVar(&f.dedupe, "dedupe", "", "an expression of event that gives a text, as string(event.data.number) does: of the events with one text within the window the first is sent; '' for none")
 	flags.DurationVar(&f.window, "dedupe-window", 0, "the window of --dedupe, such as 1m")
-	flags.StringVar(&f.from, "from", "", "where a new webhook begins: end (default), start, a position, a time or an event's id")
 	flags.StringVar(&f.format, "format", "", "standard (default); or cloudevents: one CloudEvent")
-	flags.StringVar(&f.ordering, "ordering", "", "none (default); or stream: one event of a stream after the other")
 	flags.DurationVar(&f.timeout, "timeout", 0, "how long the receiver has for its answer, at most 15s")
 	command.MarkFlagsMutuallyExclusive("stream", "category", "projection", "all")
 	return command
@@ -112,33 +105,11 @@ was made. A webhook that the service has disabled goes on.`,
 
 // onTopOf returns the definition with the flags that were given, as it is sent.
 func (f *webhookFlags) onTopOf(definition map[string]json.RawMessage, changed func(flag string) bool) ([]byte, error) {
-	body := map[string]any{}
-	for field, value := range definition {
-		body[field] = value
-	}
-	switch {
-	case changed("stream"):
-		body["source"] = map[string]any{"stream": f.stream}
-	case changed("category"):
-		body["source"] = map[string]any{"categories": f.categories}
-	case changed("projection"):
+	body := f.selectionFlags.onTopOf(definition, changed,
+		field{"to", "url", f.url}, field{"delay", "delay", f.delay.Seconds()}, field{"format", "format", f.format},
+		field{"timeout", "timeout", f.timeout.Seconds()})
+	if changed("projection") {
 		body["source"] = map[string]any{"projection": f.projection}
-	case changed("all"):
-		body["source"] = map[string]any{}
-	}
-	for _, field := range []struct {
-		flag, name string
-		value      any
-	}{
-		{"to", "url", f.url}, {"types", "types", f.types}, {"filter", "filter", f.filter}, {"delay", "delay", f.delay.Seconds()},
-		{"from", "from", f.from}, {"format", "format", f.format}, {"ordering", "ordering", f.ordering}, {"timeout", "timeout", f.timeout.Seconds()},
-	} {
-		if changed(field.flag) {
-			body[field.name] = field.value
-		}
-	}
-	if changed("types") && len(f.types) == 0 {
-		delete(body, "types") // all: an empty list is refused, since a program might send one by mistake
 	}
 	switch {
 	case changed("dedupe") && f.dedupe == "":
