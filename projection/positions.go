@@ -79,15 +79,11 @@ func (c *Catalog) position(ctx context.Context, tenant domain.TenantID, name str
 			if position.Faulted {
 				return position, nil
 			}
-			// A checkpoint that nothing was folded behind is not saved for its own sake.
 			head, err := c.config.Store.Head(ctx, tenant)
-			if err != nil || head.Position <= checkpoint {
-				return position, err
+			if err != nil {
+				return nil, err
 			}
-			waits, err := c.config.Store.AnyEvent(ctx, tenant, p.Definition.Source, c.types(p.Definition), checkpoint, head.Position)
-			if err == nil && !waits {
-				position.Checkpoint = head.Position
-			}
+			position.Checkpoint, err = c.foldedTo(ctx, tenant, p, checkpoint, head.Position)
 			return position, err
 		case ctx.Err() != nil:
 			return nil, err

@@ -41,18 +41,40 @@ func (c *Catalog) Selects(p domain.Projection) (categories, types []string) {
 }
 
 // Settled returns how far the documents of the build that is live for the tenant have come: what every event up to there
-// makes of them is stored, but for documents that are parked. domain.CodeUnsupported for a live projection, which
-// stores nothing, and domain.CodeNotFound where there is none of that name, as the tenant means it.
+// makes of them is stored, but for documents that are parked. Where the projection has nothing left to fold that is the log's
+// head. domain.CodeUnsupported for a live projection, which stores nothing, and domain.CodeNotFound where there is none of
+// that name, as the tenant means it.
 //
-// It may go back: a reset begins from the log's first event, and a database of documents that crashed may have lost the
-// last saves.
+// It may go back: a reset begins from the log's first event, another definition may fold what the last one did not, and a
+// database of documents that crashed may have lost the last saves.
 func (c *Catalog) Settled(ctx context.Context, tenant domain.TenantID, name string) (int64, error) {
+	// The head before the definition: one that goes live in between is not taken at its word for events that came behind it.
+	head, err := c.config.Store.Head(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
 	var settled int64
-	err := c.readStored(ctx, tenant, name, func(driver drivers.Driver, p domain.Projection) (err error) {
-		settled, err = driver.Checkpoint(ctx, p.LiveBuild(), tenant)
+	err = c.readStored(ctx, tenant, name, func(driver drivers.Driver, p domain.Projection) error {
+		checkpoint, err := driver.Checkpoint(ctx, p.LiveBuild(), tenant)
+		if err == nil {
+			settled, err = c.foldedTo(ctx, tenant, p, checkpoint, head.Position)
+		}
 		return err
 	})
 	return settled, err
+}
+
+// foldedTo is up to where nothing is left to fold, for a projection with a stored checkpoint: a checkpoint that nothing was
+// folded behind is not saved for its own sake.
+func (c *Catalog) foldedTo(ctx context.Context, tenant domain.TenantID, p domain.Projection, checkpoint, head int64) (int64, error) {
+	if head <= checkpoint {
+		return checkpoint, nil
+	}
+	waits, err := c.config.Store.AnyEvent(ctx, tenant, p.Definition.Source, c.types(p.Definition), checkpoint, head)
+	if err != nil || waits {
+		return checkpoint, err
+	}
+	return head, nil
 }
 
 // Behind reports whether there are events behind a position, as Settled has told it, that the projection is still to fold: it

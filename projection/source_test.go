@@ -105,8 +105,12 @@ func TestDocumentsOfEvents(t *testing.T) {
 	}
 	compare([]want{a, kept, {}, {}, {}, {}, {}, {waiting: true}, {id: "c"}, a})
 
-	// What comes in a category that it does not see never settles.
+	// What comes in a category that it does not see, or of a type that it does not fold, leaves nothing to fold.
 	b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
+	others := b.append(t, tenant, "x-1", "Other", `{"k": "a"}`)
+	if position, err := p.catalog.Settled(t.Context(), tenant, "own.sums"); position != others || err != nil {
+		t.Errorf("behind events that it does not see it has settled at %d of %d, %v", position, others, err)
+	}
 	if behind, err := p.catalog.Behind(t.Context(), tenant, "own.sums", 10); behind || err != nil {
 		t.Errorf("behind an event that it does not see it is behind: %t, %v", behind, err)
 	}
@@ -120,5 +124,35 @@ func TestDocumentsOfEvents(t *testing.T) {
 	}
 	if _, err := p.catalog.Settled(t.Context(), tenant, "live"); !isCode(err, domain.CodeUnsupported) {
 		t.Errorf("of a live one: %v", err)
+	}
+}
+
+// A projection that stands before an event that it cannot fold has settled before that, whatever comes behind.
+func TestSettledBeforeAFault(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.process(options{})
+	tenant := b.tenant(t)
+	definition := sums("sums")
+	definition.Source = domain.Source{Categories: []string{"x"}}
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
+		t.Fatal(err)
+	}
+	p.start(t, b)
+	good := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "one"}`)
+	b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
+	for {
+		status, err := p.catalog.Status(t.Context(), tenant, "sums")
+		if err != nil {
+			t.Fatal(err)
+		}
+		settled, err := p.catalog.AwaitSettled(t.Context(), tenant, "sums", good, 20*time.Millisecond)
+		if err != nil || settled > good {
+			t.Fatalf("it has settled at %d, behind what it cannot fold, %v", settled, err)
+		}
+		if status.Fault != nil && settled == good {
+			return
+		}
 	}
 }

@@ -37,6 +37,24 @@ func TestAProjectionOfManyTypes(t *testing.T) {
 	}
 }
 
+// A reactor whose projection has nothing left to fold is behind nothing, also where the newest events are none of the projection's.
+func TestEventsOfOthersLeaveNoLag(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p, _ := b.start(t, reactor.Reactor{
+		Definition: reactor.Definition{Name: "idle", Projection: "sums"},
+		Handler:    func(context.Context, domain.TenantID, reactor.Event) error { return nil },
+	})
+	tenant := b.tenant(t)
+	p.create(t, tenant, sums("sums", domain.ModeAsync))
+	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
+	others := b.append(t, tenant, "x-1", "Unknown", `{"k": "a", "n": 1}`)
+	until(t, "the end of the lag", func() bool {
+		status, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(domain.ServiceReactor, "idle"))
+		return err == nil && len(status.Partitions) == 1 && status.Partitions[0].Checkpoint >= others
+	})
+}
+
 // What a definition sees from its swap on is taken, also where events keep coming.
 func TestATypeThatIsAddedWhileEventsKeepComing(t *testing.T) {
 	t.Parallel()

@@ -57,6 +57,25 @@ func TestEventsArriveWithTheirDocuments(t *testing.T) {
 	}
 }
 
+// A webhook whose projection has nothing left to fold is behind nothing, also where the newest events are none of the projection's.
+func TestEventsOfOthersLeaveNoLag(t *testing.T) {
+	t.Parallel()
+	p := start(t, pgtest.Database(t), options{})
+	tenant := p.tenant(t)
+	if _, err := p.catalog.Create(t.Context(), tenant, orders, "test"); err != nil {
+		t.Fatal(err)
+	}
+	e := newEndpoint(t, always(200))
+	p.put(t, tenant, "mail", domain.WebhookDefinition{Projection: "orders", URL: e.url})
+	p.add(t, tenant, "order-1", "Placed", `{"customer": "ann"}`)
+	e.next(t)
+	p.add(t, tenant, "order-1", "Unknown", `{"customer": "ann"}`)
+	others := p.add(t, tenant, "parcel-1", "Placed", `{"customer": "ann"}`)[0]
+	await(t, "it lags behind events that it is not to send", func() bool {
+		return p.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == others.Position
+	})
+}
+
 // What the webhook says of types and of a filter narrows the projection's.
 func TestSomeEventsOfAProjection(t *testing.T) {
 	t.Parallel()
