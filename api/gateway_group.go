@@ -15,7 +15,7 @@ import (
 // gatewayReceiveWait is how long one receive on a connection's behalf waits.
 const gatewayReceiveWait = 20 * time.Second
 
-// connectionEnded is the reason with which events are put back that nobody has answered.
+// connectionEnded is the reason with which events are put back that the client had asked more time for, and has not answered.
 const connectionEnded = "the subscription ended before it was answered"
 
 // gatewayGroup receives from a group on a connection's behalf.
@@ -41,6 +41,7 @@ type gatewayGroup struct {
 // gatewayLease is an event that the connection's client has not answered.
 type gatewayLease struct {
 	attempt int
+	begun   bool          // the client has asked for more time
 	length  time.Duration // of time to answer, as it was given
 	expiry  *time.Timer
 }
@@ -311,34 +312,50 @@ func (s *gatewayGroup) extended(a domain.Attempt, by time.Duration) {
 		if by == 0 {
 			by = lease.length
 		}
+		lease.begun = true
 		if lease.expiry.Stop() {
 			lease.expiry.Reset(by)
 		}
 	}
 }
 
-// close puts back at once what was not answered.
+// close puts back at once what was not answered. That counts as an attempt only where the client has said that it is at work: that a
+// connection ends is no word about events, and who connects often must not drive them to the dead letters.
 func (s *gatewayGroup) close(ctx context.Context) {
 	groups, tenant := s.g.server.config.Groups, s.g.caller.tenant
 	if s.endBeats != nil {
 		s.endBeats()
 	}
 	s.mu.Lock()
-	var left []domain.Attempt
+	var begun, untouched []domain.Attempt
 	for id, lease := range s.leases {
-		left = append(left, domain.Attempt{EventID: id, Attempt: lease.attempt})
+		attempt := domain.Attempt{EventID: id, Attempt: lease.attempt}
+		if lease.begun {
+			begun = append(begun, attempt)
+		} else {
+			untouched = append(untouched, attempt)
+		}
 		s.forget(id)
 	}
 	s.mu.Unlock()
-	if len(left) > 0 {
-		_, err := groups.Nack(ctx, tenant, s.group, left, domain.Nack{Action: domain.NackRetry, Reason: connectionEnded})
-		if err != nil && !isCode(err, domain.CodeNotFound) {
-			s.g.problem(err) // they are delivered again when their time is over
-		}
+	if len(begun) > 0 {
+		_, err := groups.Nack(ctx, tenant, s.group, begun, domain.Nack{Action: domain.NackRetry, Reason: connectionEnded})
+		s.putBack(err)
+	}
+	if len(untouched) > 0 {
+		_, err := groups.GiveBack(ctx, tenant, s.group, untouched)
+		s.putBack(err)
 	}
 	if s.joined {
 		if err := groups.Leave(ctx, tenant, s.group, s.memberID()); err != nil && !isCode(err, domain.CodeNotFound) {
 			s.g.problem(err) // it is swept
 		}
+	}
+}
+
+// putBack says what has become of putting events back. Where it has failed they are delivered again when their time is over.
+func (s *gatewayGroup) putBack(err error) {
+	if err != nil && !isCode(err, domain.CodeNotFound) {
+		s.g.problem(err)
 	}
 }

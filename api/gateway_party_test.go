@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -115,4 +116,36 @@ func TestGatewayPartyOfConsumers(t *testing.T) {
 	if len(acked) < events/2 || len(acked) > events {
 		t.Errorf("%d of %d events were acknowledged", len(acked), events)
 	}
+}
+
+// Who loses its connection again and again has failed at nothing: what it had not said anything about comes again, and its attempts
+// do not count. What it had asked more time for it has begun with, and that counts.
+func TestGatewayConnectionsThatBreakAreNoAttempts(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	a.append("order-1", 3)
+	c := a.consumer("mail", object{"maxAttempts": 2, "ackTimeout": 3600})
+	for attempt := 1; attempt <= 6; attempt++ {
+		g := a.gateway()
+		g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+		for _, e := range g.events("m", 3) {
+			equal(t, "the attempt", e["attempt"], attempt)
+		}
+		if attempt%2 == 0 {
+			g.ask("UNSUBSCRIBE", object{"subscription": "m"})
+		}
+		must(t, g.ws.CloseNow())
+	}
+	for range 2 {
+		g := a.gateway()
+		g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
+		events := g.events("m", 3)
+		begun := events[slices.IndexFunc(events, func(e object) bool { return e["event"].(object)["position"] == float64(1) })]
+		equal(t, "what became of it", outcomes(g.ask("MODACK", object{"subscription": "m", "ids": attemptsOf(begun), "by": 60})), []string{"done"})
+		g.ask("UNSUBSCRIBE", object{"subscription": "m"})
+	}
+	dead := objects(a.get("/v1/subscriptions/mail/dead-letters").want(200).at("deadLetters"))
+	equal(t, "what was worked on twice", len(dead), 1)
+	equal(t, "its attempts", dead[0]["attempts"], 2)
+	equal(t, "what the next one gets", of(c.receive(10)), []int{2, 3})
 }

@@ -28,6 +28,8 @@ type Groups interface {
 	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
 	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
 	Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error)
+	// GiveBack makes events due again at once that nobody has begun with: their attempts do not count.
+	GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
 
 	DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]subscription.DeadLetter, error)
 	Replay(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)

@@ -512,7 +512,7 @@ func (s *step) finish(err error, took time.Duration) {
 // deliverable reports whether there is something to deliver that another process may not know of: events that were not new.
 func (p *partition) deliverable() bool {
 	l := p.ledger
-	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0
+	return len(l.freed) > 0 || len(l.retries) > 0 || len(l.replays) > 0 || l.givenBack()
 }
 
 func (s *step) tell(o *GroupObserver, took time.Duration) {

@@ -53,3 +53,23 @@ func TestOthersAreToldOfWhatIsLeft(t *testing.T) {
 		t.Fatal("nobody is told that there is room for more")
 	}
 }
+
+// What is given back here may be waited for elsewhere.
+func TestOthersAreToldOfWhatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1", "order-2")
+	b.put(t, "g", domain.GroupDefinition{})
+	s := &tellingStore{Store: b.store, told: make(chan string, 1)}
+	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
+	all, err := groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustOutcomes(t, domain.OutcomeDone)(groups.GiveBack(t.Context(), b.tenant, "g", attempts(all[0])))
+	select {
+	case <-s.told:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nobody is told that an event may be had again")
+	}
+}

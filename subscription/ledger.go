@@ -517,6 +517,11 @@ func (l *ledger) giveBack(le *lease) {
 	l.dirty = true
 }
 
+// givenBack reports whether an event was given back that nobody was given since.
+func (l *ledger) givenBack() bool {
+	return slices.ContainsFunc(l.leases, func(le *lease) bool { return !le.gone && le.deadline == 0 })
+}
+
 // extend moves a lease's deadline.
 func (l *ledger) extend(le *lease, deadline int64) {
 	le.deadline = deadline

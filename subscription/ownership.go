@@ -59,7 +59,7 @@ func (p *partition) absent(ctx context.Context, id domain.GroupMemberID) (bool, 
 // passesOn reports whether another member may have the partition now, which waits for it in another process, perhaps.
 func (p *partition) passesOn() bool {
 	r := p.group.members.known.Load()
-	return r != nil && p.number < len(r.owners) && p.ledger.owner != r.owners[p.number] && !p.ledger.owner.IsZero() && p.ledger.inFlight() == 0
+	return r != nil && p.number < len(r.owners) && p.ledger.owner != r.owners[p.number] && !p.ledger.owner.IsZero() && !p.ledger.holdsLeases(p.clock.now().UnixMicro())
 }
 
 // own makes a member the owner.

@@ -6,7 +6,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// What the service needs where it is a group's consumer itself.
+// What the service needs where it is a group's consumer itself, or stands between the group and one.
 
 // Complete returns a definition with its defaults, its times rounded to milliseconds; an error is a *domain.Error with the field.
 func Complete(definition domain.GroupDefinition) (domain.GroupDefinition, error) {
