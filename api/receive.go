@@ -56,12 +56,17 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 		kind, encode = cloudevents.BatchType, encoder.cloudEvents
 	}
 	body := encode(make([]byte, 0, size), deliveries, !wanted.Member.IsZero())
+	if ctx.Err() != nil { // the client has gone
+		s.giveBack(ctx, caller, name, deliveries)
+		return nil
+	}
 	response := c.Response()
 	response.Header().Set("Cache-Control", "no-store")
 	response.Header().Set("Content-Type", kind)
 	response.WriteHeader(http.StatusOK)
 	if _, err := response.Write(body); err != nil {
-		return nil // the client has gone: the events come again when their time is over
+		s.giveBack(ctx, caller, name, deliveries) // it has gone: what it has of the answer is not whole
+		return nil
 	}
 	s.observeDelivered(byReceive, len(deliveries))
 	return nil
@@ -95,16 +100,39 @@ func (s *Server) waitForDeliveries(ctx context.Context, caller caller, name stri
 		}
 		return nil, err
 	}
-	// Whoever is refused now gets nothing: what was leased for it comes again.
+	// Whoever is refused now gets nothing: what was leased for it comes again at once.
 	if time.Since(begin) >= s.recheck {
 		if _, err := s.config.Keys.Again(ctx, caller.credential); isRefusal(err) {
+			s.giveBack(ctx, caller, name, deliveries)
 			return nil, err
 		}
 	}
 	if err := caller.allowDeliveries(deliveries); err != nil {
+		s.giveBack(ctx, caller, name, deliveries)
 		return nil, err
 	}
 	return deliveries, nil
+}
+
+// giveBackWithin bounds giving events back.
+const giveBackWithin = 5 * time.Second
+
+// giveBack makes events due again at once whose answer has not reached the client; the attempts do not count. Where that fails they are
+// delivered again when their time is over. ctx may have ended.
+func (s *Server) giveBack(ctx context.Context, caller caller, name string, deliveries []domain.Delivery) {
+	if len(deliveries) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	attempts := make([]domain.Attempt, len(deliveries))
+	for i := range deliveries {
+		attempts[i] = domain.Attempt{EventID: deliveries[i].Event.ID, Attempt: deliveries[i].Attempt}
+	}
+	if _, err := s.config.Groups.GiveBack(ctx, caller.tenant, name, attempts); err != nil && !isCode(err, domain.CodeNotFound) {
+		s.log.Warn("events that reached nobody could not be given back to their group; they are delivered again when their time is over",
+			"tenant", caller.tenant.String(), "group", name, "error", err)
+	}
 }
 
 // allowDeliveries refuses events that the caller may not consume: the group may have become one of others since it was

@@ -1,0 +1,90 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// lateGroups do something between leasing events and handing them out.
+type lateGroups struct {
+	api.Groups
+	between func(ctx context.Context)
+}
+
+func (g *lateGroups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) ([]domain.Delivery, error) {
+	deliveries, err := g.Groups.Receive(ctx, tenant, name, wanted)
+	if between := g.between; between != nil && len(deliveries) > 0 {
+		g.between = nil
+		between(ctx)
+	}
+	return deliveries, err
+}
+
+// lateWorld has a group with one attempt for each event, and two events.
+func lateWorld(t *testing.T) (*lateGroups, *actor, consumer) {
+	late := &lateGroups{}
+	a := newWorld(t, func(c *api.Config) {
+		late.Groups = c.Groups
+		c.Groups, c.Recheck = late, 1 // nanosecond: always
+	}).tenant("acme")
+	a.append("order-1", 2)
+	return late, a, a.consumer("g", object{"ackTimeout": 3600, "maxAttempts": 1})
+}
+
+// wantBack looks that what was leased is due again at once, and that its attempt does not count.
+func (c consumer) wantBack() {
+	c.t.Helper()
+	again := c.receive(10)
+	equal(c.t, "what the next one gets", of(again), list{1, 2})
+	equal(c.t, "its attempt", again[0]["attempt"], 2)
+}
+
+// A client that has gone when its answer could be written has got nothing.
+func TestAClientThatIsGoneWhenItsAnswerIsThere(t *testing.T) {
+	t.Parallel()
+	late, a, c := lateWorld(t)
+	ctx, leave := context.WithCancel(t.Context())
+	late.between = func(serving context.Context) {
+		leave()
+		<-serving.Done()
+	}
+	if _, err := web.Do(a.request("POST", c.path("/receive"), nil).WithContext(ctx)); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the request ended with %v", err)
+	}
+	c.wantBack()
+}
+
+// deafWriter is a connection that breaks when something is written to it.
+type deafWriter struct{ *httptest.ResponseRecorder }
+
+func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("broken") }
+
+// An answer that cannot be written has not reached the client.
+func TestAnAnswerThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	_, a, c := lateWorld(t)
+	request := httptest.NewRequest(http.MethodPost, c.path("/receive"), nil)
+	request.Header.Set("Authorization", "Bearer "+a.key)
+	w := deafWriter{httptest.NewRecorder()}
+	a.handler.ServeHTTP(w, request)
+	equal(t, "the status", w.Code, http.StatusOK)
+	c.wantBack()
+}
+
+// Events that were leased for a key that was revoked meanwhile are for others, at once.
+func TestWhatIsLeasedForARevokedKey(t *testing.T) {
+	t.Parallel()
+	late, a, c := lateWorld(t)
+	made := a.post("/v1/keys", object{"name": "consumer", "scopes": list{"events:consume"}}).want(201)
+	other := &actor{a.world, made.text("key"), a.tenantID}
+	late.between = func(context.Context) { a.send("DELETE", "/v1/keys/"+made.text("id"), nil).want(http.StatusNoContent) }
+	other.post(c.path("/receive"), nil).wantProblem(http.StatusUnauthorized, domain.CodeUnauthenticated, "")
+	c.wantBack()
+}
