@@ -356,7 +356,7 @@ func (p *Process) wire(o settings) error {
 		},
 	})
 	p.metrics.CollectEventsInFlight(p.groups.InFlight)
-	p.wireRetention()
+	p.wireRetention(o)
 	if err := p.wireWebhooks(); err != nil {
 		return err
 	}

@@ -2,13 +2,16 @@ package manifold
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/reactor"
 	"github.com/manifold-es/manifold/retention"
 )
 
 // wireRetention makes what removes events, and asks groups, projections and rebuilds before.
-func (p *Process) wireRetention() {
+func (p *Process) wireRetention(o settings) {
 	settings := p.config.Retention
 	if settings.Grace == 0 {
 		settings.Grace = -time.Nanosecond // none at all is a setting; a zero there asks for the default
@@ -17,6 +20,16 @@ func (p *Process) wireRetention() {
 		Store: p.store, Holders: []retention.Holder{p.store, p.catalog}, Owns: p.members.Owns, Log: p.log,
 		Grace: settings.Grace, Every: settings.Every, Share: settings.Share,
 		Observer: retention.Observer{Removed: p.metrics.EventsRemoved},
+		Service: func(group string) bool {
+			switch kind, name, _ := domain.ParseServiceGroup(group); kind {
+			case domain.ServiceReactor:
+				return slices.ContainsFunc(o.reactors, func(r reactor.Reactor) bool { return r.Name == name })
+			case domain.ServiceEgress:
+				of, ok := p.config.Egress[name]
+				return ok && !of.Remove
+			}
+			return false
+		},
 	})
 }
 

@@ -79,13 +79,14 @@ func (s generated) RunRetention(ctx context.Context, request openapi.RunRetentio
 	var tried *domain.RetentionPolicy
 	if body.Policy != nil {
 		policy := policyOf(request.Category, *body.Policy)
-		if e, ok := errors.AsType[*domain.Error](policy.Check()); ok {
-			e.Where = strings.TrimSuffix("policy."+e.Where, ".")
-			return nil, e
-		}
 		tried = &policy
 	}
 	preview, err := s.config.Retention.Preview(ctx, tenant, request.Category, tried)
+	if e, ok := errors.AsType[*domain.Error](err); ok && tried != nil && e.Code == domain.CodeInvalidRequest {
+		within := *e
+		within.Where = strings.TrimSuffix("policy."+e.Where, ".")
+		return nil, &within
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 // testRetention runs what the contract has documented of retention policies; of some age, so that nothing goes.
 func testRetention(t *testing.T, documented *documentation, a *actor) {
 	t.Helper()
+	a.send("PUT", "/v1/subscriptions/audit", object{"source": object{"categories": list{"elsewhere"}}}).want(201)
 	made := documented.run(a, "putRetention", 201)
 	equal(t, "the policy", without(made.json(), "createdAt", "updatedAt"), object{
 		"category": "order", "maxAge": 2592000, "maxCount": 1000000, "compact": false, "force": object{"groups": list{"audit"}},
@@ -23,6 +24,7 @@ func testRetention(t *testing.T, documented *documentation, a *actor) {
 	}
 	a.post("/v1/retention/order/run", nil).want(202)
 	documented.run(a, "deleteRetention", 204)
+	a.send("DELETE", "/v1/subscriptions/audit", nil).want(204)
 }
 
 func TestRetention(t *testing.T) {
@@ -64,6 +66,9 @@ func TestRetention(t *testing.T) {
 	equal(t, "a try that is held", try(object{"maxCount": 2}).json(), object{"events": 0, "complete": true, "heldBy": list{
 		object{"kind": "group", "name": "mail", "position": 0}, object{"kind": "projection", "name": "seen", "position": 0},
 	}})
+	slip := object{"maxCount": 2, "force": object{"groups": list{"mial"}}}
+	a.send("PUT", path, slip).wantProblem(400, domain.CodeInvalidRequest, "force.groups")
+	a.post(path+"/run", object{"dryRun": true, "policy": slip}).wantProblem(400, domain.CodeInvalidRequest, "policy.force.groups")
 	equal(t, "a try by force", try(object{"maxCount": 2, "force": object{"groups": list{"mail"}, "projections": list{"seen"}}}).json(),
 		object{"events": 3, "complete": true, "heldBy": list{}})
 	equal(t, "events", len(a.get("/v1/streams/order-1").want(200).at("events").(list)), 5)

@@ -1226,7 +1226,8 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
-// RetentionForce Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+// RetentionForce Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+// which there is neither a group nor a projection is refused, unless the policy had it before.
 type RetentionForce struct {
 	// Groups By name: with their dead letters.
 	Groups []string `json:"groups,omitempty"`
@@ -1269,7 +1270,8 @@ type RetentionPolicy struct {
 	MaxCount int64 `json:"maxCount,omitempty"`
 	Compact  bool  `json:"compact"`
 
-	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+	// which there is neither a group nor a projection is refused, unless the policy had it before.
 	Force *RetentionForce `json:"force,omitempty"`
 
 	// RemovedTo The highest position of the category that was removed, by whichever policy; 0: none.
@@ -1317,7 +1319,8 @@ type RetentionRules struct {
 	// Compact Of each stream only the newest event stays.
 	Compact bool `json:"compact,omitempty"`
 
-	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+	// which there is neither a group nor a projection is refused, unless the policy had it before.
 	Force *RetentionForce `json:"force,omitempty"`
 }
 
@@ -2955,7 +2958,8 @@ type ClientInterface interface {
 	// ExportEvents Export the log
 	//
 	// The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
-	// and `recordedAt` beside. It ends at the position that was the head when the request came.
+	// and `recordedAt` beside. It ends at the position that was the head when the request came. With
+	// `Accept: application/cloudevents+json` each line is a CloudEvent, which import takes as well.
 	//
 	// Corresponds with GET /v1/export (the `ExportEvents` operationId).
 	ExportEvents(ctx context.Context, params *ExportEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2967,6 +2971,9 @@ type ClientInterface interface {
 	// line's content, and how often the same line came before. Bad lines are reported and do not stop the others, unless
 	// `strict`: then nothing behind the first bad line is appended. The answer is a stream of progress frames, a line
 	// each; the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
+	//
+	// A line may be a CloudEvent in the structured form. It goes to the stream that its `manifoldstream` names, under the id in `manifoldid`:
+	// where it was in the log that it was exported from. Without these, type and subject are topic and key, as when publishing.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3678,6 +3685,9 @@ type ClientInterface interface {
 	DiscardDeadLetters(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListDeadLetters Events that could not be delivered
+	//
+	// With `Accept: application/cloudevents-batch+json` they are CloudEvents, with `manifoldattempts`, `manifoldreplays`, `manifoldreason`,
+	// `manifoldfirstparked`, `manifoldparkedat`, `manifoldreplayat` and `manifoldpartition` for what is known of each.
 	//
 	// Corresponds with GET /v1/subscriptions/{name}/dead-letters (the `ListDeadLetters` operationId).
 	ListDeadLetters(ctx context.Context, name GroupName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4460,7 +4470,8 @@ func (c *Client) ReadEvent(ctx context.Context, eventId UUID, reqEditors ...Requ
 // ExportEvents Export the log
 //
 // The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
-// and `recordedAt` beside. It ends at the position that was the head when the request came.
+// and `recordedAt` beside. It ends at the position that was the head when the request came. With
+// `Accept: application/cloudevents+json` each line is a CloudEvent, which import takes as well.
 //
 // Corresponds with GET /v1/export (the `ExportEvents` operationId).
 func (c *Client) ExportEvents(ctx context.Context, params *ExportEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4482,6 +4493,9 @@ func (c *Client) ExportEvents(ctx context.Context, params *ExportEventsParams, r
 // line's content, and how often the same line came before. Bad lines are reported and do not stop the others, unless
 // `strict`: then nothing behind the first bad line is appended. The answer is a stream of progress frames, a line
 // each; the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
+//
+// A line may be a CloudEvent in the structured form. It goes to the stream that its `manifoldstream` names, under the id in `manifoldid`:
+// where it was in the log that it was exported from. Without these, type and subject are topic and key, as when publishing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5973,6 +5987,9 @@ func (c *Client) DiscardDeadLetters(ctx context.Context, name GroupName, reqEdit
 }
 
 // ListDeadLetters Events that could not be delivered
+//
+// With `Accept: application/cloudevents-batch+json` they are CloudEvents, with `manifoldattempts`, `manifoldreplays`, `manifoldreason`,
+// `manifoldfirstparked`, `manifoldparkedat`, `manifoldreplayat` and `manifoldpartition` for what is known of each.
 //
 // Corresponds with GET /v1/subscriptions/{name}/dead-letters (the `ListDeadLetters` operationId).
 func (c *Client) ListDeadLetters(ctx context.Context, name GroupName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13437,7 +13454,8 @@ type ClientWithResponsesInterface interface {
 	// ExportEventsWithResponse Export the log
 	//
 	// The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
-	// and `recordedAt` beside. It ends at the position that was the head when the request came.
+	// and `recordedAt` beside. It ends at the position that was the head when the request came. With
+	// `Accept: application/cloudevents+json` each line is a CloudEvent, which import takes as well.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13451,6 +13469,9 @@ type ClientWithResponsesInterface interface {
 	// line's content, and how often the same line came before. Bad lines are reported and do not stop the others, unless
 	// `strict`: then nothing behind the first bad line is appended. The answer is a stream of progress frames, a line
 	// each; the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
+	//
+	// A line may be a CloudEvent in the structured form. It goes to the stream that its `manifoldstream` names, under the id in `manifoldid`:
+	// where it was in the log that it was exported from. Without these, type and subject are topic and key, as when publishing.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14252,6 +14273,9 @@ type ClientWithResponsesInterface interface {
 	DiscardDeadLettersWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*DiscardDeadLettersResponse, error)
 
 	// ListDeadLettersWithResponse Events that could not be delivered
+	//
+	// With `Accept: application/cloudevents-batch+json` they are CloudEvents, with `manifoldattempts`, `manifoldreplays`, `manifoldreason`,
+	// `manifoldfirstparked`, `manifoldparkedat`, `manifoldreplayat` and `manifoldpartition` for what is known of each.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -19246,6 +19270,8 @@ type ListDeadLettersResponse200Headers struct {
 type ListDeadLettersResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
+	// ApplicationcloudeventsBatchJSON200 the response for an HTTP 200 `application/cloudevents-batch+json` response
+	ApplicationcloudeventsBatchJSON200 *CloudEvents
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *DeadLetterList
 	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
@@ -19254,6 +19280,11 @@ type ListDeadLettersResponse struct {
 	ApplicationproblemJSONDefault *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
 	Headers200 *ListDeadLettersResponse200Headers
+}
+
+// GetApplicationcloudeventsBatchJSON200 returns the response for an HTTP 200 `application/cloudevents-batch+json` response
+func (r ListDeadLettersResponse) GetApplicationcloudeventsBatchJSON200() *CloudEvents {
+	return r.ApplicationcloudeventsBatchJSON200
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -21911,7 +21942,8 @@ func (c *ClientWithResponses) ReadEventWithResponse(ctx context.Context, eventId
 // ExportEventsWithResponse Export the log
 //
 // The whole log in the order of positions, one JSON object a line, as import takes it, with `version`, `position`
-// and `recordedAt` beside. It ends at the position that was the head when the request came.
+// and `recordedAt` beside. It ends at the position that was the head when the request came. With
+// `Accept: application/cloudevents+json` each line is a CloudEvent, which import takes as well.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -21931,6 +21963,9 @@ func (c *ClientWithResponses) ExportEventsWithResponse(ctx context.Context, para
 // line's content, and how often the same line came before. Bad lines are reported and do not stop the others, unless
 // `strict`: then nothing behind the first bad line is appended. The answer is a stream of progress frames, a line
 // each; the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
+//
+// A line may be a CloudEvent in the structured form. It goes to the stream that its `manifoldstream` names, under the id in `manifoldid`:
+// where it was in the log that it was exported from. Without these, type and subject are topic and key, as when publishing.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23200,6 +23235,9 @@ func (c *ClientWithResponses) DiscardDeadLettersWithResponse(ctx context.Context
 }
 
 // ListDeadLettersWithResponse Events that could not be delivered
+//
+// With `Accept: application/cloudevents-batch+json` they are CloudEvents, with `manifoldattempts`, `manifoldreplays`, `manifoldreason`,
+// `manifoldfirstparked`, `manifoldparkedat`, `manifoldreplayat` and `manifoldpartition` for what is known of each.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27563,7 +27601,14 @@ func ParseListDeadLettersResponse(rsp *http.Response) (*ListDeadLettersResponse,
 	}
 
 	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+	case rsp.Header.Get("Content-Type") == "application/cloudevents-batch+json" && rsp.StatusCode == 200:
+		var dest CloudEvents
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationcloudeventsBatchJSON200 = &dest
+
+	case rsp.Header.Get("Content-Type") == "application/json" && rsp.StatusCode == 200:
 		var dest DeadLetterList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err

@@ -38,6 +38,13 @@ func (r *Retention) previewed(ctx context.Context, tenant domain.TenantID, categ
 	if err := given.Check(); err != nil {
 		return domain.RetentionWork{}, err
 	}
+	before, err := r.forcedBefore(ctx, tenant, category)
+	if err != nil {
+		return domain.RetentionWork{}, err
+	}
+	if err := r.checkForce(ctx, tenant, given.Force, before); err != nil {
+		return domain.RetentionWork{}, err
+	}
 	return r.config.Store.TryRetention(ctx, tenant, *given, r.config.Grace)
 }
 

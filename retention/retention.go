@@ -17,6 +17,7 @@ type Store interface {
 	PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error)
 	DeleteRetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) error
 	AskRetention(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
+	MissingForced(ctx context.Context, tenant domain.TenantID, force domain.RetentionForce) (missing domain.RetentionForce, err error)
 
 	RetentionDue(ctx context.Context) ([]domain.RetentionDue, error)
 	BeginRetention(ctx context.Context, tenant domain.TenantID, category string, grace time.Duration) (domain.RetentionWork, error)
@@ -49,6 +50,9 @@ type Config struct {
 	Holders []Holder
 	Owns    func(domain.TenantID) bool // reports whether this process works for the tenant
 	Log     *slog.Logger
+	// Service reports whether the service itself has a group of that name for its tenants, which need not be made yet: a reactor's,
+	// or an egress's. Nil: none.
+	Service func(group string) bool
 
 	// Grace is how long every event stays, whatever a policy says: an append whose answer was lost is recognised by its
 	// events' ids as long as they are there. Below 0: none, for tests. 0: one minute.
@@ -113,9 +117,17 @@ func (r *Retention) Get(ctx context.Context, tenant domain.TenantID, category st
 	return r.config.Store.RetentionPolicy(ctx, tenant, category)
 }
 
-// Put keeps a policy in place of its category's. A run by it begins soon.
+// Put keeps a policy in place of its category's. A run by it begins soon. domain.CodeInvalidRequest where it forces what there is
+// not, unless the policy before did so.
 func (r *Retention) Put(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error) {
 	if err := policy.Check(); err != nil {
+		return domain.RetentionStatus{}, false, err
+	}
+	before, err := r.forcedBefore(ctx, tenant, policy.Category)
+	if err != nil {
+		return domain.RetentionStatus{}, false, err
+	}
+	if err := r.checkForce(ctx, tenant, policy.Force, before); err != nil {
 		return domain.RetentionStatus{}, false, err
 	}
 	return r.config.Store.PutRetentionPolicy(ctx, tenant, policy)

@@ -399,6 +399,7 @@ func newSides(t *testing.T, operator user, marks ...string) []*side {
 	var sides []*side
 	for _, mark := range marks {
 		id, u := newTenant(t, operator, mark)
+		u.must(t, 201, nil, "PUT", "/v1/subscriptions/"+mark, map[string]any{"source": map[string]any{"categories": []string{"none"}}}) // which a policy forces
 		sides = append(sides, &side{user: u, mark: mark, id: id})
 	}
 	return sides

@@ -1241,7 +1241,8 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
-// RetentionForce Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+// RetentionForce Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+// which there is neither a group nor a projection is refused, unless the policy had it before.
 type RetentionForce struct {
 	// Groups By name: with their dead letters.
 	Groups []string `json:"groups,omitempty"`
@@ -1284,7 +1285,8 @@ type RetentionPolicy struct {
 	MaxCount int64 `json:"maxCount,omitempty"`
 	Compact  bool  `json:"compact"`
 
-	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+	// which there is neither a group nor a projection is refused, unless the policy had it before.
 	Force *RetentionForce `json:"force,omitempty"`
 
 	// RemovedTo The highest position of the category that was removed, by whichever policy; 0: none.
@@ -1332,7 +1334,8 @@ type RetentionRules struct {
 	// Compact Of each stream only the newest event stays.
 	Compact bool `json:"compact,omitempty"`
 
-	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation.
+	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+	// which there is neither a group nor a projection is refused, unless the policy had it before.
 	Force *RetentionForce `json:"force,omitempty"`
 }
 
@@ -2227,15 +2230,6 @@ type AckEventParams struct {
 	Attempt AttemptNumber `form:"attempt" json:"attempt"`
 }
 
-// ListDeadLettersParams defines parameters for ListDeadLetters.
-type ListDeadLettersParams struct {
-	// PageSize At most this many on a page.
-	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
-
-	// PageToken From a `Link` header; never made by hand.
-	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
-}
-
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
 	// PageSize At most this many on a page.
@@ -2722,9 +2716,6 @@ type ServerInterface interface {
 	// DiscardDeadLetters Discard all dead letters
 	// (DELETE /v1/subscriptions/{name}/dead-letters)
 	DiscardDeadLetters(ctx echo.Context, name GroupName) error
-	// ListDeadLetters Events that could not be delivered
-	// (GET /v1/subscriptions/{name}/dead-letters)
-	ListDeadLetters(ctx echo.Context, name GroupName, params ListDeadLettersParams) error
 	// ReplayDeadLetters Deliver all dead letters again
 	// (POST /v1/subscriptions/{name}/dead-letters/replay)
 	ReplayDeadLetters(ctx echo.Context, name GroupName) error
@@ -4106,38 +4097,6 @@ func (w *ServerInterfaceWrapper) DiscardDeadLetters(ctx echo.Context) error {
 	return err
 }
 
-// ListDeadLetters converts echo context to params.
-func (w *ServerInterfaceWrapper) ListDeadLetters(ctx echo.Context) error {
-	var err error
-	// ------------- Path parameter "name" -------------
-	var name GroupName
-
-	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListDeadLettersParams
-	// ------------- Optional query parameter "pageSize" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
-	}
-
-	// ------------- Optional query parameter "pageToken" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
-	}
-
-	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListDeadLetters(ctx, name, params)
-	return err
-}
-
 // ReplayDeadLetters converts echo context to params.
 func (w *ServerInterfaceWrapper) ReplayDeadLetters(ctx echo.Context) error {
 	var err error
@@ -4977,7 +4936,6 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/subscriptions/:name/pause", wrapper.PauseSubscription, options.OperationMiddlewares["pauseSubscription"]...)
 	router.POST(options.BaseURL+"/v1/subscriptions/:name/resume", wrapper.ResumeSubscription, options.OperationMiddlewares["resumeSubscription"]...)
 	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/dead-letters", wrapper.DiscardDeadLetters, options.OperationMiddlewares["discardDeadLetters"]...)
-	router.GET(options.BaseURL+"/v1/subscriptions/:name/dead-letters", wrapper.ListDeadLetters, options.OperationMiddlewares["listDeadLetters"]...)
 	router.POST(options.BaseURL+"/v1/subscriptions/:name/dead-letters/replay", wrapper.ReplayDeadLetters, options.OperationMiddlewares["replayDeadLetters"]...)
 	router.POST(options.BaseURL+"/v1/subscriptions/:name/dead-letters/:eventId/replay", wrapper.ReplayDeadLetter, options.OperationMiddlewares["replayDeadLetter"]...)
 	router.DELETE(options.BaseURL+"/v1/subscriptions/:name/dead-letters/:eventId", wrapper.DiscardDeadLetter, options.OperationMiddlewares["discardDeadLetter"]...)
@@ -8608,72 +8566,6 @@ func (response DiscardDeadLettersdefaultApplicationProblemPlusJSONResponse) Visi
 	return err
 }
 
-type ListDeadLettersRequestObject struct {
-	Name   GroupName `json:"name"`
-	Params ListDeadLettersParams
-}
-
-type ListDeadLettersResponseObject interface {
-	VisitListDeadLettersResponse(w http.ResponseWriter) error
-}
-
-type ListDeadLetters200ResponseHeaders struct {
-	Link *string
-}
-
-type ListDeadLetters200JSONResponse struct {
-	Body    DeadLetterList
-	Headers ListDeadLetters200ResponseHeaders
-}
-
-func (response ListDeadLetters200JSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Link != nil {
-		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
-	}
-	w.WriteHeader(200)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListDeadLetters404ApplicationProblemPlusJSONResponse struct {
-	NotFoundApplicationProblemPlusJSONResponse
-}
-
-func (response ListDeadLetters404ApplicationProblemPlusJSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(404)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
-type ListDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListDeadLettersdefaultApplicationProblemPlusJSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
-
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(response.StatusCode)
-	_, err := buf.WriteTo(w)
-	return err
-}
-
 type ReplayDeadLettersRequestObject struct {
 	Name GroupName `json:"name"`
 }
@@ -11204,9 +11096,6 @@ type StrictServerInterface interface {
 	// DiscardDeadLetters Discard all dead letters
 	// (DELETE /v1/subscriptions/{name}/dead-letters)
 	DiscardDeadLetters(ctx context.Context, request DiscardDeadLettersRequestObject) (DiscardDeadLettersResponseObject, error)
-	// ListDeadLetters Events that could not be delivered
-	// (GET /v1/subscriptions/{name}/dead-letters)
-	ListDeadLetters(ctx context.Context, request ListDeadLettersRequestObject) (ListDeadLettersResponseObject, error)
 	// ReplayDeadLetters Deliver all dead letters again
 	// (POST /v1/subscriptions/{name}/dead-letters/replay)
 	ReplayDeadLetters(ctx context.Context, request ReplayDeadLettersRequestObject) (ReplayDeadLettersResponseObject, error)
@@ -13072,32 +12961,6 @@ func (sh *strictHandler) DiscardDeadLetters(ctx echo.Context, name GroupName) er
 		return err
 	} else if validResponse, ok := response.(DiscardDeadLettersResponseObject); ok {
 		return validResponse.VisitDiscardDeadLettersResponse(ctx.Response())
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListDeadLetters operation middleware
-func (sh *strictHandler) ListDeadLetters(ctx echo.Context, name GroupName, params ListDeadLettersParams) error {
-	var request ListDeadLettersRequestObject
-
-	request.Name = name
-	request.Params = params
-
-	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListDeadLetters(ctx.Request().Context(), request.(ListDeadLettersRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListDeadLetters")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListDeadLettersResponseObject); ok {
-		return validResponse.VisitListDeadLettersResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

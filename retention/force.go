@@ -1,0 +1,76 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// A policy does not wait for those whom it names. A name with a slip in it would have it wait all the same, and nobody would know
+// why; so a name has to be of somebody who is there when it is given. Who goes later takes nothing from the policy.
+
+const (
+	mostNamed   = 10 // of the names that an error is about
+	namedLength = 64 // of each
+)
+
+// checkForce refuses a policy that forces what there is not, but for what the category's policy, before, forces already; where
+// there is none that is empty.
+func (r *Retention) checkForce(ctx context.Context, tenant domain.TenantID, force, before domain.RetentionForce) error {
+	if len(force.Groups)+len(force.Projections)+len(force.Rebuilds) == 0 {
+		return nil
+	}
+	missing, err := r.config.Store.MissingForced(ctx, tenant, force)
+	if err != nil {
+		return err
+	}
+	groups := slices.DeleteFunc(missing.Groups, func(group string) bool {
+		return slices.Contains(before.Groups, group) || r.config.Service != nil && r.config.Service(group)
+	})
+	var names []string
+	where := ""
+	for _, of := range []struct {
+		where, what    string
+		missing, known []string
+	}{
+		{"force.groups", "group", groups, nil},
+		{"force.projections", "projection", missing.Projections, before.Projections},
+		{"force.rebuilds", "projection", missing.Rebuilds, before.Rebuilds},
+	} {
+		for _, name := range of.missing {
+			if slices.Contains(of.known, name) {
+				continue
+			}
+			if where == "" {
+				where = of.where
+			} else if where != of.where {
+				where = "force"
+			}
+			if len(name) > namedLength {
+				name = name[:namedLength] + "..."
+			}
+			names = append(names, fmt.Sprintf("%s %q", of.what, name))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	more := ""
+	if len(names) > mostNamed {
+		names, more = names[:mostNamed], fmt.Sprintf(", and %d more are not there either", len(names)-mostNamed)
+	}
+	return domain.Errorf(domain.CodeInvalidRequest, where, "there is no %s%s; a policy names those who are there: make them first, or leave them out",
+		strings.Join(names, ", no "), more)
+}
+
+// forcedBefore is what the policy of a category forces; nothing where there is none.
+func (r *Retention) forcedBefore(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionForce, error) {
+	before, err := r.config.Store.RetentionPolicy(ctx, tenant, category)
+	if err != nil && !isCode(err, domain.CodeNotFound) {
+		return domain.RetentionForce{}, err
+	}
+	return before.Force, nil
+}

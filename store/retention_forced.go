@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// MissingForced returns those of the names that there is nothing of now: no group of the tenant's, and no projection, of its own
+// or a shared one. A webhook's groups are there as long as it is, and the group of a projection's changes as long as the projection
+// is, whether they were made yet or not.
+func (s *Store) MissingForced(ctx context.Context, tenant domain.TenantID, force domain.RetentionForce) (missing domain.RetentionForce, err error) {
+	webhooks, projections := []string{}, slices.Concat([]string{}, force.Projections, force.Rebuilds)
+	for _, group := range force.Groups {
+		switch kind, name, _ := domain.ParseServiceGroup(group); kind {
+		case domain.ServiceWebhook, domain.ServiceReplay:
+			webhooks = append(webhooks, name)
+		case domain.ServiceChanges:
+			projections = append(projections, name)
+		}
+	}
+	type of struct{ what, name string }
+	there := make(map[of]bool)
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			select 'group', s.name from subscriptions s where s.tenant_id = $1 and s.name = any($3)
+			union all
+			select 'webhook', w.name from webhooks w where w.tenant_id = $1 and w.name = any($4)
+			union all
+			select 'projection', p.name from projections p where p.tenant_id in ($1, $2) and p.name = any($5)`,
+			tenant, domain.Everyone, orEmpty(force.Groups), webhooks, projections)
+		var one of
+		_, err := pgx.ForEachRow(rows, []any{&one.what, &one.name}, func() error {
+			there[one] = true
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("look for whom a retention policy does not wait: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return domain.RetentionForce{}, err
+	}
+	for _, group := range force.Groups {
+		kind, name, _ := domain.ParseServiceGroup(group)
+		switch {
+		case there[of{"group", group}]:
+		case (kind == domain.ServiceWebhook || kind == domain.ServiceReplay) && there[of{"webhook", name}]:
+		case kind == domain.ServiceChanges && there[of{"projection", name}]:
+		default:
+			missing.Groups = append(missing.Groups, group)
+		}
+	}
+	noProjection := func(name string) bool { return !there[of{"projection", name}] }
+	missing.Projections = sift(force.Projections, noProjection)
+	missing.Rebuilds = sift(force.Rebuilds, noProjection)
+	return missing, nil
+}
+
+// sift returns those of a list that are wanted; nil where none is.
+func sift(list []string, wanted func(string) bool) (some []string) {
+	for _, one := range list {
+		if wanted(one) {
+			some = append(some, one)
+		}
+	}
+	return some
+}
