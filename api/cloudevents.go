@@ -121,63 +121,93 @@ func (f cloudForm) asked(err error) error {
 
 // publication reads the CloudEvents that a request publishes. Their topic and key are the query's, or else type and subject.
 func (f cloudForm) publication(request *http.Request, body []byte) (publication, error) {
-	p := publication{}
 	query, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
-		return p, domain.Errorf(domain.CodeInvalidRequest, "query", "it cannot be read: %s", err)
+		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "query", "it cannot be read: %s", err)
 	}
 	for name, values := range query {
 		if name != "topic" && name != "key" {
-			return p, domain.Errorf(domain.CodeInvalidRequest, "query "+clip(name, 60), "there is no such parameter here; there are topic and key")
+			return publication{}, domain.Errorf(domain.CodeInvalidRequest, "query "+clip(name, 60), "there is no such parameter here; there are topic and key")
 		}
 		if len(values) > 1 {
-			return p, domain.Errorf(domain.CodeInvalidRequest, "query "+name, "it is given %d times; give it once", len(values))
+			return publication{}, domain.Errorf(domain.CodeInvalidRequest, "query "+name, "it is given %d times; give it once", len(values))
 		}
 	}
+	p := cloudPublication{place: f.place, topicPlace: "query topic", keyPlace: "query key", topicName: "?topic=", keyName: "?key="}
 	if query.Has("topic") {
-		if err := domain.CheckCategory("query topic", query.Get("topic")); err != nil {
-			return p, err
-		}
+		p.topic = &query["topic"][0]
+	}
+	if query.Has("key") {
+		p.key = &query["key"][0]
+	}
+	if err := p.check(); err != nil {
+		return publication{}, err
 	}
 	came, err := f.events(request.Header, body)
 	if err != nil {
-		return p, err
+		return publication{}, err
 	}
-	p.messages = make([]domain.Message, len(came))
+	return p.of(came)
+}
+
+// cloudPublication says where CloudEvents are published to, and where what is said about them stands.
+type cloudPublication struct {
+	topic, key           *string // of all of them; nil: their type and their subject are. An empty key is none
+	topicPlace, keyPlace string
+	topicName, keyName   string                              // as advice names them
+	place                func(index int, name string) string // of an attribute, or the data, of an event
+}
+
+// check refuses a topic that is none.
+func (p *cloudPublication) check() error {
+	if p.topic == nil {
+		return nil
+	}
+	return domain.CheckCategory(p.topicPlace, *p.topic)
+}
+
+// of is what is published.
+func (p *cloudPublication) of(came []cloudevents.Event) (publication, error) {
+	messages := make([]domain.Message, len(came))
+	var err error
 	for i := range came {
-		if p.messages[i], err = f.message(i, &came[i], query); err != nil {
-			return p, err
+		if messages[i], err = p.message(i, &came[i]); err != nil {
+			return publication{}, err
 		}
 	}
-	p.placeOf = func(index int, field string) string {
-		switch {
-		case (field == "topic" || field == "key") && query.Has(field):
-			return "query " + field
-		case field == "topic":
-			field = "type"
-		case field == "key":
-			field = "subject"
-		case field == "payload":
-			field = "data"
-		case field == "ts":
-			field = "time"
-		}
-		return f.place(index, field)
+	return publication{messages: messages, placeOf: p.placeOf}, nil
+}
+
+// placeOf is where a field of a message is.
+func (p *cloudPublication) placeOf(index int, field string) string {
+	switch {
+	case field == "topic" && p.topic != nil:
+		return p.topicPlace
+	case field == "key" && p.key != nil:
+		return p.keyPlace
+	case field == "topic":
+		field = "type"
+	case field == "key":
+		field = "subject"
+	case field == "payload":
+		field = "data"
+	case field == "ts":
+		field = "time"
 	}
-	return p, nil
+	return p.place(index, field)
 }
 
 // message is one CloudEvent as it is published.
-func (f cloudForm) message(index int, event *cloudevents.Event, query url.Values) (domain.Message, error) {
+func (p *cloudPublication) message(index int, event *cloudevents.Event) (domain.Message, error) {
 	topic, key := event.Type, event.Subject
-	if query.Has("topic") {
-		topic = query.Get("topic")
-	} else if err := domain.CheckCategory(f.place(index, "type"), topic); err != nil {
-		return domain.Message{}, withAdvice(err, "; it is the topic, since ?topic= is not given")
+	if p.topic != nil {
+		topic = *p.topic
+	} else if err := domain.CheckCategory(p.place(index, "type"), topic); err != nil {
+		return domain.Message{}, withAdvice(err, "; it is the topic, since "+p.topicName+" is not given")
 	}
-	where, advice := f.place(index, "subject"), "; it is the key, since ?key= is not given, which may be empty for none"
-	if query.Has("key") {
-		key, where, advice = query.Get("key"), "query key", ""
+	where, advice := p.place(index, "subject"), "; it is the key, since "+p.keyName+" is not given, which may be empty for none"
+	if p.key != nil {
+		key, where, advice = *p.key, p.keyPlace, ""
 	}
 	if key != "" {
 		if err := domain.CheckStream(where, topic+"-"+key); err != nil {
@@ -185,10 +215,10 @@ func (f cloudForm) message(index int, event *cloudevents.Event, query url.Values
 		}
 	}
 	message, err := event.Message(topic, key)
-	if err != nil {
-		return message, f.within(index, err)
+	if e, ok := err.(*domain.Error); ok {
+		e.Where = p.place(index, e.Where)
 	}
-	return message, nil
+	return message, err
 }
 
 // withAdvice says at the end of an error's message what else can be done.

@@ -2,10 +2,17 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/subscription"
 )
@@ -13,34 +20,104 @@ import (
 // deadLettersAtOnce is how many dead letters are read at once, with their events: a page of large events ends early.
 const deadLettersAtOnce = 100
 
-func (s generated) ListDeadLetters(ctx context.Context, request openapi.ListDeadLettersRequestObject) (openapi.ListDeadLettersResponseObject, error) {
-	group, err := s.group(ctx, request.Name)
+// listDeadLetters is GET /v1/subscriptions/{name}/dead-letters. It is written by hand since the answer has a form of the client's choice.
+func (s *Server) listDeadLetters(c echo.Context, caller caller) error {
+	name, err := pathParam(c, "name")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	after, err := positionToken(request.Params.PageToken)
+	request := c.Request()
+	ctx, query := request.Context(), c.QueryParams()
+	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
+	if err == nil {
+		err = caller.allowSelection(group.Selection, groupReaders...)
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	size := pageSizeOf(request.Params.PageSize)
-	letters, more, err := s.deadLetters(ctx, callerOf(ctx), group.Name, after, size)
+	after, err := positionToken(query)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	answer := lettersAnswer{Body: openapi.DeadLetterList{DeadLetters: make([]openapi.DeadLetter, len(letters))}}
+	size, err := integer(query, "pageSize")
+	if err != nil {
+		return err
+	}
+	if size == 0 {
+		size = defaultPage
+	}
+	letters, more, err := s.deadLetters(ctx, caller, group.Name, after, int(size))
+	if err != nil {
+		return err
+	}
+	header := c.Response().Header()
+	header.Set("Cache-Control", "no-store")
 	if more {
-		answer.Headers.Link = pageLink("/v1/subscriptions/"+group.Name+"/dead-letters", url.Values{"pageSize": {strconv.Itoa(size)}},
-			tokenOf(strconv.FormatInt(letters[len(letters)-1].Position, 10)))
+		header.Set("Link", *pageLink("/v1/subscriptions/"+group.Name+"/dead-letters", url.Values{"pageSize": {strconv.FormatInt(size, 10)}},
+			tokenOf(strconv.FormatInt(letters[len(letters)-1].Position, 10))))
 	}
+	partitions := group.GroupDefinition.Partitions > 0
+	if accepts(request, cloudevents.BatchType) {
+		return c.Blob(http.StatusOK, cloudevents.BatchType, appendCloudLetters(nil, letters, partitions))
+	}
+	body := openapi.DeadLetterList{DeadLetters: make([]openapi.DeadLetter, len(letters))}
 	for i, letter := range letters {
-		answer.Body.DeadLetters[i] = deadLetterAnswer(letter, group.GroupDefinition.Partitions > 0)
+		body.DeadLetters[i] = deadLetterAnswer(letter, partitions)
 	}
-	return answer, nil
+	return writeVerbatim(c.Response(), body, "", nil)
+}
+
+// appendCloudLetters appends dead letters as a batch of CloudEvents, with what is known of each as extensions.
+func appendCloudLetters(b []byte, letters []subscription.DeadLetter, partitions bool) []byte {
+	var encoder eventEncoder
+	b = append(b, '[')
+	for i := range letters {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		letter := &letters[i]
+		b = encoder.cloudEvent(b, &letter.Event)
+		b = b[:len(b)-1] // reopens the object
+		number := func(name string, value int) {
+			b = strconv.AppendInt(append(append(append(b, `,"`...), name...), `":`...), int64(value), 10)
+		}
+		moment := func(name string, at time.Time) {
+			b = append(append(append(b, `,"`...), name...), `":"`...)
+			b = append(at.UTC().AppendFormat(b, time.RFC3339Nano), '"')
+		}
+		number(cloudevents.ExtensionAttempts, letter.Attempt-letter.Base)
+		if letter.Replays > 0 {
+			number(cloudevents.ExtensionReplays, letter.Replays)
+		}
+		if letter.Reason != "" {
+			b = appendJSONText(append(b, `,"`+cloudevents.ExtensionReason+`":`...), onOneLine(letter.Reason))
+		}
+		moment(cloudevents.ExtensionFirstParked, letter.FirstParkedAt)
+		moment(cloudevents.ExtensionParkedAt, letter.ParkedAt)
+		if !letter.ReplayAt.IsZero() {
+			moment(cloudevents.ExtensionReplayAt, letter.ReplayAt)
+		}
+		if partitions {
+			number(cloudevents.ExtensionPartition, letter.Partition)
+		}
+		b = append(b, '}')
+	}
+	return append(b, "]\n"...)
+}
+
+// onOneLine is a text with blanks for control characters, which an attribute of a CloudEvent must not have.
+func onOneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // deadLetters reads a page, and says whether there is more behind it. A group that has become one of other events keeps its dead
 // letters: those that the caller may not see are left out.
-func (s generated) deadLetters(ctx context.Context, caller caller, name string, after int64, size int) (page []subscription.DeadLetter, more bool, err error) {
+func (s *Server) deadLetters(ctx context.Context, caller caller, name string, after int64, size int) (page []subscription.DeadLetter, more bool, err error) {
 	bytes := 0
 	for len(page) <= size && bytes <= maxPageBytes {
 		wanted := min(deadLettersAtOnce, size+1-len(page))
@@ -63,8 +140,12 @@ func (s generated) deadLetters(ctx context.Context, caller caller, name string, 
 }
 
 // positionToken reads a page token that stands for "behind this position".
-func positionToken(given *string) (int64, error) {
-	text, err := pageToken(given)
+func positionToken(query url.Values) (int64, error) {
+	if !query.Has("pageToken") {
+		return 0, nil
+	}
+	given := query.Get("pageToken")
+	text, err := pageToken(&given)
 	if err != nil || text == "" {
 		return 0, err
 	}

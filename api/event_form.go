@@ -30,6 +30,15 @@ func formOf(request *http.Request) eventForm {
 	return eventForm{kind: "application/json", open: `{"events":[`, close: "]}\n", encode: (*eventEncoder).event}
 }
 
+// exportForm is the form that a request for an export asks for: always lines.
+func exportForm(request *http.Request) eventForm {
+	form := eventForm{kind: ndjson, lines: true, encode: (*eventEncoder).line}
+	if accepts(request, cloudevents.StructuredType) || accepts(request, cloudevents.BatchType) {
+		form.encode = (*eventEncoder).cloudEvent
+	}
+	return form
+}
+
 // page is the body of a page of events.
 func (f eventForm) page(events []domain.Event) []byte {
 	size := len(f.open) + len(f.close)

@@ -6,7 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// exportEvents streams the whole log in the form that import takes.
+// exportEvents streams the whole log in a form that import takes: lines of its own, or CloudEvents.
 func (s *Server) exportEvents(c echo.Context, caller caller) error {
 	from, err := integer(c.QueryParams(), "from")
 	if err != nil {
@@ -17,5 +17,5 @@ func (s *Server) exportEvents(c echo.Context, caller caller) error {
 		return err
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
-	return s.streamEvents(c, math.MaxInt64, next, eventForm{kind: ndjson, lines: true, encode: (*eventEncoder).line})
+	return s.streamEvents(c, math.MaxInt64, next, exportForm(c.Request()))
 }

@@ -3,18 +3,17 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
 
+	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 )
 
 // publish is PUBLISH. What one connection publishes is appended in the order in which it came.
 func (g *gatewayConnection) publish(m *gatewayMessage) error {
-	f := &m.fields
-	one, several := f.take("message"), f.take("messages")
-	if err := f.end(); err != nil {
-		return err
-	}
-	p, err := publishedMessages(one, several)
+	p, err := gatewayPublication(&m.fields)
 	if err != nil {
 		return err
 	}
@@ -37,17 +36,73 @@ func (g *gatewayConnection) publish(m *gatewayMessage) error {
 	})
 }
 
-// publishedMessages reads message, or else messages, as the body of POST /v1/publish is read.
-func publishedMessages(one, several json.RawMessage) (publication, error) {
+// gatewayPublication reads what PUBLISH has: message, or else messages, as the body of POST /v1/publish is read, or with the format
+// cloudevents as its bodies of CloudEvents are, with topic and key beside.
+func gatewayPublication(f *gatewayFields) (publication, error) {
+	one, several := f.take("message"), f.take("messages")
+	cloud := f.cloudFormat()
+	to := cloudPublication{topicPlace: "topic", keyPlace: "key", topicName: "topic", keyName: "key"}
+	if cloud {
+		if f.has("topic") {
+			topic := f.anyText("topic", math.MaxInt)
+			to.topic = &topic
+		}
+		if f.has("key") {
+			key := f.anyText("key", math.MaxInt)
+			to.key = &key
+		}
+	}
+	if err := f.end(); err != nil {
+		return publication{}, err
+	}
 	switch {
 	case one != nil && several != nil:
 		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "messages", "message is there as well; give one of them")
+	case one == nil && several == nil:
+		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "message", "it is needed: the message, or messages, an array of them")
+	case several != nil && several[0] != '[':
+		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "messages", "it must be an array of messages")
+	case cloud:
+		return to.read(one, several)
 	case one != nil:
 		return decodeMessage("message", one)
-	case several == nil:
-		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "message", "it is needed: the message, or messages, an array of them")
-	case several[0] != '[':
-		return publication{}, domain.Errorf(domain.CodeInvalidRequest, "messages", "it must be an array of messages")
 	}
 	return decodePublication(several)
+}
+
+// read reads a message that is a structured CloudEvent, or else messages that are.
+func (p *cloudPublication) read(one, several json.RawMessage) (publication, error) {
+	if err := p.check(); err != nil {
+		return publication{}, err
+	}
+	var came []cloudevents.Event
+	var err error
+	if one != nil {
+		p.place = func(_ int, name string) string { return place("message", name) }
+		var event cloudevents.Event
+		event, err = cloudevents.Parse(one)
+		came = []cloudevents.Event{event}
+	} else {
+		p.place = func(index int, name string) string { return place("messages["+strconv.Itoa(index)+"]", name) }
+		came, err = cloudevents.ParseBatch(several, domain.MaxRequestEvents)
+	}
+	if err != nil {
+		return publication{}, inCloudMessages(one != nil, err)
+	}
+	return p.of(came)
+}
+
+// inCloudMessages gives an error of a CloudEvent, or of a batch, its place in PUBLISH.
+func inCloudMessages(single bool, err error) error {
+	e, ok := err.(*domain.Error)
+	switch {
+	case !ok:
+	case single:
+		e.Where = place("message", strings.TrimPrefix(e.Where, "body"))
+	case e.Where == "body":
+		e.Where = "messages"
+	default:
+		e.Where = "messages" + strings.TrimPrefix(e.Where, "events")
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -177,8 +178,36 @@ func (f *importFields) missing() string {
 	return ""
 }
 
-// parse reads a line as schema ImportLine has it.
+// parse reads a line, which is as schema ImportLine has it, or a CloudEvent.
 func (r *importReader) parse(text []byte) (importLine, error) {
+	line, err := r.parseLine(text)
+	if err == nil || !isCloudEvent(text) {
+		return line, err
+	}
+	line = importLine{number: r.number}
+	event, err := cloudevents.Parse(text)
+	if err == nil {
+		line.stream, line.event, err = event.Original()
+	}
+	return line, err
+}
+
+// isCloudEvent says whether a line is a JSON object with what every CloudEvent has and no other line: specversion.
+func isCloudEvent(text []byte) (is bool) {
+	if !bytes.Contains(text, []byte(`"specversion"`)) {
+		return false
+	}
+	scan := domain.NewJSONScanner(text)
+	_ = scan.Object(func(name string) error { // what is no object is no CloudEvent
+		is = is || name == "specversion"
+		_, err := scan.Value()
+		return err
+	})
+	return is
+}
+
+// parseLine reads a line as schema ImportLine has it.
+func (r *importReader) parseLine(text []byte) (importLine, error) {
 	line := importLine{number: r.number}
 	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
 	var given importFields

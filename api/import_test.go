@@ -70,7 +70,7 @@ func TestImportReportsBadLines(t *testing.T) {
 		`{"stream":"a","type":"T","data":1}`,
 		`{"stream":"a-1","type":"T"}`,
 		`{"stream":"a-1","type":"T","data":1,"colour":2}`,
-		`{"stream":"a-1","type":"T","data":"` + strings.Repeat("x", 2<<20) + `"}`,
+		`{"stream":"a-1","type":"T","data":"` + strings.Repeat("x", 3<<20) + `"}`,
 		`{"stream":"a-1","type":"T","data":1}`,
 		`{"stream":"b-1","id":"` + other + `","type":"T","data":1}`,
 		`{"stream":"a-1","id":"` + id + `","type":"T","data":2}`, // the same id, with other content

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// maxImportLine bounds a line with its end: an event of full size and what stands around it.
-	maxImportLine = domain.MaxEventBytes + 64<<10
+	// maxImportLine bounds a line with its end: an event of full size and what stands around it, also as a CloudEvent, whose data may be
+	// base64, and whose metadata is text in a text.
+	maxImportLine = 2*domain.MaxEventBytes + 64<<10
 	// lineBlockBytes is how much is read in one go, where lines are shorter than that.
 	lineBlockBytes = 128 << 10
 	// blocksAhead is how many blocks wait at most.

@@ -20,7 +20,6 @@ type (
 	versionsAnswer  openapi.ProjectionVersionList
 	parkedAnswer    openapi.ListParkedDocuments200JSONResponse
 	groupsAnswer    openapi.ListSubscriptions200JSONResponse
-	lettersAnswer   openapi.ListDeadLetters200JSONResponse
 )
 
 // statusAnswer is how a projection is doing; a fault has a document in it.
@@ -82,11 +81,6 @@ func (a groupAnswer) VisitResumeSubscriptionResponse(w http.ResponseWriter) erro
 
 // VisitListSubscriptionsResponse writes the answer.
 func (a groupsAnswer) VisitListSubscriptionsResponse(w http.ResponseWriter) error {
-	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
-}
-
-// VisitListDeadLettersResponse writes the answer.
-func (a lettersAnswer) VisitListDeadLettersResponse(w http.ResponseWriter) error {
 	return writeVerbatim(w, a.Body, "Link", a.Headers.Link)
 }
 

@@ -19,12 +19,12 @@ func invalid(where, format string, args ...any) error {
 // set gives the event an attribute. where names the place, value is a string, true, false, or a number: any other JSON is
 // refused, and so is a value that the attribute cannot have. A null is no attribute.
 func (e *Event) set(where, name string, value json.RawMessage) error {
-	if string(value) == "null" {
-		return nil
-	}
 	field := e.field(name)
 	if field == nil {
 		return e.extend(where, name, value)
+	}
+	if string(value) == "null" {
+		return nil
 	}
 	if value[0] != '"' {
 		return invalid(where, "it must be a string")
@@ -85,17 +85,26 @@ func (e *Event) field(name string) *string {
 	return nil
 }
 
-// extend gives the event an extension, unless it is one of those that say a place in another log.
+// extend gives the event an extension, unless it is one of those that say what the event was in another log.
 func (e *Event) extend(where, name string, value json.RawMessage) error {
 	switch name {
-	case ExtensionID, ExtensionStream, ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
-		ExtensionAttempt, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays, ExtensionRemovedTo:
+	case ExtensionID:
+		e.logID = given(value)
+		return nil
+	case ExtensionStream:
+		e.stream = given(value)
+		return nil
+	case ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
+		ExtensionAttempt, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays, ExtensionRemovedTo,
+		ExtensionAttempts, ExtensionReason, ExtensionFirstParked, ExtensionParkedAt, ExtensionReplayAt:
 		return nil // of another log
 	}
 	if err := checkName(where, name); err != nil {
 		return err
 	}
 	switch c := value[0]; {
+	case string(value) == "null":
+		return nil
 	case c == '{' || c == '[':
 		return invalid(where, "an attribute is a string, a whole number, true or false; put objects and arrays into data")
 	case c == '"':
@@ -123,6 +132,14 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 	}
 	e.Extensions = append(e.Extensions, Extension{Name: name, Value: value})
 	return nil
+}
+
+// given is what an attribute's value means; nothing where it is null.
+func given(value json.RawMessage) string {
+	if string(value) == "null" {
+		return ""
+	}
+	return text(value)
 }
 
 // checkName refuses what is no name of an attribute.

@@ -22,7 +22,7 @@ const (
 const SpecVersion = "1.0"
 
 // The extensions that Manifold gives to each event: where it is in the log. What comes in with them came from another log,
-// whose places mean nothing here: they are passed over, but for ExtensionMetadata.
+// whose places mean nothing here: they are passed over, but for ExtensionMetadata. Event.Original takes stream and id over.
 const (
 	ExtensionID         = "manifoldid"         // the event's id in the log, which is the CloudEvent's own only where that is a UUID
 	ExtensionStream     = "manifoldstream"     // the stream's name
@@ -43,4 +43,13 @@ const (
 	ExtensionPartition   = "manifoldpartition"   // in a group with partitions
 	ExtensionRemovedTo   = "manifoldremovedto"   // up to this position retention had removed events where the group has come to, if it has
 	ExtensionReplays     = "manifoldreplays"     // how often it has come back from the dead letters, where it has
+)
+
+// The extensions of a dead letter, beside ExtensionPartition and ExtensionReplays.
+const (
+	ExtensionAttempts    = "manifoldattempts"    // how often it was delivered since it last came back
+	ExtensionReason      = "manifoldreason"      // the last word about it, if there was one, on one line
+	ExtensionFirstParked = "manifoldfirstparked" // when it first became one, as RFC 3339
+	ExtensionParkedAt    = "manifoldparkedat"    // when it became one, as RFC 3339
+	ExtensionReplayAt    = "manifoldreplayat"    // when it is delivered again, if somebody has asked for that
 )

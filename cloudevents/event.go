@@ -21,9 +21,11 @@ type Event struct {
 	Extensions      []Extension
 	Metadata        json.RawMessage // ExtensionMetadata, where it came; any JSON value
 
-	form dataForm
-	data json.RawMessage // by form; JSON of any kind where form is jsonData
-	at   time.Time       // Time, to the microsecond
+	form   dataForm
+	data   json.RawMessage // by form; JSON of any kind where form is jsonData
+	at     time.Time       // Time, to the microsecond
+	stream string          // ExtensionStream, as it came; empty: none
+	logID  string          // ExtensionID, as it came; empty: none
 }
 
 // Extension is a context attribute that the specification does not have itself.
@@ -44,7 +46,45 @@ func (e *Event) EventID() domain.EventID {
 // NewEvent is the event as it is appended to a stream: its type and data are the CloudEvent's, the metadata keeps what is
 // neither there nor plain from the stream's name. An error names the attribute.
 func (e *Event) NewEvent(stream string) (domain.NewEvent, error) {
-	event := domain.NewEvent{ID: e.EventID(), Type: e.Type, Data: e.data, OccurredAt: e.at}
+	return e.newEvent(stream, e.EventID())
+}
+
+// Original is the event as it was in the log that it was exported from: its stream, and its id there. An event that says neither is
+// published to its type, with its subject as the key, or, where it has none, to a stream of its own. An error names the attribute.
+func (e *Event) Original() (stream string, event domain.NewEvent, err error) {
+	id := e.EventID()
+	if e.logID != "" {
+		if id, err = domain.ParseEventID(e.logID); err != nil || id.IsZero() {
+			return "", event, invalid(ExtensionID, "%q is not an event's id", clip(e.logID))
+		}
+	}
+	if stream = e.stream; stream != "" {
+		err = domain.CheckStream(ExtensionStream, stream)
+	} else {
+		stream, err = e.ownStream(id)
+	}
+	if err == nil {
+		event, err = e.newEvent(stream, id)
+	}
+	return stream, event, err
+}
+
+// ownStream is the stream that type and subject name.
+func (e *Event) ownStream(id domain.EventID) (string, error) {
+	where, err := "type", domain.CheckCategory("type", e.Type)
+	stream := e.Type + "-" + id.String()
+	if err == nil && e.Subject != "" {
+		where, stream = "subject", e.Type+"-"+e.Subject
+		err = domain.CheckStream(where, stream)
+	}
+	if err, ok := err.(*domain.Error); ok {
+		return "", invalid(where, "%s; it names the stream, since %s is not there", err.Message, ExtensionStream)
+	}
+	return stream, err
+}
+
+func (e *Event) newEvent(stream string, id domain.EventID) (domain.NewEvent, error) {
+	event := domain.NewEvent{ID: id, Type: e.Type, Data: e.data, OccurredAt: e.at}
 	var err error
 	if event.Metadata, err = e.metadata(stream, event.ID); err != nil {
 		return event, err
