@@ -24,7 +24,7 @@ func (e *eventEncoder) cloudEvent(b []byte, event *domain.Event) []byte {
 // event is the form of reads.
 func (e *eventEncoder) event(b []byte, event *domain.Event) []byte {
 	b = append(b, `{"id":"`...)
-	b = appendID(b, event.ID)
+	b = event.ID.Append(b)
 	b = append(b, `","stream":"`...)
 	b = append(b, event.Stream...)
 	b = append(b, `","version":`...)
@@ -48,7 +48,7 @@ func (e *eventEncoder) line(b []byte, event *domain.Event) []byte {
 	b = append(b, `{"stream":"`...)
 	b = append(b, event.Stream...)
 	b = append(b, `","id":"`...)
-	b = appendID(b, event.ID)
+	b = event.ID.Append(b)
 	b = append(b, `","type":"`...)
 	b = append(b, event.Type...)
 	b = append(b, '"')
@@ -83,16 +83,4 @@ func (e *eventEncoder) recordedAtField(b []byte, event *domain.Event) []byte {
 		e.recorded = append(e.recorded, '"')
 	}
 	return append(b, e.recorded...)
-}
-
-func appendID(b []byte, id domain.EventID) []byte {
-	const digits = "0123456789abcdef"
-	for i, octet := range id {
-		switch i {
-		case 4, 6, 8, 10:
-			b = append(b, '-')
-		}
-		b = append(b, digits[octet>>4], digits[octet&15])
-	}
-	return b
 }

@@ -86,7 +86,7 @@ func (g *gatewayConnection) giveAnswers(m *gatewayMessage, answers gatewayAnswer
 			} else {
 				s.settled(attempt) // whatever became of it, the client has it no more
 			}
-			a.b = appendID(append(append(a.b, separator), `{"id":"`...), attempt.EventID)
+			a.b = attempt.EventID.Append(append(append(a.b, separator), `{"id":"`...))
 			a.b = strconv.AppendInt(append(a.b, `","attempt":`...), int64(attempt.Attempt), 10)
 			a.text("outcome", string(outcome))
 			a.b = append(a.b, '}')

@@ -181,7 +181,7 @@ func appendPublished(b []byte, appended domain.Appended) []byte {
 	for _, stream := range appended.Streams {
 		for _, event := range stream.Events {
 			b = append(b, separator)
-			b = appendID(append(b, `{"id":"`...), event.ID)
+			b = event.ID.Append(append(b, `{"id":"`...))
 			b = append(b, `","stream":"`...)
 			b = append(b, stream.Stream...) // its alphabet needs no escapes
 			b = append(b, `","version":`...)

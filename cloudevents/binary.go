@@ -72,7 +72,7 @@ func attributeOf(where, value string) (json.RawMessage, error) {
 	if !utf8.ValidString(value) {
 		return nil, invalid(where, "it is not UTF-8, percent-encoded")
 	}
-	return appendString(nil, value), nil
+	return domain.AppendText(nil, value), nil
 }
 
 // unquote resolves the escapes of a quoted string (RFC 9110, section 5.6.4).
@@ -128,7 +128,7 @@ func (e *Event) setBody(types []string, body []byte) error {
 		return invalid("Content-Type", "it is given %d times; give it once", len(types))
 	}
 	if len(types) == 1 && types[0] != "" {
-		if err := e.set("Content-Type", "datacontenttype", appendString(nil, types[0])); err != nil {
+		if err := e.set("Content-Type", "datacontenttype", domain.AppendText(nil, types[0])); err != nil {
 			return err
 		}
 	}

@@ -38,7 +38,7 @@ func (e *Event) setBytes(body []byte) {
 			e.form = jsonBytes
 		}
 	case plain && isText(kind) && utf8.Valid(body) && bytes.IndexByte(body, 0) < 0:
-		e.form, e.data = jsonData, appendString(nil, body)
+		e.form, e.data = jsonData, domain.AppendText(nil, body)
 	default:
 		e.form, e.data = binaryData, append(base64.StdEncoding.AppendEncode([]byte{'"'}, body), '"')
 	}

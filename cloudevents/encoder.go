@@ -26,7 +26,7 @@ func (e *Encoder) Append(b []byte, event *domain.Event) []byte {
 		trace, rest = nil, event.Metadata
 	}
 	b = append(b, `{"specversion":"1.0","id":"`...)
-	b = appendID(b, event.ID)
+	b = event.ID.Append(b)
 	b = append(b, `","source":"/categories/`...)
 	b = append(b, domain.Category(event.Stream)...)
 	b = append(b, `","type":"`...)
@@ -46,7 +46,7 @@ func (e *Encoder) Append(b []byte, event *domain.Event) []byte {
 // appendPlace appends Manifold's own extensions, and closes the object.
 func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace, rest json.RawMessage) []byte {
 	b = append(b, `,"`+ExtensionID+`":"`...)
-	b = appendID(b, event.ID)
+	b = event.ID.Append(b)
 	b = append(b, `","`+ExtensionStream+`":"`...)
 	b = append(b, event.Stream...)
 	b = append(b, `","`+ExtensionVersion+`":"`...)
@@ -64,7 +64,7 @@ func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace,
 	}
 	if rest != nil {
 		b = append(b, `,"`+ExtensionMetadata+`":`...)
-		b = appendString(b, escapeControls(rest))
+		b = domain.AppendText(b, escapeControls(rest))
 	}
 	return append(b, '}')
 }
@@ -72,16 +72,16 @@ func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace,
 // append appends the event as it came, and leaves the object open.
 func (e *Event) append(b []byte) []byte {
 	b = append(b, `{"specversion":"1.0","id":`...)
-	b = appendString(b, e.ID)
+	b = domain.AppendText(b, e.ID)
 	b = append(b, `,"source":`...)
-	b = appendString(b, e.Source)
+	b = domain.AppendText(b, e.Source)
 	b = append(b, `,"type":`...)
-	b = appendString(b, e.Type)
+	b = domain.AppendText(b, e.Type)
 	for _, optional := range [...]struct{ name, value string }{
 		{`,"subject":`, e.Subject}, {`,"time":`, e.Time}, {`,"datacontenttype":`, e.DataContentType}, {`,"dataschema":`, e.DataSchema},
 	} {
 		if optional.value != "" {
-			b = appendString(append(b, optional.name...), optional.value)
+			b = domain.AppendText(append(b, optional.name...), optional.value)
 		}
 	}
 	for _, extension := range e.Extensions {
@@ -169,27 +169,6 @@ func HeaderValue(value string) string {
 // encoded says whether a byte of a header's value is percent-encoded.
 func encoded(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
 
-// appendString appends a text, which is UTF-8, as a JSON string.
-func appendString[T string | []byte](b []byte, text T) []byte {
-	const digits = "0123456789abcdef"
-	b = append(b, '"')
-	begin := 0
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
-		b = append(b, text[begin:i]...)
-		begin = i + 1
-		if c < ' ' {
-			b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
-		} else {
-			b = append(b, '\\', c)
-		}
-	}
-	return append(append(b, text[begin:]...), '"')
-}
-
 // escapeControls escapes the control characters that the strings of a JSON text may have as they are, and attributes may not.
 func escapeControls(text []byte) []byte {
 	for i := 0; i < len(text); i++ {
@@ -217,18 +196,6 @@ func escapeControls(text []byte) []byte {
 // control says whether a control character that JSON may have in a string begins at i.
 func control(text []byte, i int) bool {
 	return text[i] == 0x7f || text[i] == 0xc2 && i+1 < len(text) && text[i+1] < 0xa0
-}
-
-func appendID(b []byte, id domain.EventID) []byte {
-	const digits = "0123456789abcdef"
-	for i, octet := range id {
-		switch i {
-		case 4, 6, 8, 10:
-			b = append(b, '-')
-		}
-		b = append(b, digits[octet>>4], digits[octet&15])
-	}
-	return b
 }
 
 // AppendGap appends a structured CloudEvent that tells a follower of a gap in the log: its type is "manifold.gap", and data says what

@@ -24,7 +24,7 @@ func (e *Event) appendKept(b []byte, id domain.EventID, extensions []Extension) 
 	keep := func(name, value string) {
 		if value != "" {
 			member(name)
-			b = appendString(b, value)
+			b = domain.AppendText(b, value)
 		}
 	}
 	if e.ID != id.String() {
@@ -126,7 +126,7 @@ func split(metadata json.RawMessage) (kept, trace, rest json.RawMessage) {
 			kept = value
 			return nil
 		case name == ExtensionTrace && plainTrace(value):
-			trace = appendString(nil, text(value))
+			trace = domain.AppendText(nil, text(value))
 			return nil
 		}
 		if rest == nil {
@@ -134,7 +134,7 @@ func split(metadata json.RawMessage) (kept, trace, rest json.RawMessage) {
 		} else {
 			rest = append(rest, ',')
 		}
-		rest = append(append(appendString(rest, name), ':'), value...)
+		rest = append(append(domain.AppendText(rest, name), ':'), value...)
 		return nil
 	})
 	switch {

@@ -25,6 +25,9 @@ func DeriveEventID(parts ...string) EventID { return EventID(derivedUUID(parts..
 // String returns the canonical form of 36 characters.
 func (id EventID) String() string { return uuid(id).String() }
 
+// Append writes the canonical form of 36 characters behind dst.
+func (id EventID) Append(dst []byte) []byte { return uuid(id).append(dst) }
+
 // IsZero reports whether no id was given.
 func (id EventID) IsZero() bool { return id == EventID{} }
 

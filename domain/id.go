@@ -15,16 +15,16 @@ type uuid [16]byte
 
 func (u uuid) String() string {
 	var text [36]byte
-	hex.Encode(text[0:8], u[0:4])
-	text[8] = '-'
-	hex.Encode(text[9:13], u[4:6])
-	text[13] = '-'
-	hex.Encode(text[14:18], u[6:8])
-	text[18] = '-'
-	hex.Encode(text[19:23], u[8:10])
-	text[23] = '-'
-	hex.Encode(text[24:36], u[10:16])
-	return string(text[:])
+	return string(u.append(text[:0]))
+}
+
+// append writes the canonical form of 36 characters behind dst.
+func (u uuid) append(dst []byte) []byte {
+	dst = hex.AppendEncode(dst, u[:4])
+	for _, part := range [][]byte{u[4:6], u[6:8], u[8:10], u[10:]} {
+		dst = hex.AppendEncode(append(dst, '-'), part)
+	}
+	return dst
 }
 
 // parseUUID reads the canonical form of 36 characters, in either case. Braces, URN prefixes and the form without

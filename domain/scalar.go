@@ -72,6 +72,34 @@ func AppendDouble(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, format, -1, 64)
 }
 
+// AppendText writes a text, which is UTF-8, as a JSON string. Nothing is escaped but what must be.
+func AppendText[T string | []byte](dst []byte, text T) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	start := 0
+	for i := range len(text) {
+		c := text[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		dst = append(dst, text[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		}
+	}
+	return append(append(dst, text[start:]...), '"')
+}
+
 // JSON writes the scalar as JSON, a number in the shortest form that reads back as the same one.
 func (s Scalar) JSON() string {
 	switch s.Kind {

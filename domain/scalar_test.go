@@ -194,3 +194,17 @@ func TestScalarsReadBackAsTheyAreWritten(t *testing.T) {
 		}
 	})
 }
+
+func TestAppendText(t *testing.T) {
+	t.Parallel()
+	if got, want := string(domain.AppendText([]byte("x"), "\x00\x1f\"\\/\n\r\t\x7f<é\u2028")), `x"\u0000\u001f\"\\/\n\r\t`+"\x7f<é\u2028\""; got != want {
+		t.Errorf("%s, not %s", got, want)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		want := rapid.String().Draw(t, "text")
+		var got string
+		if written := domain.AppendText(nil, []byte(want)); json.Unmarshal(written, &got) != nil || got != want {
+			t.Fatalf("%s reads as %q, not %q", written, got, want)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
 // ErrTooLarge is part of the error for a value that is longer than MaxDocumentBytes as JSON, or nested deeper than
@@ -44,7 +46,7 @@ func (w *jsonWriter) value(v Value, depth int) error {
 	case Int, Double:
 		w.out = appendNumber(w.out, v)
 	case String:
-		w.str(string(v))
+		w.out = domain.AppendText(w.out, string(v))
 	case List:
 		w.out = append(w.out, '[')
 		for i, item := range v.items {
@@ -62,7 +64,7 @@ func (w *jsonWriter) value(v Value, depth int) error {
 			if i > 0 {
 				w.out = append(w.out, ',')
 			}
-			w.str(key)
+			w.out = domain.AppendText(w.out, key)
 			w.out = append(w.out, ':')
 			if err := w.value(v.values[i], depth+1); err != nil {
 				return err
@@ -80,34 +82,6 @@ func (w *jsonWriter) value(v Value, depth int) error {
 		return fmt.Errorf("%w: as JSON it has more than %d bytes", ErrTooLarge, MaxDocumentBytes)
 	}
 	return nil
-}
-
-const hexDigits = "0123456789abcdef"
-
-func (w *jsonWriter) str(text string) {
-	w.out = append(w.out, '"')
-	start := 0
-	for i := range len(text) {
-		c := text[i]
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
-		w.out = append(w.out, text[start:i]...)
-		start = i + 1
-		switch c {
-		case '"', '\\':
-			w.out = append(w.out, '\\', c)
-		case '\n':
-			w.out = append(w.out, '\\', 'n')
-		case '\r':
-			w.out = append(w.out, '\\', 'r')
-		case '\t':
-			w.out = append(w.out, '\\', 't')
-		default:
-			w.out = append(w.out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-	}
-	w.out = append(append(w.out, text[start:]...), '"')
 }
 
 // timeText writes a Timestamp or Duration as documents keep it.

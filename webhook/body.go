@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -24,12 +23,12 @@ func newMessage(format domain.WebhookFormat, event *domain.Event, document *proj
 		m.body = new(cloudevents.Encoder).Append(make([]byte, 0, 512+len(event.Data)+len(event.Metadata)), event)
 		if document != nil {
 			m.body = append(m.body[:len(m.body)-1], `,"`+extensionDocument+`":`...)
-			m.body = append(appendText(m.body, string(appendDocument(nil, document))), '}')
+			m.body = append(domain.AppendText(m.body, string(appendDocument(nil, document))), '}')
 		}
 		return m
 	}
 	b := make([]byte, 0, 512+len(event.Data)+len(event.Metadata))
-	b = appendText(append(b, `{"type":`...), event.Type)
+	b = domain.AppendText(append(b, `{"type":`...), event.Type)
 	at := event.OccurredAt
 	if at.IsZero() {
 		at = event.RecordedAt
@@ -46,10 +45,10 @@ func newMessage(format domain.WebhookFormat, event *domain.Event, document *proj
 // appendEvent appends an event as the API shows it.
 func appendEvent(b []byte, event *domain.Event) []byte {
 	b = append(append(append(b, `{"id":"`...), event.ID.String()...), '"')
-	b = appendText(append(b, `,"stream":`...), event.Stream)
+	b = domain.AppendText(append(b, `,"stream":`...), event.Stream)
 	b = strconv.AppendInt(append(b, `,"version":`...), event.Version, 10)
 	b = strconv.AppendInt(append(b, `,"position":`...), event.Position, 10)
-	b = appendText(append(b, `,"type":`...), event.Type)
+	b = domain.AppendText(append(b, `,"type":`...), event.Type)
 	b = append(append(b, `,"data":`...), event.Data...)
 	if event.Metadata != nil {
 		b = append(append(b, `,"metadata":`...), event.Metadata...)
@@ -62,7 +61,7 @@ func appendEvent(b []byte, event *domain.Event) []byte {
 
 // appendDocument appends the document of an event; data is null where there is none: the events made none, or removed it.
 func appendDocument(b []byte, of *projection.EventDocument) []byte {
-	b = appendText(append(b, `{"id":`...), of.ID)
+	b = domain.AppendText(append(b, `{"id":`...), of.ID)
 	if of.Document == nil {
 		return append(b, `,"data":null}`...)
 	}
@@ -73,9 +72,4 @@ func appendDocument(b []byte, of *projection.EventDocument) []byte {
 func appendTime(b []byte, name string, at time.Time) []byte {
 	b = append(append(append(b, `,"`...), name...), `":"`...)
 	return append(at.UTC().AppendFormat(b, time.RFC3339Nano), '"')
-}
-
-func appendText(b []byte, text string) []byte {
-	written, _ := json.Marshal(text) // a string can always be written
-	return append(b, written...)
 }

@@ -429,7 +429,7 @@ func (d *decoder) elements(raw []byte, open, end byte, depth int) error {
 			d.to = append(d.to, ',')
 		}
 		if open == '{' {
-			d.string(unescapeName(name))
+			d.to = domain.AppendText(d.to, unescapeName(name))
 			d.to = append(d.to, ':')
 		}
 		size, err := d.value(kind, rest, depth)
@@ -476,7 +476,7 @@ func (d *decoder) value(kind byte, raw []byte, depth int) (size int, err error) 
 		if length < 1 || len(raw) < size {
 			return 0, errBSON
 		}
-		d.string(raw[4 : size-1])
+		d.to = domain.AppendText(d.to, raw[4:size-1])
 	case kindObject, kindList:
 		size = int(int32(binary.LittleEndian.Uint32(raw)))
 		if size < 5 || len(raw) < size {
@@ -491,24 +491,4 @@ func (d *decoder) value(kind byte, raw []byte, depth int) (size int, err error) 
 		return 0, fmt.Errorf("the document has a value that JSON has not: of BSON's kind 0x%02x", kind)
 	}
 	return size, err
-}
-
-// string writes a text in quotes.
-func (d *decoder) string(text []byte) {
-	const digits = "0123456789abcdef"
-	d.to = append(d.to, '"')
-	start := 0
-	for i, c := range text {
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
-		d.to = append(d.to, text[start:i]...)
-		start = i + 1
-		if c >= ' ' {
-			d.to = append(d.to, '\\', c)
-		} else {
-			d.to = append(d.to, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
-		}
-	}
-	d.to = append(append(d.to, text[start:]...), '"')
 }

@@ -54,9 +54,9 @@ func encodeRows(rows []row) mssql.NVarCharMax {
 		to = strconv.AppendInt(to, row.version, 10)
 		if row.document != nil {
 			to = append(to, `,"i":`...)
-			to = appendText(to, row.id)
+			to = domain.AppendText(to, row.id)
 			to = append(to, `,"d":`...)
-			to = appendText(to, row.document)
+			to = domain.AppendText(to, row.document)
 		}
 		for n, key := range row.keys {
 			to = append(to, `,"k`...)
@@ -84,27 +84,6 @@ func encodeIDs(ids []string) mssql.NVarCharMax {
 		to = append(to, '"')
 	}
 	return mssql.NVarCharMax("[" + strings.TrimPrefix(string(to), ",") + "]")
-}
-
-// appendText writes a JSON string. Its text is UTF-8.
-func appendText[T string | []byte](to []byte, text T) []byte {
-	const digits = "0123456789abcdef"
-	to = append(to, '"')
-	start := 0
-	for i := range len(text) {
-		c := text[i]
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
-		to = append(to, text[start:i]...)
-		start = i + 1
-		if c < ' ' {
-			to = append(to, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
-		} else {
-			to = append(to, '\\', c)
-		}
-	}
-	return append(append(to, text[start:]...), '"')
 }
 
 // normal is a JSON text, which domain.CheckJSON has passed, without white space, with each number in its shortest form,

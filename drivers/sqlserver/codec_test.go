@@ -168,7 +168,7 @@ func drawJSON(t *rapid.T, depth int) string {
 	case kind == 3:
 		return rapid.SampledFrom([]string{"0", "-0", "1.50", "1e2", "-12E-3", "9223372036854775807", "123456789012345678901234567890", "0.1"}).Draw(t, "number")
 	case kind == 4:
-		return string(appendText(nil, strings.ReplaceAll(rapid.String().Draw(t, "text"), "\x00", "")))
+		return string(domain.AppendText(nil, strings.ReplaceAll(rapid.String().Draw(t, "text"), "\x00", "")))
 	}
 	return rapid.SampledFrom([]string{"null", "true", "false", `"\"{[,:]}"`}).Draw(t, "word")
 }
