@@ -81,7 +81,9 @@ func (h *house) builds(t *testing.T, owner domain.TenantID) []domain.Build {
 		return number
 	}
 	must(t, h.store.CreateProjection(ctx, domain.Projection{ProjectionID: id, Definition: definition, Build: next()}, "test"))
-	must(t, h.store.ResetProjection(ctx, id, next(), time.Now().Add(time.Hour)))
+	emptied := domain.Build{ProjectionID: id, Number: next(), Database: "default"}
+	must(t, h.store.BeginReset(ctx, emptied, definition, "test"))
+	must(t, h.store.ResetProjection(ctx, id, emptied.Number, time.Now().Add(time.Hour)))
 	must(t, h.store.CreateRebuild(ctx, domain.Rebuild{ProjectionID: id, ID: domain.NewRebuildID(), Build: next(), Definition: definition}))
 	builds, err := h.store.Builds(ctx, owner)
 	must(t, err)

@@ -25,6 +25,8 @@ type CatalogStore interface {
 	DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error
 	ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error)
 	ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error)
+	BeginReset(ctx context.Context, build domain.Build, definition domain.Definition, by string) error
+	AbandonReset(ctx context.Context, build domain.Build) error
 	ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error
 	NextBuild(ctx context.Context, owner domain.TenantID) (int64, error)
 	AnnounceBuild(ctx context.Context, build domain.Build) error
@@ -241,16 +243,29 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by str
 	if err != nil || p.Definition.Mode == domain.ModeLive { // nothing is stored
 		return p, err
 	}
-	if !acceptLoss {
-		if err := c.mustHaveAll(ctx, p); err != nil {
-			return domain.Projection{}, err
-		}
+	if _, err := c.driver(p.LiveBuild()); err != nil {
+		return domain.Projection{}, err
 	}
 	if p.Build, err = c.config.Store.NextBuild(ctx, owner); err != nil {
 		return domain.Projection{}, err
 	}
-	if _, err := c.driver(p.LiveBuild()); err != nil {
+	if err := c.config.Store.BeginReset(ctx, p.LiveBuild(), p.Definition, by); err != nil {
 		return domain.Projection{}, err
+	}
+	reset := false
+	defer func() {
+		if reset {
+			return
+		}
+		if err := c.config.Store.AbandonReset(context.WithoutCancel(ctx), p.LiveBuild()); err != nil {
+			c.config.Log.Error("take back a reset that has come to nothing", "projection", id.Name, "build", p.Build, "error", err)
+		}
+	}()
+	// Only now: retention announces what it is about to remove, and asks only then who still needs it.
+	if !acceptLoss {
+		if err := c.mustHaveAll(ctx, p); err != nil {
+			return domain.Projection{}, err
+		}
 	}
 	if err := c.makeTable(ctx, p.LiveBuild()); err != nil {
 		return domain.Projection{}, err
@@ -261,6 +276,7 @@ func (c *Catalog) Reset(ctx context.Context, owner domain.TenantID, name, by str
 		}
 		return domain.Projection{}, err
 	}
+	reset = true
 	c.config.Log.Info("projection reset", "projection", id.Name, "owner", owner.String(), "build", p.Build, "by", by)
 	c.swapTable(ctx, p.LiveBuild())
 	return c.config.Store.Projection(ctx, id)

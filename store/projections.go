@@ -179,21 +179,20 @@ func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dr
 }
 
 // ResetProjection makes an empty build live at once, which follows from position 0, and retires the old one. The number
-// is one that NextBuild has given. While a rebuild is under way it is domain.CodeRebuildRunning.
+// is one that BeginReset has registered: the new build holds from then on what that has held. domain.CodeUnavailable where that took so
+// long that the reset counted as dead; it may be repeated.
 func (s *Store) ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error {
 	return s.changeProjection(ctx, id, func(tx pgx.Tx) error {
 		live, err := lockProjection(ctx, tx, id)
 		if err != nil {
 			return err
 		}
-		var busy bool
-		err = tx.QueryRow(ctx, "select exists (select from rebuilds r where r.tenant_id = $1 and r.name = $2 and "+running+")",
-			id.Owner, id.Name).Scan(&busy)
+		held, err := takeReset(ctx, tx, domain.Build{ProjectionID: id, Number: build})
 		switch {
 		case err != nil:
-			return fmt.Errorf("look for a rebuild of the projection: %w", err)
-		case busy:
-			return rebuildRunning(id)
+			return err
+		case !held:
+			return domain.Errorf(domain.CodeUnavailable, "", "resetting projection %q took so long that it was given up; try again", id.Name)
 		}
 		_, err = tx.Exec(ctx, `
 			update projections p set build = $3, revision = p.revision + 1, updated_at = now()

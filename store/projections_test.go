@@ -102,7 +102,7 @@ func TestProjectionsAreTheirOwners(t *testing.T) {
 			t.Fatalf("made %+v", made)
 		}
 	}
-	must(t, s.ResetProjection(t.Context(), ended(t, s, domain.ProjectionID{Owner: other, Name: "same"}), 77, time.Now()))
+	must(t, reset(t, s, ended(t, s, domain.ProjectionID{Owner: other, Name: "same"}), 77))
 	for owner, build := range map[domain.TenantID]int64{mine: 1, other: 77, domain.Everyone: 1} {
 		list, err := s.Projections(t.Context(), owner)
 		must(t, err)
@@ -171,7 +171,7 @@ func TestOneRebuildAtATime(t *testing.T) {
 			projection, first := fixture(t, s, id)
 			second := domain.Rebuild{ProjectionID: id, ID: domain.NewRebuildID(), Build: 50, Definition: projection.Definition}
 			wantCode(t, s.CreateRebuild(t.Context(), second), domain.CodeRebuildRunning)
-			wantCode(t, s.ResetProjection(t.Context(), id, 51, time.Now()), domain.CodeRebuildRunning)
+			wantCode(t, reset(t, s, id, 51), domain.CodeRebuildRunning)
 			mine := claim(t, s, first)
 			mine.State = domain.RebuildFailed
 			mine.Error = "it did not work"
@@ -487,6 +487,7 @@ func TestChangesOfAProjectionMeet(t *testing.T) {
 	definition := domain.Definition{Name: id.Name, Database: "default", On: map[string]string{"*": "doc"}}
 	expected := map[domain.Code]bool{
 		"": true, domain.CodeAlreadyExists: true, domain.CodeNotFound: true, domain.CodeRebuildRunning: true, domain.CodeConflict: true,
+		domain.CodeUnavailable: true, // a reset that was taken for dead
 	}
 	var taken, swapped atomic.Int64
 	check := func(what string, err error) bool {
@@ -517,8 +518,12 @@ func TestChangesOfAProjectionMeet(t *testing.T) {
 				case 4:
 					if random.IntN(3) == 0 {
 						check("delete", s.DeleteProjection(t.Context(), id, time.Now(), "test"))
-					} else if check("reset", s.ResetProjection(t.Context(), id, build(), time.Now())) {
-						taken.Add(1)
+					} else {
+						made := domain.Build{ProjectionID: id, Number: build(), Database: "default"}
+						if check("begin a reset", s.BeginReset(t.Context(), made, definition, "test")) {
+							taken.Add(1) // also where somebody takes it for dead
+							check("reset", s.ResetProjection(t.Context(), id, made.Number, time.Now()))
+						}
 					}
 				default:
 					running, err := s.RunningRebuilds(t.Context())
