@@ -81,9 +81,19 @@ func (s *Store) ReplayDeadLetters(ctx context.Context, tenant domain.TenantID, n
 // DiscardDeadLetters removes one dead letter, or with the zero id all that there are now, and returns how many these were; as
 // ReplayDeadLetters. One whose replay a consumer has is in flight, and stays.
 func (s *Store) DiscardDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
-	return s.changeDeadLetters(ctx, tenant, name, id, deadLetterChange{doing: "discard dead letters", removes: true, sql: `
-		delete from dead_letters as d where ` + deadLettersBetween + ` returning d.partition`})
+	return s.changeDeadLetters(ctx, tenant, name, id, discarding)
 }
+
+// discardDeadLetters discards all of a group's, in transactions that begin with may, whose error ends it.
+func (s *Store) discardDeadLetters(ctx context.Context, tenant domain.TenantID, name string, may func(pgx.Tx) error) (int64, error) {
+	change := discarding
+	change.may = may
+	return s.changeDeadLetters(ctx, tenant, name, domain.EventID{}, change)
+}
+
+// discarding removes dead letters.
+var discarding = deadLetterChange{doing: "discard dead letters", removes: true, sql: `
+	delete from dead_letters as d where ` + deadLettersBetween + ` returning d.partition`}
 
 // deadLettersBetween are a group's dead letters behind a position, up to another, in some partitions. It is an interval and
 // no list, since a planner that knows of few rows would rather look through all of a group's than search for several.
@@ -94,6 +104,7 @@ type deadLetterChange struct {
 	doing   string // for errors
 	sql     string // with the parameters of deadLettersBetween
 	removes bool
+	may     func(pgx.Tx) error // nil: in any case
 }
 
 func (s *Store) changeDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID, change deadLetterChange) (int64, error) {
@@ -103,6 +114,11 @@ func (s *Store) changeDeadLetters(ctx context.Context, tenant domain.TenantID, n
 		var slice deadLetterSlice
 		did := int64(0)
 		err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
+			if change.may != nil {
+				if err := change.may(tx); err != nil {
+					return err
+				}
+			}
 			if err := holdGroup(ctx, tx, tenant, name); err != nil {
 				return err
 			}

@@ -37,22 +37,23 @@ func (s *Store) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, 
 	if err != nil {
 		return domain.Webhook{}, err
 	}
+	// Nothing is taken from one that somebody else has started meanwhile.
+	may := func(tx pgx.Tx) error {
+		there, err := lockReplay(ctx, tx, tenant, name)
+		if err != nil {
+			return err
+		}
+		return replaying(name, there)
+	}
 	// What there may be much of goes first, in slices.
-	if err := s.emptyGroup(ctx, tenant, replayGroup(name)); err != nil {
+	if err := s.emptyGroup(ctx, tenant, replayGroup(name), may); err != nil {
 		return domain.Webhook{}, err
 	}
 	webhook, err := s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
-		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+		if err := may(tx); err != nil {
 			return false, err
 		}
-		there, err := readWebhooks(ctx, tx, tenant, "w.name = $2", name)
-		if err != nil {
-			return false, err
-		}
-		if err := replaying(name, there[0].Replay); err != nil {
-			return false, err
-		}
-		if _, err := removeReplay(ctx, tx, tenant, name); err != nil {
+		if err := removeReplay(ctx, tx, tenant, name); err != nil {
 			return false, err
 		}
 		_, err = tx.Exec(ctx, `
@@ -66,6 +67,16 @@ func (s *Store) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, 
 	})
 	s.NotifyGroup(tenant, replayGroup(name))
 	return webhook, err
+}
+
+// lockReplay locks a webhook's row, under which replays begin and go, and returns its replay; nil where there is none.
+func lockReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (*domain.WebhookReplay, error) {
+	webhook, err := lockWebhook(ctx, tx, tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	err = readWebhookReplays(ctx, tx, tenant, []string{name}, map[string]*domain.Webhook{name: &webhook})
+	return webhook.Replay, err
 }
 
 // replaying is an error where a replay is under way.
@@ -95,39 +106,47 @@ func (s *Store) EndWebhookReplay(ctx context.Context, tenant domain.TenantID, na
 }
 
 // CancelWebhookReplay removes a webhook's replay, wherever it is, with its group and dead letters, and returns the webhook
-// without it; domain.CodeNotFound where there is none.
+// without it; domain.CodeNotFound where there is none, and domain.CodeConflict where another one has taken its place meanwhile.
 func (s *Store) CancelWebhookReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
-	if _, err := s.Webhook(ctx, tenant, name); err != nil {
+	before, err := s.Webhook(ctx, tenant, name)
+	if err != nil {
 		return domain.Webhook{}, err
 	}
-	if err := s.emptyGroup(ctx, tenant, replayGroup(name)); err != nil {
+	may := func(tx pgx.Tx) error {
+		there, err := lockReplay(ctx, tx, tenant, name)
+		switch {
+		case err != nil:
+			return err
+		case before.Replay == nil || there == nil:
+			return domain.Errorf(domain.CodeNotFound, "name", "webhook %q has no replay", name)
+		case !there.StartedAt.Equal(before.Replay.StartedAt):
+			return domain.Errorf(domain.CodeConflict, "", "another replay of webhook %q has begun meanwhile; look at it, and repeat this where it is to end as well", name)
+		}
+		return nil
+	}
+	if err := s.emptyGroup(ctx, tenant, replayGroup(name), may); err != nil {
 		return domain.Webhook{}, err
 	}
 	webhook, err := s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
-		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
+		if err := may(tx); err != nil {
 			return false, err
 		}
-		found, err := removeReplay(ctx, tx, tenant, name)
-		if err == nil && !found {
-			err = domain.Errorf(domain.CodeNotFound, "name", "webhook %q has no replay", name)
-		}
-		return true, err
+		return true, removeReplay(ctx, tx, tenant, name)
 	})
 	s.NotifyGroup(tenant, replayGroup(name))
 	return webhook, err
 }
 
-// removeReplay removes the rows of a replay and of its group; found says that there was one.
-func removeReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (found bool, err error) {
+// removeReplay removes the rows of a replay and of its group, where there is one.
+func removeReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) error {
 	if err := removeGroup(ctx, tx, tenant, replayGroup(name)); err != nil && !isCode(err, domain.CodeNotFound) {
-		return false, err
+		return err
 	}
 	if _, err := tx.Exec(ctx, "delete from webhook_claims as c where c.tenant_id = $1 and c.name = $2", tenant, replayGroup(name)); err != nil {
-		return false, fmt.Errorf("remove a replay's claims: %w", err)
+		return fmt.Errorf("remove a replay's claims: %w", err)
 	}
-	gone, err := tx.Exec(ctx, "delete from replays as r where r.tenant_id = $1 and r.name = $2", tenant, name)
-	if err != nil {
-		return false, fmt.Errorf("remove a replay: %w", err)
+	if _, err := tx.Exec(ctx, "delete from replays as r where r.tenant_id = $1 and r.name = $2", tenant, name); err != nil {
+		return fmt.Errorf("remove a replay: %w", err)
 	}
-	return gone.RowsAffected() > 0, nil
+	return nil
 }

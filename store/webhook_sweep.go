@@ -57,10 +57,13 @@ func removeSlice(ctx context.Context, tx pgx.Tx, table string, tenant domain.Ten
 	return more, nil
 }
 
-// emptySliced removes all rows of a name from one of slicedTables.
-func (s *Store) emptySliced(ctx context.Context, table string, tenant domain.TenantID, name string) error {
+// emptySliced removes all rows of a name from one of slicedTables, as emptyGroup does.
+func (s *Store) emptySliced(ctx context.Context, table string, tenant domain.TenantID, name string, may func(pgx.Tx) error) error {
 	for more := true; more; {
 		err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
+			if err := may(tx); err != nil {
+				return err
+			}
 			more, err = removeSlice(ctx, tx, table, tenant, name, nil)
 			return err
 		})

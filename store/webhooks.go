@@ -302,11 +302,11 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant domain.TenantID, name 
 		return err
 	}
 	for _, group := range []string{webhookGroup(name), replayGroup(name)} {
-		if err := s.emptyGroup(ctx, tenant, group); err != nil {
+		if err := s.emptyGroup(ctx, tenant, group, always); err != nil {
 			return err
 		}
 	}
-	if err := s.emptySliced(ctx, "webhook_attempts", tenant, name); err != nil {
+	if err := s.emptySliced(ctx, "webhook_attempts", tenant, name, always); err != nil {
 		return err
 	}
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -338,10 +338,14 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant domain.TenantID, name 
 	return nil
 }
 
-// emptyGroup removes the dead letters and the claims of a group of the service, in slices.
-func (s *Store) emptyGroup(ctx context.Context, tenant domain.TenantID, group string) error {
-	if _, err := s.DiscardDeadLetters(ctx, tenant, group, domain.EventID{}); err != nil && !isCode(err, domain.CodeNotFound) {
+// emptyGroup removes the dead letters and the claims of a group of the service, in slices. Each is removed in a transaction that
+// begins with may, whose error ends it.
+func (s *Store) emptyGroup(ctx context.Context, tenant domain.TenantID, group string, may func(pgx.Tx) error) error {
+	if _, err := s.discardDeadLetters(ctx, tenant, group, may); err != nil && !isCode(err, domain.CodeNotFound) {
 		return err
 	}
-	return s.emptySliced(ctx, "webhook_claims", tenant, group)
+	return s.emptySliced(ctx, "webhook_claims", tenant, group, may)
 }
+
+// always is what may be done whatever has become of what it is done to.
+func always(pgx.Tx) error { return nil }

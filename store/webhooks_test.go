@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/store"
 )
@@ -320,6 +321,50 @@ func TestReplaysOfAWebhook(t *testing.T) {
 	wantCode(t, err, domain.CodeNotFound)
 	_, err = s.StartWebhookReplay(ctx, tenant, "none", domain.WebhookReplay{From: 1, To: 4}, group)
 	wantCode(t, err, domain.CodeNotFound)
+}
+
+// A replay that is to begin, or to be cancelled, takes nothing from one that somebody else has begun meanwhile.
+func TestReplaysThatBeginTogether(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	ctx, tenant := t.Context(), domain.NewTenantID()
+	mustAppend(t, s, tenant, to("order-1", domain.None, 5))
+	putWebhook(t, s, tenant, "mail", 6)
+	pool := db.Pool(t, pgtest.RoleSuperuser, 2)
+	for what, do := range map[string]func() error{
+		"starting": func() error {
+			_, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 5}, groupDefinition(0))
+			return err
+		},
+		"cancelling": func() error { _, err := s.CancelWebhookReplay(ctx, tenant, "mail"); return err },
+	} {
+		webhook, err := s.StartWebhookReplay(ctx, tenant, "mail", domain.WebhookReplay{From: 1, To: 5}, groupDefinition(0))
+		must(t, err)
+		must(t, s.EndWebhookReplay(ctx, tenant, "mail", webhook.Replay.StartedAt))
+		// The other one has the webhook's row, and what it changes shows when it has committed.
+		other, err := pool.Begin(ctx)
+		must(t, err)
+		_, err = other.Exec(ctx, "select from manifold.webhooks where tenant_id = $1 for update", tenant)
+		must(t, err)
+		outcome := make(chan error, 1)
+		go func() { outcome <- do() }()
+		for waits := false; !waits; {
+			must(t, pool.QueryRow(ctx, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
+		}
+		_, err = other.Exec(ctx, "update manifold.replays set started_at = clock_timestamp(), done_at = null where tenant_id = $1", tenant)
+		must(t, err)
+		_, err = other.Exec(ctx, "insert into manifold.webhook_claims values ($1, 'replay.mail', 'a', 1, now())", tenant)
+		must(t, err)
+		must(t, other.Commit(ctx))
+		wantCode(t, <-outcome, domain.CodeConflict)
+		var claims int
+		must(t, pool.QueryRow(ctx, "select count(*) from manifold.webhook_claims where tenant_id = $1", tenant).Scan(&claims))
+		if claims != 1 {
+			t.Errorf("%s has left %d claims of the other replay", what, claims)
+		}
+		_, err = s.CancelWebhookReplay(ctx, tenant, "mail")
+		must(t, err)
+	}
 }
 
 // Every process hears which tenant's webhooks have changed, and whichever way.
