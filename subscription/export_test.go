@@ -8,6 +8,9 @@ var ShareOut = shareOut
 // RosterFor changes how long a process goes by what it has read of a group's members.
 func (g *Groups) RosterFor(d time.Duration) { g.rosterFor = d }
 
+// FillFor changes behind which a member's receive that has events asks for no more of them.
+func (g *Groups) FillFor(d time.Duration) { g.fillFor = d }
+
 // TellAfter changes how long a follower is not told that events were passed over.
 func (t *Tails) TellAfter(d time.Duration) { t.tell = d }
 

@@ -421,10 +421,10 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 }
 
 // verified reports whether each receive that has nothing was told so by the newest ledger of this partition once. From then on
-// it is woken when that changes.
+// it is woken when that changes. One that only fills up another is content with what is known here.
 func (s *step) verified() bool {
 	for _, r := range s.receives {
-		if len(r.deliveries) > 0 || slices.Contains(r.verified, s.p) {
+		if len(r.deliveries) > 0 || r.rest > 0 || slices.Contains(r.verified, s.p) {
 			continue
 		}
 		if !s.fresh {
@@ -470,6 +470,7 @@ func (s *step) finish(err error, took time.Duration) {
 	}
 	var back []domain.Attempt
 	for _, r := range s.receives {
+		r.more = s.more
 		back = append(back, r.finish(err)...)
 	}
 	for _, ask := range s.dues {

@@ -96,7 +96,7 @@ type Groups struct {
 	running sync.WaitGroup // the partitions' goroutines
 	held    atomic.Int64   // bytes of events that the partitions have in memory
 
-	rosterFor time.Duration // the constant, but in tests
+	rosterFor, fillFor time.Duration // the constants, but in tests
 }
 
 // group is a group that somebody uses in this process.
@@ -143,7 +143,7 @@ func NewGroups(config GroupsConfig) *Groups {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	config.Bytes = cmp.Or(config.Bytes, DefaultGroupBytes)
-	return &Groups{config: config, byTenant: make(map[domain.TenantID]map[string]*group), rosterFor: rosterFor}
+	return &Groups{config: config, byTenant: make(map[domain.TenantID]map[string]*group), rosterFor: rosterFor, fillFor: fillFor}
 }
 
 // Run looks after what times out, until ctx ends, and then waits for what is being saved. Nothing is received or answered any
@@ -479,8 +479,8 @@ type Receive struct {
 	UpTo   int64 // nothing behind this position that was not delivered yet; 0: there is no such bound
 }
 
-// Receive leases events to a consumer: at most 8 MiB of them, or one. It waits for one where none is due. Where ctx ends before
-// it returns, nothing stays leased. domain.CodeTooManyRequests: too many wait already.
+// Receive leases events to a consumer: at most 8 MiB of them, or one. It waits for one where none is due. A member is given those of all
+// its partitions, each partition's in their order. Where ctx ends before it returns, nothing stays leased. domain.CodeTooManyRequests: too many wait already.
 func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) ([]domain.Delivery, error) {
 	if wanted.UpTo < 0 {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)
@@ -522,8 +522,10 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 		case shared && err == nil && len(deliveries) == 0 && time.Now().Before(until):
 			verified = r.verified
 			continue
-		case shared:
-			gr.placed.note(deliveries)
+		case shared && len(deliveries) > 0:
+			if deliveries, err = r.fill(ctx, deliveries, g.fillFor); err == nil {
+				gr.placed.note(deliveries)
+			}
 		}
 		return deliveries, err
 	}

@@ -21,6 +21,7 @@ type receive struct {
 	batch  int                  // 0: the group's
 	member domain.GroupMemberID // zero: the group has no partitions
 	upTo   int64                // nothing new behind this position; 0: there is no such bound
+	rest   int                  // bytes; not 0: it fills up what another receive was given, with no more than these
 	done   chan struct{}        // closed when it is answered
 	ready  []domain.Delivery
 	err    error
@@ -38,8 +39,8 @@ type receive struct {
 	// The step's.
 	limit      int
 	bytes      int
-	full       bool
 	looked     bool         // the head was looked up for it
+	more       bool         // the step that was the last one may have left something
 	verified   []*partition // whose newest ledgers had nothing for it
 	deliveries []domain.Delivery
 }
@@ -71,7 +72,7 @@ func (r *receive) begin(batch int) {
 	if r.limit == 0 {
 		r.limit = batch
 	}
-	r.bytes, r.full, r.deliveries = 0, false, nil
+	r.bytes, r.deliveries = 0, nil
 }
 
 // finish ends a step: with an error or events the receive is answered, else it may wait on. What is returned reaches nobody.
@@ -222,11 +223,19 @@ func (p *partition) takeBack(back []domain.Attempt) {
 func (s *step) room(bytes int) *receive {
 	for ; s.serving < len(s.served); s.serving++ {
 		r := s.served[s.serving]
-		if len(r.deliveries) < r.limit && (len(r.deliveries) == 0 || r.bytes+bytes <= maxReceiveBytes) {
+		if len(r.deliveries) < r.limit && r.fits(bytes) {
 			return r
 		}
 	}
 	return nil
+}
+
+// fits reports whether an event of a size may be given in addition.
+func (r *receive) fits(bytes int) bool {
+	if r.rest > 0 {
+		return r.bytes+bytes <= r.rest
+	}
+	return len(r.deliveries) == 0 || r.bytes+bytes <= maxReceiveBytes
 }
 
 // wanted is how many events the receives of a step still want.

@@ -1,0 +1,147 @@
+package subscription_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+func (b groupBench) receiveAs(t testing.TB, member domain.GroupMemberID, batch int) []domain.Delivery {
+	t.Helper()
+	deliveries, err := b.groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: batch, Member: member, Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return deliveries
+}
+
+// A member is given what is due in all of its partitions, as far as its batch goes.
+func TestAReceiveIsFilledFromAllPartitions(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 8, nil)
+	b.groups.FillFor(time.Hour)
+	head := int(b.append(t, streamNames(60)...))
+	member := b.join(t, b.groups)
+	first := b.receiveAs(t, member, head-15)
+	if len(first) != head-15 {
+		t.Errorf("%d events of %d were delivered; want %d", len(first), head, head-15)
+	}
+	second := b.receiveAs(t, member, head)
+	if len(second) != 15 {
+		t.Errorf("%d events were delivered then; want 15", len(second))
+	}
+	seen, of := make(map[int64]bool), make(map[int]bool)
+	for _, d := range append(first, second...) {
+		seen[d.Event.Position], of[d.Partition] = true, true
+		if d.Attempt != 1 {
+			t.Errorf("the event at %d comes with attempt %d", d.Event.Position, d.Attempt)
+		}
+	}
+	if len(seen) != head || len(of) != 8 {
+		t.Errorf("%d of %d events were delivered, of %d partitions", len(seen), head, len(of))
+	}
+	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(append(first, second...)...)))
+}
+
+// However a receive is put together, the events of a stream come in their order.
+func TestAFilledReceiveKeepsStreamsInOrder(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 5, func(d *domain.GroupDefinition) { d.Ordering = domain.OrderingNone })
+	b.groups.FillFor(time.Hour)
+	const streams, each = 12, 9
+	for range each {
+		b.append(t, streamNames(streams)...)
+	}
+	member := b.join(t, b.groups)
+	versions := make(map[string]int64)
+	for got := 0; got < streams*each; {
+		deliveries := b.receiveAs(t, member, 20)
+		if want := min(20, streams*each-got); len(deliveries) != want {
+			t.Fatalf("%d events were delivered; want %d", len(deliveries), want)
+		}
+		for _, d := range deliveries {
+			if d.Event.Version != versions[d.Event.Stream]+1 {
+				t.Fatalf("of %s version %d comes behind version %d", d.Event.Stream, d.Event.Version, versions[d.Event.Stream])
+			}
+			versions[d.Event.Stream]++
+		}
+		got += len(deliveries)
+	}
+}
+
+// However many partitions have something, a receive is no larger than any.
+func TestAFilledReceiveIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 6, nil)
+	large := json.RawMessage(`"` + strings.Repeat("x", 700_000) + `"`)
+	for n := range 24 {
+		_, err := b.store.Append(t.Context(), b.tenant, domain.Append{Streams: []domain.StreamAppend{{
+			Stream: fmt.Sprintf("order-%d", n), Expected: domain.Any, Events: []domain.NewEvent{{Type: "Large", Data: large}},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	member := b.join(t, b.groups)
+	for got := 0; got < 24; {
+		deliveries := b.receiveAs(t, member, 100)
+		bytes := 0
+		for _, d := range deliveries {
+			bytes += len(d.Event.Data)
+		}
+		if bytes > 8<<20 {
+			t.Errorf("%d events of %d bytes were delivered", len(deliveries), bytes)
+		}
+		got += len(deliveries)
+	}
+}
+
+// leavingStore has something done before the second ledger is saved.
+type leavingStore struct {
+	*store.Store
+	saves  atomic.Int64
+	second func()
+}
+
+func (s *leavingStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+	if s.saves.Add(1) == 2 {
+		s.second()
+	}
+	return s.Store.SaveLedger(ctx, tenant, name, change)
+}
+
+// Who goes away while its receive is filled up has nothing, neither of the first partition nor of the others.
+func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 4, nil)
+	head := int(b.append(t, streamNames(30)...))
+	ctx, leave := context.WithCancel(t.Context())
+	s := &leavingStore{Store: b.store, second: leave}
+	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
+	groups.FillFor(time.Hour)
+	member := b.join(t, groups)
+	if _, err := groups.Receive(ctx, b.tenant, "g", subscription.Receive{Batch: 100, Member: member}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the receive ends with %v", err)
+	}
+	for got := 0; got < head; {
+		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: 100, Member: member, Wait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range deliveries {
+			if d.Base != d.Attempt-1 {
+				t.Errorf("the event at %d comes with attempt %d, of which %d do not count", d.Event.Position, d.Attempt, d.Base)
+			}
+		}
+		got += len(deliveries)
+	}
+}
