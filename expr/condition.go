@@ -23,20 +23,30 @@ func CompileCondition(source string) (*Condition, error) {
 	if err != nil {
 		return nil, err
 	}
-	root := c.ast.Expr()
-	switch t := c.ast.GetType(root.ID()); t.Kind() {
-	case types.BoolKind, types.DynKind, types.TypeParamKind, types.AnyKind:
-	default:
-		kind, hint := cel.FormatCELType(t), "compare it with something, such as event.data.total > 100"
-		if t.Kind() == types.OpaqueKind {
-			kind, hint = "an optional value", "unwrap it: event.data.?field.orValue(false)"
+	if kind, optional, never := c.never(types.BoolKind); never {
+		hint := "compare it with something, such as event.data.total > 100"
+		if optional {
+			hint = "unwrap it: event.data.?field.orValue(false)"
 		}
-		at := c.fail(root, hint, "a filter gives true or false; this one gives %s", kind)
+		at := c.fail(c.ast.Expr(), hint, "a filter gives true or false; this one gives %s", kind)
 		at.source = source
 		return nil, at
 	}
 	program.cost = MaxConditionCost
 	return &Condition{program}, nil
+}
+
+// never reports whether the whole expression gives nothing of a kind, whatever it is evaluated with, and what it gives instead, for
+// people.
+func (c *compiler) never(want types.Kind) (kind string, optional, never bool) {
+	switch t := c.ast.GetType(c.ast.Expr().ID()); t.Kind() {
+	case want, types.DynKind, types.TypeParamKind, types.AnyKind:
+		return "", false, false
+	case types.OpaqueKind:
+		return "an optional value", true, true
+	default:
+		return cel.FormatCELType(t), false, true
+	}
 }
 
 // Source is the filter's text.

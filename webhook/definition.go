@@ -55,8 +55,14 @@ func (w *Webhooks) complete(d domain.WebhookDefinition) (domain.WebhookDefinitio
 	case len(d.DedupeID) > maxDedupeBytes:
 		return wrong("dedupe.id", "it has %d bytes; at most %d are allowed", len(d.DedupeID), maxDedupeBytes)
 	}
-	if _, err := dedupeKey(d); err != nil {
-		return d, err
+	if d.DedupeID != "" {
+		err := expr.CheckText(d.DedupeID)
+		if failure, ok := errors.AsType[*expr.CompileError](err); ok {
+			return d, domain.Errorf(domain.CodeInvalidDefinition, "dedupe.id", "%s", failure)
+		}
+		if err != nil {
+			return d, err
+		}
 	}
 	d.Timeout, d.Delay, d.DedupeWindow = d.Timeout.Round(time.Millisecond), d.Delay.Round(time.Millisecond), d.DedupeWindow.Round(time.Millisecond)
 	return d, nil
@@ -67,11 +73,7 @@ func dedupeKey(d domain.WebhookDefinition) (*expr.Key, error) {
 	if d.DedupeID == "" {
 		return nil, nil
 	}
-	key, err := expr.CompileKey(d.DedupeID)
-	if failure, ok := errors.AsType[*expr.CompileError](err); ok {
-		return nil, domain.Errorf(domain.CodeInvalidDefinition, "dedupe.id", "%s", failure)
-	}
-	return key, err
+	return expr.CompileKey(d.DedupeID)
 }
 
 // groupOf is the group of a webhook whose definition is complete: From is as that has it.

@@ -50,6 +50,13 @@ func TestWebhooksThatCannotWork(t *testing.T) {
 			t.Errorf("%s: %v", where, err)
 		}
 	}
+	for id, want := range map[string]string{"event.position": "this gives int; write string(...)", "[event.id]": "this gives list"} {
+		d := domain.WebhookDefinition{URL: "https://example.com/", DedupeID: id, DedupeWindow: time.Second}
+		_, _, err := p.webhooks.Put(t.Context(), tenant, "mail", d)
+		if failure, ok := errors.AsType[*domain.Error](err); !ok || failure.Where != "dedupe.id" || !strings.Contains(failure.Message, want) {
+			t.Errorf("dedupe.id %s: %v", id, err)
+		}
+	}
 	live1 := domain.WebhookDefinition{URL: "https://example.com/", Projection: "live-orders"}
 	if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", live1); !isCode(err, domain.CodeUnsupported) {
 		t.Errorf("a live projection: %v", err)
