@@ -26,7 +26,6 @@ var imports = map[string][]string{
 	"domain":     {},
 	"migrations": {},
 	"telemetry":  {},
-	"console":    {},
 	"client":     {},
 
 	"config":       {"domain"},
@@ -78,13 +77,14 @@ var imports = map[string][]string{
 
 // testPackages are for tests alone: nothing but tests and each other may import them. What is below internal is so, too.
 var testPackages = map[string][]string{
-	"drivers/drivertest":      {"domain", "drivers"},
-	"drivers/mongo/mongotest": {"embedded/pgtest"},
-	"outbox/outboxtest":       {"outbox"},
-	"egress/egresstest":       {"dispatch", "domain", "egress", "embedded/pgtest", "migrations", "store", "subscription"},
-	"embedded/pgtest":         {"embedded", "migrations"},
-	"systemtest":              {},
-	"examples":                {},
+	"drivers/drivertest":       {"domain", "drivers", "drivers/drivertest/proxy"},
+	"drivers/drivertest/proxy": {},
+	"drivers/mongo/mongotest":  {"embedded/pgtest"},
+	"outbox/outboxtest":        {"outbox"},
+	"egress/egresstest":        {"dispatch", "domain", "egress", "embedded/pgtest", "migrations", "store", "subscription"},
+	"embedded/pgtest":          {"embedded", "migrations"},
+	"systemtest":               {},
+	"examples":                 {},
 }
 
 // foreign says which of our packages may import a module of others'. A package stands for those below it, too. What is
@@ -103,7 +103,7 @@ var foreign = map[string][]string{
 	"github.com/fergusstrange/embedded-postgres": {"embedded"},
 	"github.com/nats-io":                         {"egress/nats"},
 	"github.com/twmb/franz-go":                   {"egress/kafka"},
-	"github.com/Shopify/toxiproxy":               {"drivers/drivertest"},
+	"github.com/Shopify/toxiproxy":               {"drivers/drivertest/proxy"},
 	"github.com/spf13/cobra":                     {"cmd/manifold", "manifold"},
 	"code.dny.dev/ssrf":                          {"webhook"},
 }

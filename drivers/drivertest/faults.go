@@ -11,6 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/drivertest/proxy"
 )
 
 // patience is how long anything may take once the server can be reached: a limit for tests that hang, never waited for.
@@ -42,10 +43,10 @@ func RunFaults(t *testing.T, harness Harness) {
 }
 
 // through opens a driver behind a proxy, and a worker on it.
-func (s *suite) through(t *testing.T, build domain.Build, tenant domain.TenantID) (*proxy, worker) {
+func (s *suite) through(t *testing.T, build domain.Build, tenant domain.TenantID) (*proxy.Proxy, worker) {
 	t.Helper()
-	p := newProxy(t, s.place.Address)
-	driver := s.place.OpenAt(t, p.Listen)
+	p := proxy.New(t, s.place.Address)
+	driver := s.place.OpenAt(t, p.Address())
 	t.Cleanup(driver.Close)
 	l := ledger{seed: rand.Uint64(), bytes: 20_000}
 	t.Logf("the ledger's seed is %d", l.seed)
@@ -116,9 +117,9 @@ func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	to := int64(0)
 	for round := range 16 {
 		to += 1 + rand.Int64N(30)
-		direction, most := toServer, 400_000.0
+		direction, most := proxy.ToServer, 400_000.0
 		if round%3 == 2 {
-			direction, most = toDriver, 3000
+			direction, most = proxy.ToClient, 3000
 		}
 		bytes, reset := int(math.Exp(rand.Float64()*math.Log(most))), rand.IntN(2) == 0
 		save := func() error { return w.advance(ctx, t, to) }
@@ -130,12 +131,12 @@ func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 			}
 			save = func() error { return w.driver.Save(ctx, build, tenant, batch) }
 		}
-		p.cut(direction, bytes, reset)
+		p.Cut(direction, bytes, reset)
 		if err := save(); err != nil && !errors.Is(err, drivers.ErrStale) && !isCode(err, domain.CodeUnavailable) {
 			t.Errorf("cut %s after %d bytes (reset: %t), a save gives %v; want the code %s", direction, bytes, reset, err, domain.CodeUnavailable)
 		}
 		s.honest(t, w, to)
-		p.heal()
+		p.Heal()
 		w.reach(ctx, t, to)
 		s.wantCheckpoint(t, build, tenant, to)
 		s.wantDocuments(t, build, tenant, w.documents(t, to)...)
@@ -214,7 +215,7 @@ func (s *suite) all(ctx context.Context, t *testing.T, w worker) map[string]erro
 func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, w := s.through(t, build, tenant)
 	to := int64(0)
-	for _, directions := range [][]string{{toDriver}, {toServer, toDriver}} {
+	for _, directions := range [][]proxy.Direction{{proxy.ToClient}, {proxy.ToServer, proxy.ToClient}} {
 		to += 20
 		w.reach(within(t), t, to)
 		to += 20
@@ -223,7 +224,7 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 			t.Fatal(err)
 		}
 		for _, direction := range directions {
-			p.hang(direction)
+			p.Hang(direction)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		if err := w.driver.Save(ctx, build, tenant, batch); !errors.Is(err, context.DeadlineExceeded) && !isCode(err, domain.CodeUnavailable) {
@@ -240,9 +241,9 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 		cancel()
 		s.honest(t, w, to)
 		// Stopped first: what is still on its way must not come after what it was given up for.
-		p.Stop()
-		p.heal()
-		p.up()
+		p.Down()
+		p.Heal()
+		p.Up()
 		w.reach(within(t), t, to)
 		s.wantCheckpoint(t, build, tenant, to)
 		s.wantDocuments(t, build, tenant, w.documents(t, to)...)
@@ -253,7 +254,7 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, w := s.through(t, build, tenant)
 	w.reach(within(t), t, 10)
-	p.Stop()
+	p.Down()
 	const enough = 5 * time.Second
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), enough)
@@ -265,7 +266,7 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 			t.Errorf("%s without a server gives %v, want the code %s", method, err, domain.CodeUnavailable)
 		}
 	}
-	p.up()
+	p.Up()
 
 	// The worker tells of each save; the server goes away in the middle of those that follow.
 	const saves = 30
@@ -297,9 +298,9 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 	}()
 	for to := range saved {
 		if to%6 == 0 {
-			p.Stop()
+			p.Down()
 			s.honest(t, w, to+1)
-			p.up()
+			p.Up()
 		}
 	}
 	s.wantCheckpoint(t, build, tenant, 10+saves)
@@ -317,13 +318,13 @@ func (s *suite) lateSave(t *testing.T, build domain.Build, tenant domain.TenantI
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.slow(toServer, 40)
+	p.Slow(proxy.ToServer, 40)
 	late := make(chan error, 1)
 	go func() { late <- slow.driver.Save(ctx, build, tenant, batch) }()
 	for to := int64(25); to <= 100; to += 5 {
 		fast.reach(ctx, t, to)
 	}
-	p.heal()
+	p.Heal()
 	if err := <-late; err != nil && !errors.Is(err, drivers.ErrStale) && !isCode(err, domain.CodeUnavailable) {
 		t.Errorf("the late save gives %v", err)
 	}
@@ -354,19 +355,19 @@ func (w worker) refused(t *testing.T, from int64) error {
 func (s *suite) gone(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, w := s.through(t, build, tenant)
 	w.reach(within(t), t, 20)
-	p.Stop()
+	p.Down()
 	if err := s.driver.DropTable(t.Context(), build); err != nil {
 		t.Fatalf("DropTable: %v", err)
 	}
-	p.up()
+	p.Up()
 	if err := w.refused(t, 20); !errors.Is(err, drivers.ErrNoTable) && !errors.Is(err, drivers.ErrStale) {
 		t.Errorf("a save to a build that is gone gives %v", err)
 	}
-	p.Stop()
+	p.Down()
 	if err := s.driver.CreateTemporaryTable(t.Context(), build); err != nil {
 		t.Fatalf("CreateTemporaryTable: %v", err)
 	}
-	p.up()
+	p.Up()
 	wantError(t, w.refused(t, 20), drivers.ErrStale)
 	w.reach(within(t), t, 30)
 	s.wantCheckpoint(t, build, tenant, 30)
@@ -386,9 +387,9 @@ func (s *suite) emptyHanded(t *testing.T) {
 		w.reach(within(t), t, 20)
 		workers = append(workers, w)
 	}
-	p.Stop()
+	p.Down()
 	s.place.Forget(t)
-	p.up()
+	p.Up()
 	for _, w := range workers {
 		err := w.refused(t, 20)
 		t.Logf("a save to build %d of %s gives %v", w.build.Number, w.build.Name, err)
