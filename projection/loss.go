@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -28,20 +29,30 @@ func lossesOf(floors []domain.RetentionFloor, from int64) []domain.Loss {
 	return domain.MergeLosses(nil, losses)
 }
 
-// lacks notes what a pair's build misses that has read its log from a position on, up to removedTo, unless it has noted that.
+// lacks notes what a pair's build misses that has read its log from a position on, of each category that which it has not noted.
+// removedTo is the highest position that is gone there or above; 0: none. Of other categories less may be gone, and later than that.
 func (r *Runner) lacks(ctx context.Context, p *pair, fold *Fold, from, removedTo int64) error {
-	if removedTo <= p.lacksTo {
+	if removedTo == 0 {
+		p.lacked = nil
 		return nil
 	}
 	floors, err := r.config.Store.Floors(ctx, p.tenant, fold.definition.Source.Categories, from)
 	if err != nil {
 		return err
 	}
-	losses := lossesOf(floors, from)
+	losses := slices.DeleteFunc(lossesOf(floors, from), func(l domain.Loss) bool { return l.RemovedTo <= p.lacked[l.Category] })
+	if len(losses) == 0 {
+		return nil
+	}
 	if err := r.config.Store.PutLosses(ctx, p.tenant, p.followed.id, p.build, losses); err != nil {
 		return err
 	}
-	p.lacksTo = removedTo
+	if p.lacked == nil {
+		p.lacked = make(map[string]int64, len(losses))
+	}
+	for _, loss := range losses {
+		p.lacked[loss.Category] = loss.RemovedTo
+	}
 	r.config.Log.Warn("retention has removed events of a projection's source that it has not seen: its documents lack them", "projection", p.followed.id.Name,
 		"tenant", p.tenant.String(), "build", p.build, "from", from, "removedTo", removedTo)
 	return nil

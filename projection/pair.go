@@ -65,10 +65,10 @@ type pair struct {
 	at                        position
 	lane                      *lane // with pairReady: in whose queue
 	retry                     *time.Timer
-	turned                    int64  // when its last turn began, as UnixNano: for one that is relaxed
-	documentBytes, eventBytes int32  // as Replay has them
-	aside                     *aside // likewise
-	lacksTo                   int64  // that the build lacks events of the log up to here was noted
+	turned                    int64            // when its last turn began, as UnixNano: for one that is relaxed
+	documentBytes, eventBytes int32            // as Replay has them
+	aside                     *aside           // likewise
+	lacked                    map[string]int64 // that the build lacks events of a category up to a position was noted, while it reads below such
 	failures                  int32
 	stale                     int16 // saves in a row that another worker was faster at
 	state                     pairState
@@ -214,7 +214,7 @@ func (r *Runner) begin(f *followed, t *tenant, s surveys) {
 // restart forgets everything that was about an earlier build.
 func (p *pair) restart(build int64) {
 	p.build, p.at, p.mended, p.saved, p.failures, p.stale = build, position{}, false, false, 0, 0
-	p.documentBytes, p.eventBytes, p.aside, p.lacksTo = 0, 0, nil, 0
+	p.documentBytes, p.eventBytes, p.aside, p.lacked = 0, 0, nil, nil
 }
 
 // pair returns a pair, which is idle where it is new.

@@ -134,6 +134,42 @@ func TestProjectionsTellWhatWasForced(t *testing.T) {
 	}
 }
 
+// Of two categories that are forced at different times both are told, also where the second one's place is below the first's.
+func TestLossesAreOfEachCategory(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.process(options{})
+	p.start(t, b)
+	tenant := b.tenant(t)
+	b.append(t, tenant, "order-1", "Added", `1`)
+	bad := b.append(t, tenant, "user-1", "Bad", `1`)
+	for range 3 {
+		b.append(t, tenant, "user-1", "Added", `1`)
+	}
+	b.append(t, tenant, "order-1", "Added", `1`)
+	b.append(t, tenant, "order-1", "Added", `1`)
+	b.db.Remove(t, tenant, "order", 6)
+	definition := numbering("c", "order", "user")
+	definition.On["Bad"] = `{"n": doc.nothing}`
+	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.catalog.CatchUp(t.Context(), tenant, "c", 20*time.Second); !isCode(err, domain.CodeFaulted) {
+		t.Fatal(err)
+	}
+	status, err := p.catalog.Status(t.Context(), tenant, "c")
+	if err != nil || status.State != projection.StateFaulted || !slices.Equal(status.Loss, []domain.Loss{{Category: "order", RemovedTo: 6}}) {
+		t.Fatalf("it is %+v, %v", status, err)
+	}
+	b.db.Remove(t, tenant, "user", bad+1)
+	if _, err := p.catalog.Retry(t.Context(), tenant, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if got := losses(t, p, tenant, "c"); !slices.Equal(got, []domain.Loss{{Category: "order", RemovedTo: 6}, {Category: "user", RemovedTo: bad + 1}}) {
+		t.Errorf("it lacks %v", got)
+	}
+}
+
 // A reset makes documents of what is left, where that is accepted.
 func TestResetOverWhatIsGone(t *testing.T) {
 	t.Parallel()

@@ -211,7 +211,7 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		if err == nil {
 			err = usable(batch.reading, p.build)
 		}
-		if err == nil && batch.reading.RemovedTo > 0 {
+		if err == nil {
 			err = r.lacks(ctx, p, fold, batch.from, batch.reading.RemovedTo)
 		}
 		if err != nil {
