@@ -15,7 +15,7 @@ import (
 // A run of a policy announces how far it will remove, asks everybody what they still need, and removes slice by slice. All of
 // it is the retention login's. Of two runs of one policy only the one that announced last removes anything: its id is in the
 // floor's row, which each slice locks. The policy's row is held for share, so that whoever changes it or takes it away knows
-// that nothing is removed by the old one from then on.
+// that nothing is removed by the old one from then on. Whoever locks both locks the policy's first.
 
 var (
 	// Recorded times never run backwards in a log, so what is old enough is all that is up to a position.
@@ -160,9 +160,6 @@ func (s *Store) EndRetention(ctx context.Context, tenant domain.TenantID, end do
 		return 0, fmt.Errorf("write what has held a run: %w", err)
 	}
 	err = under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
-		if err := withdraw(ctx, tx, tenant, end.Category, end.Run); err != nil {
-			return err
-		}
 		err := tx.QueryRow(ctx, `
 			update retention_policies p
 			set swept_to = greatest(p.swept_to, $4), compacted_to = greatest(p.compacted_to, $5), held_by = $6, last_run_at = now(), last_error = $7,
@@ -173,7 +170,7 @@ func (s *Store) EndRetention(ctx context.Context, tenant domain.TenantID, end do
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("keep what has become of a run: %w", err)
 		}
-		return nil
+		return withdraw(ctx, tx, tenant, end.Category, end.Run)
 	})
 	return spared, err
 }

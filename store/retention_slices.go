@@ -116,13 +116,6 @@ type verdict struct {
 // nothing, and says so. domain.CodeConflict where the policy has changed, or another run has begun.
 func (s *Store) RemoveRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, err error) {
 	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
-		announced := int64(-1)
-		err := tx.QueryRow(ctx, `
-			select f.announced_to from retention_floors f
-			where f.tenant_id = $1 and f.category = $2 and f.run_id = $3 for update`, tenant, step.Category, step.Run).Scan(&announced)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("lock a category's floor: %w", err)
-		}
 		held, err := tx.Exec(ctx, "select from retention_policies p where p.tenant_id = $1 and p.category = $2 and p.revision = $3 for share",
 			tenant, step.Category, step.Revision)
 		if err != nil {
@@ -130,6 +123,13 @@ func (s *Store) RemoveRetained(ctx context.Context, tenant domain.TenantID, step
 		}
 		if held.RowsAffected() == 0 {
 			return policyChanged(step.Category)
+		}
+		announced := int64(-1)
+		err = tx.QueryRow(ctx, `
+			select f.announced_to from retention_floors f
+			where f.tenant_id = $1 and f.category = $2 and f.run_id = $3 for update`, tenant, step.Category, step.Run).Scan(&announced)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("lock a category's floor: %w", err)
 		}
 		var v verdict
 		if slice, v, err = judge(ctx, tx, tenant, step); err != nil {
