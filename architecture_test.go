@@ -66,7 +66,7 @@ var imports = map[string][]string{
 	"embedded": {},
 
 	"manifold": {
-		"domain", "migrations", "telemetry", "console", "config", "expr", "drivers", "auth", "members",
+		"domain", "migrations", "telemetry", "config", "expr", "drivers", "auth", "members",
 		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
 		"projection", "rebuild", "subscription", "aggregate", "upcasting", "erasure", "retention", "api", "api/openapi", "embedded", "dispatch", "egress", "egress/nats", "egress/kafka", "webhook", "reactor",
 	},
