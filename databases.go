@@ -1,0 +1,87 @@
+package manifold
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
+)
+
+// defaultDatabase is the name that definitions have for the log's own database.
+const defaultDatabase = "default"
+
+// openDatabases opens every database of documents, at the same time.
+func (p *Process) openDatabases(ctx context.Context, o settings, own string) error {
+	var configured map[string]config.DocumentsDatabase
+	configured, p.logIn = documentsDatabases(p.config, own)
+	p.databases, p.drivers = make(map[string]*database), make(map[string]drivers.Driver)
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		open, err := opener(o, name, configured[name], p.log)
+		if err != nil {
+			return err
+		}
+		d := newDatabase(name, open, p.log)
+		p.undo = append(p.undo, d.Close)
+		p.databases[name], p.drivers[name] = d, d
+	}
+	var tries sync.WaitGroup
+	var ownErr error
+	for name, d := range p.databases {
+		tries.Go(func() {
+			if err := d.try(ctx); name == p.logIn {
+				ownErr = err
+			}
+		})
+	}
+	tries.Wait()
+	if ownErr != nil {
+		return fmt.Errorf("open the log's own database for documents: %w", ownErr)
+	}
+	return nil
+}
+
+// documentsDatabases are the databases of documents: those of the configuration, and the log's own, at own, by the name
+// logIn, unless the configuration has another one of its name.
+func documentsDatabases(c config.Config, own string) (all map[string]config.DocumentsDatabase, logIn string) {
+	all = make(map[string]config.DocumentsDatabase)
+	maps.Copy(all, c.Databases)
+	if _, elsewhere := all[defaultDatabase]; !elsewhere {
+		all[defaultDatabase] = config.DocumentsDatabase{Driver: "postgres", URL: own}
+		logIn = defaultDatabase
+	}
+	return all, logIn
+}
+
+// opener returns what opens one of the configuration's databases of documents. Its errors show no password.
+func opener(o settings, name string, of config.DocumentsDatabase, log *slog.Logger) (func(context.Context) (drivers.Driver, error), error) {
+	open, ok := o.drivers[of.Driver]
+	if !ok {
+		return nil, fmt.Errorf("databases.%s.driver: there is no driver %q; there is %s", name, of.Driver, strings.Join(slices.Sorted(maps.Keys(o.drivers)), ", "))
+	}
+	url, err := of.Address()
+	if err != nil {
+		return nil, fmt.Errorf("databases.%s.url: %w", name, err)
+	}
+	return func(ctx context.Context) (drivers.Driver, error) {
+		driver, err := open(ctx, DriverConfig{URL: url, MaxConns: of.MaxConns, Log: log.With("database", name)})
+		if err != nil {
+			return nil, config.WithoutSecrets(err, url)
+		}
+		return driver, nil
+	}, nil
+}
+
+// outage tells whether a database of documents is known not to answer.
+func (p *Process) outage(database string) (projection.Outage, bool) {
+	if d := p.databases[database]; d != nil {
+		return d.Outage()
+	}
+	return projection.Outage{}, false
+}

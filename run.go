@@ -1,0 +1,111 @@
+package manifold
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/erasure"
+)
+
+// run starts what works in the background.
+func (p *Process) run(ctx context.Context) {
+	start := func(what string, run func(context.Context) error) {
+		p.background.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				p.fail(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	start("follow changes of keys", func(ctx context.Context) error {
+		return p.store.ListenKeys(ctx, p.keys.Forget)
+	})
+	// Wherever events are appended, snapshots become due.
+	start("take snapshots", p.states.Run)
+	for name, d := range p.databases {
+		p.background.Go(func() {
+			d.run(ctx, func() {
+				p.runner.Answers(name)
+				p.rebuilds.Answers(name)
+			})
+		})
+	}
+	start("follow logs", func(ctx context.Context) error {
+		return p.store.Listen(ctx, p.wake)
+	})
+	start("look after webhooks", p.webhooks.Run)
+	start("follow changes of webhooks", func(ctx context.Context) error {
+		return p.store.ListenWebhooks(ctx, p.noticeWebhooks)
+	})
+	consumed := make(chan struct{}) // closed when nothing here receives from a group by itself any more
+	start("look after groups", func(ctx context.Context) error {
+		longer, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		defer context.AfterFunc(ctx, func() {
+			<-consumed // what the consumers have done is still answered for
+			end()
+		})()
+		return p.groups.Run(longer)
+	})
+	start("follow changes of groups", func(ctx context.Context) error {
+		return p.store.ListenGroups(ctx, p.noticeGroup)
+	})
+	if !p.config.Role.Worker() {
+		close(consumed)
+		return
+	}
+	start("run consumers", func(ctx context.Context) error {
+		defer close(consumed)
+		return p.consumers.Run(ctx)
+	})
+	start("follow changes of projections", func(ctx context.Context) error {
+		return p.store.ListenProjections(ctx, func() {
+			p.runner.Refresh()
+			p.rebuilds.Wake()
+			p.changes.Refresh()
+		})
+	})
+	start("follow what publishes changes", p.changes.Run)
+	start("follow what is to be tried again", func(ctx context.Context) error {
+		return p.store.ListenRetries(ctx, p.runner.Retry)
+	})
+	start("follow projections", p.runner.Run)
+	start("announce the process", p.members.Run)
+	start("work on rebuilds", p.rebuilds.Run)
+	start("remove events", p.retention.Run)
+	start("follow changes of retention policies", p.listenRetention)
+	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
+	p.background.Go(func() { p.deployRest(ctx) })
+}
+
+// wake tells all who follow logs that one has moved.
+func (p *Process) wake(head domain.Head) {
+	p.groups.Wake(head)
+	if p.config.Role.Worker() {
+		p.runner.Wake(head)
+		p.consumers.Wake(head)
+	}
+	if p.config.Role.Web() {
+		p.tails.Wake(head)
+	}
+}
+
+// rebalance tells all who work for the tenants that this process owns that these may be others.
+func (p *Process) rebalance() {
+	p.runner.Rebalance()
+	p.consumers.Rebalance()
+	p.retention.Rebalance()
+}
+
+// noticeGroup tells that another process has changed a group, or, without a name, may have changed some.
+func (p *Process) noticeGroup(tenant domain.TenantID, name string) {
+	p.groups.Notice(tenant, name)
+	p.groupChanged(tenant, name)
+}
+
+// groupChanged tells the consumers of a group that it was changed.
+func (p *Process) groupChanged(tenant domain.TenantID, name string) {
+	if _, _, ours := domain.ParseServiceGroup(name); ours || name == "" {
+		p.consumers.Notice(tenant)
+	}
+}
