@@ -116,6 +116,12 @@ func TestVeryManyDeadLetters(t *testing.T) {
 	if len(row.Replays) != domain.MaxReplays || row.Replays[0].Position != 1 || row.Replays[domain.MaxReplays-1].Position != domain.MaxReplays {
 		t.Errorf("the ledger has %d replays", len(row.Replays))
 	}
+	if beside, err := s.ReplaysBeside(t.Context(), tenant, "mail", 0, []string{"order-1"}, 10); err != nil || len(beside) != 0 {
+		t.Errorf("beside all that there are %d replays are, %v", len(beside), err)
+	}
+	if beside, err := s.ReplaysBeside(t.Context(), tenant, "mail", 1, []string{"order-2", "order-3"}, 3); err != nil || len(beside) != 3 || beside[0].Position != many-4 {
+		t.Errorf("beside other streams there are the replays %+v, %v", beside, err)
+	}
 	if row := ledgerOf(t, s, tenant, "mail", 1); len(row.Replays) != 5 {
 		t.Errorf("the other ledger has %d replays", len(row.Replays))
 	}

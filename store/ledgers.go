@@ -35,6 +35,23 @@ var (
 		order by d.replay_at, d.position limit $4::bigint`}
 )
 
+var readReplaysBeside = statement{"manifold_replays_beside", `
+	select ` + deadLetterColumns + ` from dead_letters as d
+	where d.tenant_id = $1::uuid and d.name = $2::text and d.partition = $3::int and d.replay_at is not null and d.stream_id <> all($4::text[])
+	order by d.replay_at, d.position limit $5::bigint`}
+
+// ReplaysBeside returns the first limit dead letters of a partition whose replay was asked for and that are of none of these streams, oldest
+// first: for an ordered group where the first ones, which Ledger gives, are all of streams that must wait.
+func (s *Store) ReplaysBeside(ctx context.Context, tenant domain.TenantID, name string, partition int, streams []string, limit int) ([]domain.DeadLetter, error) {
+	var letters []domain.DeadLetter
+	params := append(ledgerParams(tenant, name, partition), textsParam(streams), int8Param(int64(limit)))
+	err := s.read(ctx, tenant, func() { letters = nil }, query{&readReplaysBeside, params, func(values [][]byte) error {
+		letters = append(letters, deadLetterValue(values))
+		return nil
+	}})
+	return letters, err
+}
+
 // Ledger returns a partition of a group with all that belongs to it, in one snapshot; domain.CodeNotFound where there is no
 // such group, or it has no such partition. Retries are in the order of their positions. With wait it first waits for whoever
 // is saving the ledger: that is for one who has lost a save to another, and would lose the next as well.

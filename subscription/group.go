@@ -332,6 +332,12 @@ func (p *partition) load(ctx context.Context, wait bool) error {
 	if err != nil {
 		return fmt.Errorf("group %q of tenant %s, partition %d: %w; a seek makes it anew", p.group.name, p.group.tenant, p.number, err)
 	}
+	err = l.readBeside(domain.MaxReplays, func(streams []string) ([]domain.DeadLetter, error) {
+		return p.groups.config.Store.ReplaysBeside(ctx, p.group.tenant, p.group.name, p.number, streams, domain.MaxReplays)
+	})
+	if err != nil {
+		return err
+	}
 	if !p.open || row.Group.Revision != p.row.Group.Revision || p.ahead.selection == nil {
 		if err := p.prepare(ctx, row.Group); err != nil {
 			return err
@@ -488,7 +494,7 @@ func (s *step) finish(err error, took time.Duration) {
 	if len(back) > 0 {
 		p.answers = append(p.answers, newGiveBack(back))
 	}
-	if p.open && p.ledger.cut && len(p.ledger.replays) == 0 {
+	if p.open && p.ledger.wantsReplays() {
 		p.stale, p.news = true, true
 	}
 	if s.sweep && err != nil {

@@ -29,6 +29,9 @@ type Store interface {
 
 	// Ledger reads a partition with all that belongs to it, in one snapshot. With wait it first waits for whoever is saving it.
 	Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error)
+	// ReplaysBeside reads the first limit dead letters of a partition whose replay was asked for and that are of none of these streams,
+	// oldest first.
+	ReplaysBeside(ctx context.Context, tenant domain.TenantID, name string, partition int, streams []string, limit int) ([]domain.DeadLetter, error)
 	// SaveLedger makes a change; saved is false, and nothing was written, where group or ledger have other revisions.
 	// now is the database's clock. Where the outcome of a save cannot be known, it is found out before it returns, or the error is
 	// domain.CodeOutcomeUnknown.

@@ -1,9 +1,12 @@
 package subscription_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
 // However many dead letters are to be replayed, all of them come before events that nobody had yet.
@@ -35,4 +38,37 @@ func TestManyReplaysAreAllDelivered(t *testing.T) {
 	if replayed != letters {
 		t.Errorf("%d of %d dead letters were delivered again, before %d new events", replayed, letters, slack+letters-replayed)
 	}
+}
+
+// However many replays wait for an event of their stream, those of other streams go on.
+func TestReplaysOfAHeldStreamHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	const slow = domain.MaxReplays + 100
+	appendTo(t, b.store, b.tenant, "order-slow", "Happened", slices.Repeat([]string{`{}`}, slow)...)
+	head := b.append(t, "order-1", "order-2", "order-1")
+	b.put(t, "g", domain.GroupDefinition{From: "end", Ordering: domain.OrderingStream})
+	super := b.db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, sql := range []string{
+		`insert into manifold.dead_letters
+			select e.tenant_id, 'g', e.position, 0, e.event_id, e.stream_id, e.stream_version, e.event_type, 5, 0, 0, 'why', now(), now(), null
+			from manifold.events as e where e.tenant_id = $1`,
+		`update manifold.subscription_ledgers as l set parked = (select count(*) from manifold.dead_letters as d where d.tenant_id = $1) where l.tenant_id = $1`,
+	} {
+		if _, err := super.Exec(t.Context(), sql, b.tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := b.groups.Replay(t.Context(), b.tenant, "g", domain.EventID{}); err != nil || n != head {
+		t.Fatalf("%d are replayed, %v", n, err)
+	}
+	held := b.wait(t, "g", 1, time.Minute)
+	mustPositions(t, held, 1)
+	others := b.wait(t, "g", 1, time.Minute)
+	others = append(others, b.wait(t, "g", 10, time.Minute)...)
+	mustPositions(t, others, slow+1, slow+2)
+	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(others...)))
+	mustPositions(t, b.wait(t, "g", 10, time.Minute), slow+3)
+	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(held...)))
+	mustPositions(t, b.wait(t, "g", 10, time.Minute), 2)
 }

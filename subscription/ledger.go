@@ -34,7 +34,8 @@ type ledger struct {
 
 	retries map[int64]*domain.Retry // by position
 	replays []domain.DeadLetter     // whose replay was asked for, oldest first
-	cut     bool                    // there may be more of these than were read
+	cut     bool                    // there may be more of these than were read,
+	others  bool                    // also of streams that have none among those that were
 
 	leaseOf map[domain.EventID]*lease
 	retryOf map[domain.EventID]*domain.Retry
@@ -104,6 +105,7 @@ func (l *ledger) adopt(retries []domain.Retry, replays []domain.DeadLetter) {
 		l.retries[r.Position], l.retryOf[r.EventID] = r, r
 	}
 	l.replays, l.cut = replays, len(replays) >= domain.MaxReplays
+	l.others = l.cut
 	if !l.ordered {
 		return
 	}
@@ -357,6 +359,7 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 		}
 		kept = append(kept, d)
 	}
+	l.others = l.others || l.cut && len(kept) < len(l.replays)
 	l.replays = kept
 	for i := range l.replays {
 		d := &l.replays[i]
@@ -373,6 +376,40 @@ func (l *ledger) dueAgain(now int64, most, room int, fresh bool) []again {
 		room--
 	}
 	return due
+}
+
+// replayable reports whether one of the replays that were read is of a stream that is not held.
+func (l *ledger) replayable() bool {
+	return slices.ContainsFunc(l.replays, func(d domain.DeadLetter) bool { return !l.held(d.Stream) })
+}
+
+// wantsReplays reports whether there may be replays to be delivered that were not read: the ledger is to be read anew.
+func (l *ledger) wantsReplays() bool {
+	return l.cut && len(l.replays) == 0 || l.others && !l.replayable()
+}
+
+// replayReads is how often replays of further streams are read at once, at most: what a ledger has of them is bounded.
+const replayReads = 8
+
+// readBeside sees to it that streams which must wait, with however many replays, hold up no replay of others. read gives the oldest ones that
+// are of none of some streams; most is how many it gives at most.
+func (l *ledger) readBeside(most int, read func(streams []string) ([]domain.DeadLetter, error)) error {
+	for reads := 0; l.others && !l.replayable(); reads++ {
+		if reads == replayReads {
+			l.others = false // until something of them has come to an end
+			break
+		}
+		streams := make(map[string]struct{})
+		for i := range l.replays {
+			streams[l.replays[i].Stream] = struct{}{}
+		}
+		more, err := read(slices.Sorted(maps.Keys(streams)))
+		if err != nil {
+			return err
+		}
+		l.replays, l.others = append(l.replays, more...), len(more) >= most
+	}
+	return nil
 }
 
 // coming reports whether a dead letter's event is delivered without a replay: after a seek to a place before it.
@@ -398,7 +435,7 @@ func (l *ledger) deliverAgain(a again, e *domain.Event, now, deadline int64) *le
 		return l.grant(e, a.retry.Attempt+1, a.retry.Base, a.retry.Replays, now, deadline)
 	default:
 		d := *a.replay
-		l.dropReplay(d.Position)
+		l.dropReplay(&d)
 		// One that was parked before a seek may have been delivered since, by attempts up to the highest.
 		base := d.Attempt
 		if base <= l.floor {
@@ -419,7 +456,7 @@ func (l *ledger) settleGone(a again) {
 		l.dropRetry(a.retry)
 		l.release(a.retry.Stream)
 	default:
-		l.dropReplay(a.replay.Position)
+		l.dropReplay(a.replay)
 	}
 }
 
@@ -431,8 +468,11 @@ func (l *ledger) dropRetry(r *domain.Retry) {
 	l.dirty = true
 }
 
-func (l *ledger) dropReplay(position int64) {
+// dropReplay removes a dead letter whose replay was asked for. Where it was the last one of its stream that was read, there may be more.
+func (l *ledger) dropReplay(gone *domain.DeadLetter) {
+	position, stream := gone.Position, gone.Stream
 	l.replays = slices.DeleteFunc(slices.Clone(l.replays), func(d domain.DeadLetter) bool { return d.Position == position })
+	l.others = l.others || l.cut && !slices.ContainsFunc(l.replays, func(d domain.DeadLetter) bool { return d.Stream == stream })
 	l.forget(position)
 }
 
