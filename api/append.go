@@ -81,6 +81,9 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 
 // append appends to several streams.
 func (s *Server) append(c echo.Context, caller caller) error {
+	if err := noExpectation(c.Request().Header, "each stream of the body has its own expectedVersion; give it there"); err != nil {
+		return err
+	}
 	key, err := appendPreamble(c.Request(), noCloudEvents)
 	if err != nil {
 		return err
@@ -164,7 +167,7 @@ func printable(text string) bool {
 func expectation(header http.Header) (expected domain.Expected, conditional bool, err error) {
 	expected = domain.Any
 	given := 0
-	for _, name := range [...]string{"Expected-Version", "If-Match", "If-None-Match"} {
+	for _, name := range expectations {
 		values := header[name]
 		if len(values) == 0 {
 			continue
@@ -199,6 +202,19 @@ func expectation(header http.Header) (expected domain.Expected, conditional bool
 		}
 	}
 	return expected, conditional, nil
+}
+
+// expectations are the headers that say which version a stream must have.
+var expectations = [...]string{"Expected-Version", "If-Match", "If-None-Match"}
+
+// noExpectation refuses a request with one of them, which an operation would ignore; instead says what to do.
+func noExpectation(header http.Header, instead string) error {
+	for _, name := range expectations {
+		if len(header.Values(name)) > 0 {
+			return domain.Errorf(domain.CodeInvalidRequest, name, "it is not taken here: %s", instead)
+		}
+	}
+	return nil
 }
 
 // asked answers in the words of the question: who asked with If-Match gets a 412.

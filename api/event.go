@@ -21,10 +21,11 @@ func (s *Server) readEvent(c echo.Context, caller caller) error {
 		return domain.Errorf(domain.CodeInvalidRequest, "path eventId", "%s", err)
 	}
 	event, err := s.config.Log.Event(c.Request().Context(), caller.tenant, id)
-	if err != nil {
-		return inPlace("path eventId", err)
+	if err == nil && caller.allow(domain.Category(event.Stream), domain.ScopeEventsRead) != nil {
+		// The id says nothing of the category, and a refusal would: to who may not read the event there is none.
+		err = domain.Errorf(domain.CodeNotFound, "", "there is no event %s", id)
 	}
-	if err := caller.allow(domain.Category(event.Stream), domain.ScopeEventsRead); err != nil {
+	if err != nil {
 		return inPlace("path eventId", err)
 	}
 	s.observeRead(1)

@@ -16,6 +16,9 @@ import (
 // publish is POST /v1/publish. It is written by hand, as appending is.
 func (s *Server) publish(c echo.Context, caller caller) error {
 	request := c.Request()
+	if err := noExpectation(request.Header, "publishing accepts whatever versions streams have. To say which version a stream must have, append: POST /v1/streams/{streamId}/events"); err != nil {
+		return err
+	}
 	key, err := idempotencyKey(request.Header)
 	if err != nil {
 		return err

@@ -85,6 +85,26 @@ func TestPublishBatches(t *testing.T) {
 	a.post("/v1/publish", append(many, many[0])).wantProblem(413, domain.CodeTooLarge, "messages")
 }
 
+// Who says which version a stream must have appends: where that would be ignored it is refused.
+func TestPublishTakesNoExpectedVersion(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	for name, value := range map[string]string{"Expected-Version": "none", "If-Match": `"1"`, "If-None-Match": "*"} {
+		problem := a.post("/v1/publish", object{"topic": "order", "key": "1", "payload": 1}, name, value).wantProblem(400, domain.CodeInvalidRequest, name)
+		if !strings.Contains(problem["detail"].(string), "POST /v1/streams/{streamId}/events") {
+			t.Errorf("it is not said what to do: %v", problem)
+		}
+		event := object{"specversion": "1.0", "id": "1", "source": "s", "type": "order"}
+		a.post("/v1/publish", event, "Content-Type", "application/cloudevents+json", name, value).wantProblem(400, domain.CodeInvalidRequest, name)
+		body := object{"streams": list{object{"stream": "order-1", "events": list{object{"type": "A", "data": 1}}}}}
+		problem = a.post("/v1/append", body, name, value).wantProblem(400, domain.CodeInvalidRequest, name)
+		if !strings.Contains(problem["detail"].(string), "expectedVersion") {
+			t.Errorf("it is not said what to do: %v", problem)
+		}
+	}
+	equal(t, "the log", len(objects(a.get("/v1/streams/$all").at("events"))), 0)
+}
+
 // What is wrong with a message is said in its own words, and nothing is published.
 func TestPublishRefuses(t *testing.T) {
 	t.Parallel()

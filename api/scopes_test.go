@@ -21,6 +21,7 @@ type categoryCall struct {
 	// not refuse.
 	filtered string
 	endless  bool // the answer is a stream without an end: its status counts
+	hidden   bool // what the request names is not there for who may not see it: the path does not say the category
 }
 
 const (
@@ -36,7 +37,7 @@ var categoryCalls = map[string]categoryCall{
 	"importEvents":      {method: "POST", path: "/v1/import?name=a", body: `{"stream":"{c}-5","type":"T","data":1}`, headers: []string{"Content-Type", ndjson}, filtered: `"appended":1`},
 	"publish":           {method: "POST", path: "/v1/publish", body: `[{"topic":"order","payload":1},{"topic":"{c}","payload":1}]`},
 	"readLatest":        {method: "GET", path: "/v1/categories/{c}/latest?keys=1"},
-	"readEvent":         {method: "GET", path: "/v1/events/{event}"},
+	"readEvent":         {method: "GET", path: "/v1/events/{event}", hidden: true},
 	"listStreams":       {method: "GET", path: "/v1/streams?category={c}"},
 	"readStream":        {method: "GET", path: "/v1/streams/{c}-1"},
 	"readAll":           {method: "GET", path: "/v1/streams/$all?categories=order,{c}"},
@@ -175,6 +176,16 @@ func TestScopesByCategory(t *testing.T) {
 				status, body := call.forCategory(refused, "billing")
 				switch {
 				case op.OperationID == "createTicket":
+				case call.hidden:
+					// The same as for what there is not, but for what the request itself says.
+					other, nothing := call.forCategory(refused, "nowhere")
+					general := func(body, category string) string {
+						body, _, _ = strings.Cut(body, `,"requestId"`)
+						return strings.ReplaceAll(body, eventOf(category), "ID")
+					}
+					if status != 404 || other != 404 || general(body, "billing") != general(nothing, "nowhere") {
+						t.Errorf("%s about another category: %d %s, and about none: %d %s", op.OperationID, status, body, other, nothing)
+					}
 				case call.filtered != "":
 					if status != 200 || strings.Contains(body, strings.ReplaceAll(call.filtered, "{c}", "billing")) {
 						t.Errorf("%s about another category: %d %s", op.OperationID, status, body)
