@@ -51,6 +51,9 @@ func (s *Store) CreateProjection(ctx context.Context, projection domain.Projecti
 		case err != nil:
 			return fmt.Errorf("create a projection: %w", err)
 		}
+		if err := mustEnd(ctx, tx, projection.ProjectionID, projection.Definition); err != nil {
+			return err
+		}
 		if err := takeAnnounced(ctx, tx, projection.ProjectionID, projection.Build); err != nil {
 			return err
 		}

@@ -103,7 +103,7 @@ func insertRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error
 	case err != nil:
 		return fmt.Errorf("create a rebuild: %w", err)
 	}
-	return nil
+	return mustEnd(ctx, tx, rebuild.ProjectionID, rebuild.Definition)
 }
 
 // Rebuild returns a rebuild; domain.CodeNotFound where there is none.

@@ -196,7 +196,7 @@ func (s *Store) ChangeDefinition(ctx context.Context, id domain.ProjectionID, be
 		if err != nil {
 			return fmt.Errorf("change the definition of a projection: %w", err)
 		}
-		return nil
+		return mustEnd(ctx, tx, id, definition)
 	})
 	if err != nil {
 		return domain.Projection{}, err
