@@ -48,7 +48,7 @@ type partition struct {
 	sweep    bool // something has timed out, or waits to be saved
 	untold   bool // there may be something to deliver of which other processes do not know
 	used     time.Time
-	inFlight int         // events, when the last step was done
+	inFlight int         // events of mine, when the last step was done
 	alarm    *time.Timer // wakes those who wait; nil: never set
 
 	// Read by the sweep while nothing is running.
@@ -68,6 +68,8 @@ type partition struct {
 	young   int64         // when the next new event has waited for the group's delay; 0: there is none that waits
 	upTo    int64         // that of the receives served last; 0: they had no such bound
 	held    int           // bytes of events that it has in memory, as groups.held counts them
+
+	mine map[domain.EventID]int // attempts that were delivered here and are not settled, as far as is known
 }
 
 // kick sees to it that somebody looks after what waits. p.mu must be held.
@@ -467,6 +469,7 @@ func (s *step) finish(err error, took time.Duration) {
 	p := s.p
 	observer := &p.groups.config.Observer
 	if err == nil {
+		p.note(s)
 		s.tell(observer, took)
 	}
 	changed := false
@@ -487,9 +490,6 @@ func (s *step) finish(err error, took time.Duration) {
 	}
 	p.mu.Lock()
 	p.receives = slices.DeleteFunc(p.receives, (*receive).ended)
-	if p.open {
-		p.inFlight = p.ledger.inFlight()
-	}
 	p.news = p.news || s.more || changed
 	if len(back) > 0 {
 		p.answers = append(p.answers, newGiveBack(back))

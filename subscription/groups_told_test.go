@@ -13,7 +13,17 @@ import (
 // tellingStore says when other processes are told of a group.
 type tellingStore struct {
 	*store.Store
-	told chan string
+	told   chan string
+	looked chan struct{} // may be nil
+}
+
+func (s *tellingStore) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
+	row, err := s.Store.Ledger(ctx, tenant, name, partition, wait)
+	select {
+	case s.looked <- struct{}{}:
+	default:
+	}
+	return row, err
 }
 
 func (s *tellingStore) NotifyGroup(_ domain.TenantID, name string) {
@@ -32,7 +42,7 @@ func TestOthersAreToldOfWhatIsLeft(t *testing.T) {
 	}
 	b.put(t, "g", domain.GroupDefinition{MaxInFlight: 10})
 	all := b.receive(t, "g", 10)
-	s := &tellingStore{Store: b.store, told: make(chan string, 1)}
+	s := &tellingStore{Store: b.store, told: make(chan string, 1), looked: make(chan struct{}, 1)}
 	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
 	waiting := make(chan []domain.Delivery)
 	go func() {
@@ -42,9 +52,7 @@ func TestOthersAreToldOfWhatIsLeft(t *testing.T) {
 		}
 		waiting <- deliveries
 	}()
-	for groups.InFlight() == 0 { // until it has looked, and waits
-		pause(t)
-	}
+	<-s.looked
 	mustOutcomes(t, domain.OutcomeDone)(groups.Ack(t.Context(), b.tenant, "g", attempts(all...)))
 	mustPositions(t, <-waiting, 11)
 	select {

@@ -42,6 +42,8 @@ type ledger struct {
 	holds   map[string]struct{} // ordered: streams with an event in flight or waiting for a retry
 	freed   []string            // ordered: streams that are behind and not held, and some that no longer are
 
+	ended []domain.EventID // whose leases have ended since somebody took note
+
 	dirty   bool  // something has changed since the ledger was read or saved that must not be lost
 	kept    int64 // readTo as it was then; who loses what came behind it looks at events again that were passed over
 	untidy  bool  // leases that are gone, or out of order
@@ -513,6 +515,7 @@ func (l *ledger) find(a domain.Attempt) (*lease, domain.Outcome) {
 // end takes a lease away.
 func (l *ledger) end(le *lease) {
 	delete(l.leaseOf, le.id)
+	l.ended = append(l.ended, le.id)
 	le.gone, l.untidy, l.dirty = true, true, true
 }
 

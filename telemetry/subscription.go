@@ -109,11 +109,11 @@ func (m *Metrics) Followers(now int) { m.subscriptions.followers.Set(float64(now
 // Tails notes of how many tenants this process reads the log for followers now.
 func (m *Metrics) Tails(now int) { m.subscriptions.tails.Set(float64(now)) }
 
-// CollectEventsInFlight adds a gauge that is asked for at each scrape: the events that are in flight as far as this process
-// knows. It may be called once.
+// CollectEventsInFlight adds a gauge that is asked for at each scrape: the events that this process has delivered for
+// groups and that are in flight as far as it knows. It may be called once.
 func (m *Metrics) CollectEventsInFlight(now func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "events_inflight",
-		Help: "Events that groups have delivered and that are not answered yet, in the groups that this process serves at the moment, as it last saw them: also those that another process has delivered.",
+		Help: "Events that this process has delivered for groups and that are not answered yet, as it last saw them. Each counts in the process that has delivered it last.",
 	}, func() float64 { return float64(now()) }))
 }
