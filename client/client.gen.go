@@ -1742,6 +1742,9 @@ type Webhook struct {
 	// Disabled The service has stopped it. `resume` or a PUT has it go on.
 	Disabled *WebhookDisabled `json:"disabled,omitempty"`
 
+	// Failing The URL has not taken the newest attempts, as far as the log of attempts has them. From five in a row on it is only probed. In the answer to GET of one webhook; missing where it has taken the last, or nothing was sent to it.
+	Failing *WebhookFailing `json:"failing,omitempty"`
+
 	// Secrets Those that sign, oldest first.
 	Secrets   []WebhookSecret `json:"secrets"`
 	CreatedAt time.Time       `json:"createdAt"`
@@ -1773,6 +1776,9 @@ type WebhookAttempt struct {
 	// Attempt Of the event, from 1; 0: a test message.
 	Attempt int  `json:"attempt"`
 	Replay  bool `json:"replay"`
+
+	// Url Where to, as the webhook had it then; missing of a duplicate.
+	Url string `json:"url,omitempty"`
 
 	// Outcome ok: answered with 2xx; failed: with another status, or no connection; timeout: no answer in time; blocked: not sent, the address is not public; gone: answered with 410, and the webhook is disabled; duplicate: not sent, another event had the same id.
 	Outcome string `json:"outcome"`
@@ -1812,6 +1818,27 @@ type WebhookDedupe struct {
 type WebhookDisabled struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
+}
+
+// WebhookFailing The URL has not taken the newest attempts, as far as the log of attempts has them. From five in a row on it is only probed. In the answer to GET of one webhook; missing where it has taken the last, or nothing was sent to it.
+type WebhookFailing struct {
+	// Since When the first of them began.
+	Since time.Time `json:"since"`
+
+	// Attempts In a row, test messages among them.
+	Attempts int64 `json:"attempts"`
+
+	// LastAt When the last of them began.
+	LastAt time.Time `json:"lastAt"`
+
+	// Outcome Of the last of them.
+	Outcome string `json:"outcome"`
+
+	// Status Of the last one's answer; missing where there was none.
+	Status int `json:"status,omitempty"`
+
+	// Error Why there was none.
+	Error string `json:"error,omitempty"`
 }
 
 // WebhookList defines model for WebhookList.
@@ -2950,7 +2977,7 @@ type ClientInterface interface {
 	// ReadEvent An event
 	//
 	// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
-	// `Accept: application/cloudevents-binary`.
+	// `Accept: application/cloudevents-binary`. To a key that may not read the event's category it is not there.
 	//
 	// Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
 	ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4452,7 +4479,7 @@ func (c *Client) ListCursors(ctx context.Context, reqEditors ...RequestEditorFn)
 // ReadEvent An event
 //
 // One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
-// `Accept: application/cloudevents-binary`.
+// `Accept: application/cloudevents-binary`. To a key that may not read the event's category it is not there.
 //
 // Corresponds with GET /v1/events/{eventId} (the `ReadEvent` operationId).
 func (c *Client) ReadEvent(ctx context.Context, eventId UUID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13444,7 +13471,7 @@ type ClientWithResponsesInterface interface {
 	// ReadEventWithResponse An event
 	//
 	// One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
-	// `Accept: application/cloudevents-binary`.
+	// `Accept: application/cloudevents-binary`. To a key that may not read the event's category it is not there.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -21926,7 +21953,7 @@ func (c *ClientWithResponses) ListCursorsWithResponse(ctx context.Context, reqEd
 // ReadEventWithResponse An event
 //
 // One event by its id. As a CloudEvent with `Accept: application/cloudevents+json`, or in the binary form, its data as the body, with
-// `Accept: application/cloudevents-binary`.
+// `Accept: application/cloudevents-binary`. To a key that may not read the event's category it is not there.
 //
 // Returns a wrapper object for the known response body format(s).
 //

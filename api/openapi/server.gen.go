@@ -1757,6 +1757,9 @@ type Webhook struct {
 	// Disabled The service has stopped it. `resume` or a PUT has it go on.
 	Disabled *WebhookDisabled `json:"disabled,omitempty"`
 
+	// Failing The URL has not taken the newest attempts, as far as the log of attempts has them. From five in a row on it is only probed. In the answer to GET of one webhook; missing where it has taken the last, or nothing was sent to it.
+	Failing *WebhookFailing `json:"failing,omitempty"`
+
 	// Secrets Those that sign, oldest first.
 	Secrets   []WebhookSecret `json:"secrets"`
 	CreatedAt time.Time       `json:"createdAt"`
@@ -1788,6 +1791,9 @@ type WebhookAttempt struct {
 	// Attempt Of the event, from 1; 0: a test message.
 	Attempt int  `json:"attempt"`
 	Replay  bool `json:"replay"`
+
+	// Url Where to, as the webhook had it then; missing of a duplicate.
+	Url string `json:"url,omitempty"`
 
 	// Outcome ok: answered with 2xx; failed: with another status, or no connection; timeout: no answer in time; blocked: not sent, the address is not public; gone: answered with 410, and the webhook is disabled; duplicate: not sent, another event had the same id.
 	Outcome string `json:"outcome"`
@@ -1827,6 +1833,27 @@ type WebhookDedupe struct {
 type WebhookDisabled struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
+}
+
+// WebhookFailing The URL has not taken the newest attempts, as far as the log of attempts has them. From five in a row on it is only probed. In the answer to GET of one webhook; missing where it has taken the last, or nothing was sent to it.
+type WebhookFailing struct {
+	// Since When the first of them began.
+	Since time.Time `json:"since"`
+
+	// Attempts In a row, test messages among them.
+	Attempts int64 `json:"attempts"`
+
+	// LastAt When the last of them began.
+	LastAt time.Time `json:"lastAt"`
+
+	// Outcome Of the last of them.
+	Outcome string `json:"outcome"`
+
+	// Status Of the last one's answer; missing where there was none.
+	Status int `json:"status,omitempty"`
+
+	// Error Why there was none.
+	Error string `json:"error,omitempty"`
 }
 
 // WebhookList defines model for WebhookList.
