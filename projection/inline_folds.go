@@ -1,0 +1,372 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/upcasting"
+)
+
+// InlineFolds fold what is appended to one tenant's log, batch by batch. They are for one goroutine at a time.
+//
+// The documents that they remember are those at head: loaded when the log was known to be there, or saved by the batch
+// that led there. What is folded since Begin is worked out on copies, so that a batch that is not committed leaves nothing.
+type InlineFolds struct {
+	in      *Inline
+	tenant  domain.TenantID
+	builds  []*inlineBuild
+	head    int64
+	to      int64 // behind the batch that was saved last
+	wanting bool  // documents are to be loaded
+	proven  bool  // the builds are at the head, for certain
+	prove   bool  // that is to be found out
+	kept    int64 // bytes of documents that are remembered
+
+	upcasters *upcasting.Set // in force when the builds were opened; a change has them opened anew
+}
+
+// inlineBuild is one of the builds.
+type inlineBuild struct {
+	fold   *Fold
+	build  domain.Build
+	driver drivers.Transactional
+	pure   bool // what a document is in memory never changes: it can be kept
+
+	known  map[string]*inlineDocument // as stored at the head
+	folded map[string]*inlineDocument // as folded since Begin
+	wanted map[string]struct{}        // not known
+	keys   []string                   // of the events of a request; "": not for this build
+}
+
+// inlineDocument is a document at some point of a batch.
+type inlineDocument struct {
+	data    []byte // nil: it is not there, or value was not encoded yet
+	value   Value  // nil: it is not there, or data was not decoded yet
+	version int64
+	last    *Event // that changed it last
+	request int64  // the position behind which the request begins that touched it last, see undo
+}
+
+// Begin begins a batch behind head: what was folded and not committed is forgotten.
+func (f *InlineFolds) Begin(head int64) {
+	if head != f.head {
+		f.head = head
+		f.Forget()
+	}
+	f.wanting, f.prove = false, false
+	for _, b := range f.builds {
+		clear(b.folded)
+		clear(b.wanted)
+	}
+}
+
+// Forget forgets the documents at the head: others have appended.
+func (f *InlineFolds) Forget() {
+	f.proven = false
+	f.in.kept.Add(-f.kept)
+	f.kept = 0
+	for _, b := range f.builds {
+		b.known = nil
+	}
+}
+
+// Fold folds a request's events, which follow one another and what was folded since Begin. Where documents are missing
+// it reports again, and has folded nothing: they are to be loaded, and everything is to be folded anew. An event that
+// cannot be folded is a *domain.Error with domain.CodeRefused and the event's id as its place, and nothing was folded.
+func (f *InlineFolds) Fold(events []domain.Event) (again bool, err error) {
+	own := make([]Event, len(events))
+	for i := range events {
+		events[i].Data, events[i].Metadata = asStored(events[i].Data), asStored(events[i].Metadata)
+		own[i].Event = &events[i]
+	}
+	newest, faults := upcastCopies(f.upcasters, own)
+	var undo []undone
+	refuse := func(b *inlineBuild, fault *EventError) (bool, error) {
+		if !f.proven {
+			// Where an earlier release has appended, this was folded from documents that lack something.
+			f.wanting, f.prove = true, true
+			return true, nil
+		}
+		for i := range undo {
+			undo[i].restore()
+		}
+		return false, refused(b, fault)
+	}
+	for _, b := range f.builds {
+		seen, faults := newest, faults
+		if b.fold.upcasters == nil {
+			seen, faults = own, nil
+		}
+		if fault := b.look(seen, faults); fault != nil {
+			return refuse(b, fault)
+		}
+		f.wanting = f.wanting || len(b.wanted) > 0
+	}
+	if f.wanting {
+		return true, nil
+	}
+	for _, b := range f.builds {
+		seen := newest
+		if b.fold.upcasters == nil {
+			seen = own
+		}
+		if fault := b.apply(seen, &undo); fault != nil {
+			return refuse(b, fault)
+		}
+	}
+	return false, nil
+}
+
+// look works out the keys of a request's events, and which documents are not known. faults are of events that did not go
+// through the upcasters, by index.
+func (b *inlineBuild) look(events []Event, faults map[int]*EventError) *EventError {
+	b.keys = b.keys[:0]
+	for i := range events {
+		key := ""
+		if b.fold.wants(events[i].Event) {
+			if fault := faults[i]; fault != nil {
+				return fault
+			}
+			id, ok, fault := b.fold.key(&events[i])
+			if fault != nil {
+				return fault
+			}
+			if ok {
+				key = id
+			}
+		}
+		b.keys = append(b.keys, key)
+		if key == "" || b.fold.mapper != nil || b.folded[key] != nil || b.known[key] != nil {
+			continue
+		}
+		if b.wanted == nil {
+			b.wanted = make(map[string]struct{})
+		}
+		b.wanted[key] = struct{}{}
+	}
+	return nil
+}
+
+// undone is a document as it was before a request.
+type undone struct {
+	build  *inlineBuild
+	id     string
+	before inlineDocument
+	there  bool
+}
+
+func (u *undone) restore() {
+	if u.there {
+		*u.build.folded[u.id] = u.before
+		return
+	}
+	delete(u.build.folded, u.id)
+}
+
+// apply folds a request's events, and writes the documents: one that cannot be kept is this request's fault. What is in
+// memory may be changed by its handler; so between two requests nothing but the written form counts, unless the handler is
+// known not to.
+func (b *inlineBuild) apply(events []Event, undo *[]undone) *EventError {
+	if b.folded == nil {
+		b.folded = make(map[string]*inlineDocument)
+	}
+	first := len(*undo)
+	request := events[0].Position
+	for i := range events {
+		id := b.keys[i]
+		if id == "" {
+			continue
+		}
+		event := &events[i]
+		document, there := b.folded[id]
+		if !there {
+			document = &inlineDocument{}
+			if known := b.known[id]; known != nil {
+				document.data, document.value, document.version = known.data, known.value, known.version
+			}
+		}
+		if document.request != request {
+			*undo = append(*undo, undone{b, id, *document, there})
+			document.request = request
+		}
+		value := document.value
+		if value == nil && b.fold.mapper == nil {
+			var err error
+			if value, err = b.fold.handler.Decode(document.data); err != nil {
+				return b.blame(b.fold.blame(event, b.fold.where(event.Type), err), document, id)
+			}
+		}
+		value, fault := b.fold.next(value, event)
+		if fault != nil {
+			return b.blame(fault, &(*undo)[len(*undo)-1].before, id)
+		}
+		if value == nil && b.fold.mapper != nil {
+			if !there {
+				*undo = (*undo)[:len(*undo)-1] // it makes nothing, and nothing was there of this batch
+			}
+			continue
+		}
+		b.folded[id] = document
+		document.data, document.value, document.version, document.last = nil, value, event.Position, event
+	}
+	for i := first; i < len(*undo); i++ {
+		id := (*undo)[i].id
+		document := b.folded[id]
+		if document == nil || document.value == nil || document.data != nil {
+			continue
+		}
+		data, fault := b.fold.encode(document.value, document.last)
+		if fault != nil {
+			return b.blame(fault, &(*undo)[i].before, id)
+		}
+		document.data = data
+		if !b.pure {
+			document.value = nil
+		}
+		document.last = nil
+	}
+	return nil
+}
+
+// blame adds whose document it was.
+func (b *inlineBuild) blame(fault *EventError, before *inlineDocument, id string) *EventError {
+	fault.DocumentID = id
+	if before.data != nil && len(before.data) <= maxBefore {
+		fault.Before = before.data
+	}
+	return fault
+}
+
+// refused is what the client is told whose event cannot be folded.
+func refused(b *inlineBuild, fault *EventError) error {
+	message := fmt.Sprintf("nothing was appended: the projection %q is inline, and cannot fold the event %s of %s: %s: %s", b.build.Name,
+		fault.Event.Type, clip(fault.Event.Stream), fault.Where, cut(fault.Err.Error(), maxFaultMessage))
+	if fault.Expression != "" {
+		message += "; expression: " + cut(fault.Expression, maxShown)
+	}
+	if fault.DocumentID != "" {
+		message += fmt.Sprintf("; document %q", clip(fault.DocumentID))
+	}
+	return domain.Errorf(domain.CodeRefused, fault.Event.ID.String(), "%s", message)
+}
+
+// Load loads the documents that Fold has missed, as they are at the head. Where current is false a build is not there any
+// more, or not at the head: Open is to be called again.
+//
+// They are read by a connection of the driver's own, before the append's transaction. What it reads is what the build was
+// at the head: the build was seen to be at the head when the log was; an inline build changes in the transaction that moves
+// the head, and in none beside; and the append moves the head only if it is still the same.
+func (f *InlineFolds) Load(ctx context.Context) (current bool, err error) {
+	type loaded struct {
+		documents  []domain.Document
+		checkpoint int64
+		err        error
+	}
+	all := make([]loaded, len(f.builds))
+	load := func(i int) {
+		b := f.builds[i]
+		if f.prove {
+			if all[i].checkpoint, all[i].err = b.driver.Checkpoint(ctx, b.build, f.tenant); all[i].err != nil {
+				return
+			}
+		}
+		if len(b.wanted) > 0 {
+			ids := make([]string, 0, len(b.wanted))
+			for id := range b.wanted {
+				ids = append(ids, id)
+			}
+			all[i].documents, all[i].err = b.driver.Load(ctx, b.build, f.tenant, ids)
+		}
+	}
+	var others sync.WaitGroup
+	for i := 1; i < len(f.builds); i++ {
+		if f.prove || len(f.builds[i].wanted) > 0 {
+			others.Go(func() { load(i) })
+		}
+	}
+	load(0)
+	others.Wait()
+	for i, b := range f.builds {
+		switch {
+		case errors.Is(all[i].err, drivers.ErrNoTable), all[i].err == nil && f.prove && all[i].checkpoint != f.head:
+			return false, nil
+		case all[i].err != nil:
+			return false, fmt.Errorf("load the documents of build %d of the inline projection %q: %w", b.build.Number, b.build.Name, all[i].err)
+		}
+	}
+	f.proven = f.proven || f.prove
+	for i, b := range f.builds {
+		if b.known == nil {
+			b.known = make(map[string]*inlineDocument)
+		}
+		for j := range all[i].documents {
+			document := &all[i].documents[j]
+			b.known[document.ID] = &inlineDocument{data: document.Data, version: document.Version}
+			f.keep(len(document.ID) + len(document.Data))
+		}
+		for id := range b.wanted {
+			if b.known[id] == nil {
+				b.known[id] = &inlineDocument{}
+				f.keep(len(id))
+			}
+		}
+	}
+	return true, nil
+}
+
+// documentOverhead is about what a document that is remembered costs beside its text.
+const documentOverhead = 200
+
+func (f *InlineFolds) keep(bytes int) {
+	f.kept += int64(bytes + documentOverhead)
+	f.in.kept.Add(int64(bytes + documentOverhead))
+}
+
+// Save returns what saves the batch in the transaction that appends it, with each build's checkpoint from the head to the
+// position behind the batch.
+func (f *InlineFolds) Save(to int64) ([]domain.Statement, error) {
+	statements := make([]domain.Statement, 0, len(f.builds))
+	for _, b := range f.builds {
+		batch := drivers.Batch{From: f.head, To: to}
+		for id, document := range b.folded {
+			switch {
+			case document.data != nil:
+				batch.Upserts = append(batch.Upserts, domain.Document{ID: id, Version: document.version, Data: document.data})
+			case b.known[id] != nil && b.known[id].data != nil:
+				batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: id, Version: document.version})
+			}
+		}
+		some, err := b.driver.SaveIn(b.build, f.tenant, batch)
+		if err != nil {
+			return nil, fmt.Errorf("save build %d of the inline projection %q: %w", b.build.Number, b.build.Name, err)
+		}
+		statements = append(statements, some...)
+	}
+	f.to = to
+	return statements, nil
+}
+
+// Committed takes what was saved for what is at the head, which is where the batch led to.
+func (f *InlineFolds) Committed() {
+	f.head, f.proven = f.to, true
+	for _, b := range f.builds {
+		for id, document := range b.folded {
+			if b.known == nil {
+				b.known = make(map[string]*inlineDocument)
+			}
+			b.known[id] = &inlineDocument{data: document.data, value: document.value, version: document.version}
+			f.keep(len(id) + 2*len(document.data))
+		}
+		clear(b.folded)
+	}
+	// What was replaced is counted still; that comes to nothing when all is forgotten.
+	if f.kept > inlineKeepEach || f.in.kept.Load() > int64(f.in.config.Keep) {
+		proven := f.proven
+		f.Forget()
+		f.proven = proven
+	}
+}

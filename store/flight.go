@@ -1,0 +1,245 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// flight is a batch that was sent to be written, and what was answered.
+type flight struct {
+	*batch
+	id       batchID
+	began    time.Time
+	waiting  []answer
+	moved    bool
+	at       time.Time
+	inserted int64
+	first    int64   // the head that it was sent for
+	ahead    bool    // the log is known as it is behind this batch, though that may not be committed
+	next     *flight // sent behind it
+}
+
+// pipelined is from how many events on a batch has another one sent behind it. With fewer it is better that all who wait
+// go in one batch: what each transaction costs would outweigh the pauses.
+const pipelined = 100
+
+// write moves the head and inserts the plan's events behind it; then it does so for what was sent behind that.
+func (a *attempt) write() error {
+	f, err := a.send(a.batch)
+	if f == nil {
+		return err // nothing was sent
+	}
+	for err == nil {
+		err = a.land(f, a.x.receive(f.waiting))
+		if err != nil || f.next == nil {
+			return err
+		}
+		a.batch, a.next = a.next, a.batch
+		f = f.next
+	}
+	a.uncertain = true
+	return err
+}
+
+// send sends the plan of a batch off, in a transaction that ends with it.
+func (a *attempt) send(b *batch) (*flight, error) {
+	a.begin()
+	a.begun = false
+	f := &flight{batch: b, first: a.log.head, id: batchID{domain.NewEventID(), true}, began: time.Now()}
+	tenant, head := tenantParam(a.w.tenant), a.log.head
+	move, params := &moveHead, [][]byte{tenant, int8Param(head), int8Param(int64(b.rows)), f.id.param(), a.log.last.param(), int8Param(a.log.revision)}
+	if a.log.folds != nil {
+		move = &moveHeadInline
+	}
+	if len(b.guesses) > 0 {
+		streams, versions := guessParams(b.guesses)
+		move, params = &moveHeadIf, append(params, streams, versions)
+		if a.log.folds != nil {
+			move = &moveHeadIfInline
+		}
+	}
+	a.x.send(move, params, func(values [][]byte) error {
+		f.moved, f.at = true, timeValue(values[0])
+		return nil
+	})
+	buffers := buffersPool.Get().(*buffers)
+	defer buffersPool.Put(buffers)
+	insert := &insertEvents
+	if b.rows == 1 {
+		insert, params = &insertEvent, buffers.insertOne(tenant, f.id.param(), head, b)
+	} else {
+		params = buffers.insert(tenant, f.id.param(), head, b)
+	}
+	a.x.sendTagged(insert, params, nil, func(tag pgconn.CommandTag) { f.inserted = tag.RowsAffected() })
+	if err := a.sendFolds(b); err != nil {
+		return nil, err
+	}
+	// Documents are loaded for a head that is there: nothing is sent behind a batch that saves some.
+	if b.rows >= pipelined && !a.locked && !a.log.contended && a.next != nil && a.log.folds == nil {
+		a.x.reached(func() { a.follow(f) })
+	}
+	a.x.commit()
+	var err error
+	f.waiting, err = a.x.sendOff()
+	return f, err
+}
+
+// follow sends another batch behind one that was inserted and is being committed. Where that is not simple, it is left to
+// the next attempt.
+func (a *attempt) follow(f *flight) {
+	if !f.whole() || f.single || len(f.written)+len(f.settled) < len(f.requests) || !a.mayGoOn() {
+		return
+	}
+	next := a.next
+	next.begin()
+	a.w.fill(next)
+	if len(next.requests) == 0 {
+		return
+	}
+	a.advance(f)
+	if streams, lookUps := next.plan(a.log); len(streams)+len(lookUps) > 0 || next.rows == 0 {
+		next.reset()
+		return
+	}
+	// Where it cannot be sent, the connection is broken, and the commit before it fails as well.
+	f.next, _ = a.send(next)
+}
+
+// mayGoOn reports whether the connection may be kept for another batch: nobody waits for one, and so much time is left of
+// the attempt's that it cannot end before PostgreSQL has answered.
+func (a *attempt) mayGoOn() bool {
+	s := a.w.store
+	return time.Since(a.since) < s.appendTimeout/10 && s.spare()
+}
+
+// whole reports whether the batch was inserted as planned.
+func (f *flight) whole() bool { return f.moved && f.inserted == int64(f.rows) }
+
+// advance takes the log to be as it is behind the batch.
+func (a *attempt) advance(f *flight) {
+	if f.ahead {
+		return
+	}
+	f.ahead = true
+	a.log.head += int64(f.rows)
+	a.log.last = f.id
+	a.remember(f.batch)
+}
+
+// remember keeps the versions that a plan has come to.
+func (a *attempt) remember(b *batch) {
+	for stream, version := range b.versions {
+		a.log.versions.put(stream, version)
+	}
+}
+
+// land takes what became of a batch that was sent: err is how its transaction ended.
+func (a *attempt) land(f *flight, err error) error {
+	b, log := f.batch, a.log
+	switch {
+	case err != nil && (f.next != nil || !refused(err)):
+		a.uncertain = true
+		a.x.abandon()
+		return err
+	case err != nil && f.ahead:
+		log.forgetAll()
+		return err
+	case sqlState(err) == uniqueViolation:
+		return a.duplicated(err)
+	case sqlState(err) == lostAttempt, err == nil && !f.moved:
+		a.lost()
+		if len(b.guesses) > 0 {
+			b.careful = true
+			log.calm = calmAfter - 1 // it may have been a guess only
+		}
+		return nil
+	case log.folds != nil && (sqlState(err) == buildElsewhere || sqlState(err) == noTable):
+		return a.elsewhere(err)
+	case err != nil:
+		return err
+	case !f.whole():
+		log.forgetAll()
+		return fmt.Errorf("%d of %d events of batch %x were inserted", f.inserted, b.rows, f.id.id)
+	}
+	if log.folds != nil {
+		log.folds.Committed()
+	}
+	a.advance(f)
+	b.puzzles, b.careful = 0, false
+	head := domain.Head{Tenant: a.w.tenant, Position: f.first + int64(b.rows), LastAt: f.at}
+	rows, requests := b.rows, len(b.written)
+	a.answer(b, f.first)
+	if log.begun {
+		// Who changed an upcaster meanwhile did not find them: they are opened anew, now that they can be found.
+		log.forgetAll()
+	}
+	s := a.w.store
+	s.heads.moved(head)
+	if s.observer.Appended != nil {
+		s.observer.Appended(rows, requests, time.Since(f.began))
+	}
+	return nil
+}
+
+// duplicated is told of a broken unique constraint: ids of the batch are there already, and the next attempt looks them
+// up. Where they had been looked up, something that is remembered is wrong.
+func (a *attempt) duplicated(err error) error {
+	b := a.batch
+	explained := false
+	for _, r := range b.written {
+		if !r.fresh && r.found == nil {
+			r.lookUp, explained = true, true
+		}
+	}
+	a.log.lookFirst = true
+	if explained {
+		return nil
+	}
+	a.log.forgetAll()
+	if b.puzzles++; b.puzzles > maxPuzzles {
+		b.puzzles = 0
+		return err
+	}
+	return nil
+}
+
+// elsewhere is told that a build was not where the batch has begun: an earlier release has appended, say, and folded
+// nothing. What is folded into is opened anew.
+func (a *attempt) elsewhere(err error) error {
+	a.log.forgetAll()
+	if a.batch.puzzles++; a.batch.puzzles > maxPuzzles {
+		a.batch.puzzles = 0
+		return err
+	}
+	return nil
+}
+
+// answer answers what was written behind a position, and what the plan settled without writing.
+func (a *attempt) answer(b *batch, position int64) {
+	first := 0
+	for _, r := range b.written {
+		stream, left := 0, len(r.append.Streams[0].Events)
+		version := b.firsts[first]
+		appended := r.answerAt(false, func(int) (int64, int64) {
+			for left == 0 {
+				stream++
+				left, version = len(r.append.Streams[stream].Events), b.firsts[first+stream]
+			}
+			left--
+			position++
+			version++
+			return position, version - 1
+		})
+		first += len(r.append.Streams)
+		a.w.answer(r, appended, nil)
+	}
+	for _, s := range b.settled {
+		a.w.answer(s.request, s.appended, s.err)
+	}
+	b.remove(func(r *request) bool { return r.answered })
+	b.reset()
+}
