@@ -51,6 +51,20 @@ func (b Batch) Check() error {
 	return nil
 }
 
+// PossibleIDs returns each of the ids that a document can have once.
+func PossibleIDs(ids []string) []string {
+	possible := make([]string, 0, len(ids))
+	seen := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		if _, twice := seen[id]; twice || domain.CheckDocumentID("", id) != nil {
+			continue
+		}
+		seen[id] = struct{}{}
+		possible = append(possible, id)
+	}
+	return possible
+}
+
 // CheckTenant reports why the tenant can have no documents in the build, and no checkpoint: there is no tenant, or the
 // build is another tenant's own.
 func CheckTenant(build domain.Build, tenant domain.TenantID) error {

@@ -62,9 +62,6 @@ func New(config Config) *Members {
 	return &Members{config: config, self: domain.Member{ID: domain.NewMemberID(), Version: config.Version}}
 }
 
-// ID is this process's.
-func (m *Members) ID() domain.MemberID { return m.self.ID }
-
 // Alive returns the members that were alive at the last sign of life, in the order in which they started; none where this
 // process has stepped down.
 func (m *Members) Alive() []domain.Member {

@@ -21,15 +21,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err != nil {
 		return nil, err
 	}
-	possible := make([]string, 0, len(ids))
-	seen := make(map[string]struct{}, len(ids))
-	for _, id := range ids {
-		if _, twice := seen[id]; twice || domain.CheckDocumentID("", id) != nil {
-			continue
-		}
-		seen[id] = struct{}{}
-		possible = append(possible, id)
-	}
+	possible := drivers.PossibleIDs(ids)
 	return d.documents(ctx, build, tenant, asked{statement: statement{
 		sql: `select t.id, t.version, t.document from unnest($3::text[]) as w (id) cross join lateral (
 			select t.id, t.version, t.document from ` + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id = w.id offset 0) t`,

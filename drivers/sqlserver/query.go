@@ -25,15 +25,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return nil, err
 	}
-	possible := make([]string, 0, len(ids))
-	seen := make(map[string]struct{}, len(ids))
-	for _, id := range ids {
-		if _, twice := seen[id]; twice || domain.CheckDocumentID("", id) != nil {
-			continue
-		}
-		seen[id] = struct{}{}
-		possible = append(possible, id)
-	}
+	possible := drivers.PossibleIDs(ids)
 	documents, err := read(ctx, d, tableOf(build).load(d.locking, tenant, possible), scanDocument)
 	if err != nil {
 		return nil, fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
