@@ -580,7 +580,7 @@ func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
 // A client that does not read is cut off after a while, and slows nobody else.
 func TestGatewayCutsOffWhoDoesNotRead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 3 * time.Second })
+	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 5 * time.Second })
 	a := w.tenant("acme")
 	for i := range 30 {
 		a.post(fmt.Sprintf("/v1/streams/large-%d/events", i), list{object{"type": "Large", "data": strings.Repeat("x", 1<<20-100)}}).want(201)
