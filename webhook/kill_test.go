@@ -43,7 +43,7 @@ func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	db := pgtest.Database(t)
 	var dead atomic.Bool
 	first := start(t, db, options{
-		lease:    time.Second,
+		lease:    5 * time.Second, // long enough for what is under way here, on a slow machine
 		groups:   func(s *store.Store) subscription.Store { return mortal{s, &dead} },
 		webhooks: func(s *store.Store) webhook.Store { return mortal{s, &dead} },
 	})
@@ -71,7 +71,7 @@ func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	}
 	first.stop()
 
-	second := start(t, db, options{lease: time.Second})
+	second := start(t, db, options{lease: 5 * time.Second})
 	for range want {
 		r := e.next(t)
 		want[r.id()]++
