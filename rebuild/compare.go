@@ -319,12 +319,17 @@ type pages struct {
 	begun bool
 	ended bool
 	last  string // the id of the last document of the pages before
+	size  int    // how many bytes a document of the last page had; 0: not known
 	at    int64  // a position that the build had before the page was read
 	head  int64  // of a live build: the log's head after that
 }
 
 func (p *pages) query() domain.DocumentQuery {
 	q := domain.DocumentQuery{Limit: validatePage, MaxBytes: validateBytes}
+	if p.size > 0 {
+		// Small documents come many at a time: what a page costs beside them, some statements, is as much as hundreds of them.
+		q.Limit = min(max(validateBytes/2/p.size, validateLeast), validateMost)
+	}
 	if p.begun {
 		q.After = &domain.SortKey{ID: p.last}
 	}
@@ -341,6 +346,7 @@ func (p *pages) peek(ctx context.Context) (*domain.Document, error) {
 		p.i, p.begun, p.ended = 0, true, q.Ended(p.page)
 		if n := len(p.page); n > 0 {
 			p.last = p.page[n-1].ID
+			p.size = sizeOf(p.page)
 		}
 	}
 	if p.i == len(p.page) {
@@ -350,3 +356,12 @@ func (p *pages) peek(ctx context.Context) (*domain.Document, error) {
 }
 
 func (p *pages) next() { p.i++ }
+
+// sizeOf is how many bytes the documents of a page have, each about.
+func sizeOf(page []domain.Document) int {
+	bytes := 0
+	for i := range page {
+		bytes += len(page[i].ID) + len(page[i].Data)
+	}
+	return max(1, bytes/len(page))
+}

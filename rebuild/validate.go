@@ -15,9 +15,12 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// validatePage is how many documents are read at a time to look at all of them, and validateBytes how much.
+// validatePage is how many documents are read at a time to look at all of them, while it is not known how large they are, and
+// validateBytes how much. After that it is as many as are half of that, within bounds.
 const (
 	validatePage  = 500
+	validateLeast = 50
+	validateMost  = 5000
 	validateBytes = 4 << 20
 )
 

@@ -206,9 +206,11 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 					args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
 			}
 		}
+		// The arrays are taken apart in the list of what is selected: as tables in FROM each of their rows would be put by, in a
+		// store of tuples, before the first is inserted (a tenth of the whole).
 		plain := "insert into " + table + ` as t (tenant_id, build, id, version, document)
-			select c.tenant_id, c.build, b.id, b.version, b.document
-			from ` + table + ` c, unnest($4::text[], $5::bigint[], $6::jsonb[]) as b (id, version, document)
+			select c.tenant_id, c.build, unnest($4::text[]), unnest($5::bigint[]), unnest($6::jsonb[])
+			from ` + table + ` c
 			where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3`
 		// Of what is not there yet, "on conflict" takes twice the database's time: each row is looked up before, is inserted
 		// on trial, and confirmed.
