@@ -42,15 +42,16 @@ type model struct {
 	tenant    domain.TenantID
 	holder    *stub
 
-	head     int64
-	events   []*modelEvent
-	versions map[string]int64
-	policies map[string]*modelPolicy
-	groups   map[string]int64                     // read to; all are of category a
-	named    map[int64]string                     // by dead letters of which group, or "" for a parked document of the projection p
-	holds    map[domain.HoldKind]map[string]int64 // of the stub
-	removed  map[string]int64                     // by category: how many, and the highest position
-	highest  map[string]int64
+	head      int64
+	events    []*modelEvent
+	published []domain.EventID // without a key
+	versions  map[string]int64
+	policies  map[string]*modelPolicy
+	groups    map[string]int64                     // read to; all are of category a
+	named     map[int64]string                     // by dead letters of which group, or "" for a parked document of the projection p
+	holds     map[domain.HoldKind]map[string]int64 // of the stub
+	removed   map[string]int64                     // by category: how many, and the highest position
+	highest   map[string]int64
 }
 
 func TestRetentionAgainstModel(t *testing.T) {
@@ -65,15 +66,16 @@ func TestRetentionAgainstModel(t *testing.T) {
 			removed: map[string]int64{}, highest: map[string]int64{},
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"append": m.append,
-			"age":    m.growOlder,
-			"policy": m.putPolicy,
-			"group":  m.moveGroup,
-			"name":   m.name,
-			"forget": m.forget,
-			"hold":   m.hold,
-			"run":    m.run,
-			"":       m.check,
+			"append":  m.append,
+			"publish": m.publish,
+			"age":     m.growOlder,
+			"policy":  m.putPolicy,
+			"group":   m.moveGroup,
+			"name":    m.name,
+			"forget":  m.forget,
+			"hold":    m.hold,
+			"run":     m.run,
+			"":        m.check,
 		})
 	})
 }
@@ -102,6 +104,38 @@ func (m *model) append(t *rapid.T) {
 		}
 		m.events = append(m.events, &modelEvent{position: e.Position, stream: stream, version: e.Version, id: e.ID})
 	}
+}
+
+// publish appends an event without a key, to a stream of its own, perhaps one that was published before; and now and then somebody
+// appends to such a stream.
+func (m *model) publish(t *rapid.T) {
+	id := domain.NewEventID()
+	if len(m.published) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
+		id = rapid.SampledFrom(m.published).Draw(t, "id")
+	} else {
+		m.published = append(m.published, id)
+	}
+	stream := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "topic") + "-" + id.String()
+	event := domain.NewEvent{ID: id, Type: "Counted", Data: []byte(`{}`)}
+	known := slices.ContainsFunc(m.there(""), func(e *modelEvent) bool { return e.id == id })
+	if another := rapid.IntRange(0, 4).Draw(t, "another event") == 0; another || known {
+		event.ID = domain.EventID{}
+	}
+	// Where its one event is gone, the stream begins anew; or it goes on, with whoever remembers it.
+	anew := m.forgotten(stream)
+	appended, err := m.store.Append(context.Background(), m.tenant, domain.Append{Streams: []domain.StreamAppend{{
+		Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{event},
+	}}})
+	must(t, err)
+	e := appended.Streams[0].Events[0]
+	m.head++
+	if m.versions[stream]++; anew && e.Version == 1 {
+		m.versions[stream] = 1
+	}
+	if e.Position != m.head || e.Version != m.versions[stream] {
+		t.Fatalf("event %+v of %s; want position %d, version %d", e, stream, m.head, m.versions[stream])
+	}
+	m.events = append(m.events, &modelEvent{position: e.Position, stream: stream, version: e.Version, id: e.ID})
 }
 
 // step is how much older everything grows at once; ages that policies go by lie between multiples of it.
@@ -287,6 +321,16 @@ func (m *model) run(t *rapid.T) {
 	}
 }
 
+// forgotten reports whether nothing is kept of a stream: all there was of it is a message without a key, which is gone.
+func (m *model) forgotten(stream string) bool {
+	for _, e := range slices.Backward(m.events) {
+		if e.stream == stream {
+			return e.gone && e.version == 1 && stream == domain.Category(stream)+"-"+e.id.String()
+		}
+	}
+	return false
+}
+
 func (m *model) check(t *rapid.T) {
 	events, err := m.store.ReadLog(context.Background(), m.tenant, domain.LogQuery{Limit: 1 << 20})
 	must(t, err)
@@ -310,6 +354,12 @@ func (m *model) check(t *rapid.T) {
 	}
 	for stream, version := range m.versions {
 		info, err := m.store.StreamInfo(context.Background(), m.tenant, stream)
+		if m.forgotten(stream) {
+			if !isCode(err, domain.CodeNotFound) {
+				t.Fatalf("stream %s: %+v, %v; want none", stream, info, err)
+			}
+			continue
+		}
 		if err != nil || info.Version != version {
 			t.Fatalf("stream %s: %+v, %v; want version %d", stream, info, err, version)
 		}

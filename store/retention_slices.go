@@ -63,12 +63,16 @@ var (
 	retentionRemoveOne = statement{"manifold_retention_remove_one", `
 		delete from events as e where e.tenant_id = $1::uuid and e.position = $2::bigint`}
 
-	// Streams whose newest event went keep their versions. The tenant comes from a row of its own.
+	// Streams whose newest event went keep their versions. The tenant comes from a row of its own. A message that was published
+	// without a key had a stream of its own, named by its id: where that is all there ever was of the stream, and no snapshot is about
+	// it, nothing is kept, since each message would leave a row for ever. Whoever repeats the message begins the stream anew.
 	retentionFloors = statement{"manifold_retention_floors", `
 		insert into stream_floors as f (tenant_id, stream_id, version)
 		select r.tenant_id, d.stream_id, d.version
-		from retention_floors as r cross join unnest($3::text[], $4::bigint[]) as d(stream_id, version)
-		where r.tenant_id = $1::uuid and r.category = $2::text and not coalesce((
+		from retention_floors as r cross join unnest($3::text[], $4::bigint[], $5::boolean[]) as d(stream_id, version, own)
+		where r.tenant_id = $1::uuid and r.category = $2::text
+			and (not d.own or exists (select from snapshots as s where s.tenant_id = $1::uuid and s.stream_id = d.stream_id))
+			and not coalesce((
 			select e.stream_version > d.version from events as e where e.tenant_id = $1::uuid and e.stream_id = d.stream_id
 			order by e.stream_version desc limit 1), false)
 		on conflict (tenant_id, stream_id) do update set version = greatest(f.version, excluded.version)`}
@@ -371,11 +375,18 @@ func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantI
 			highest = max(highest, e.position)
 		}
 		newest := newestOf(v.remove)
-		streams, versions := slices.Sorted(maps.Keys(newest)), make([]int64, 0, len(newest))
-		for _, stream := range streams {
-			versions = append(versions, newest[stream])
+		own := make(map[string]bool)
+		for _, e := range v.remove {
+			if newest[e.stream] == 1 && e.stream == category+"-"+e.id.String() {
+				own[e.stream] = true
+			}
 		}
-		batch.Queue(retentionFloors.sql, tenant, category, streams, versions)
+		streams, versions := slices.Sorted(maps.Keys(newest)), make([]int64, 0, len(newest))
+		owns := make([]bool, 0, len(newest))
+		for _, stream := range streams {
+			versions, owns = append(versions, newest[stream]), append(owns, own[stream])
+		}
+		batch.Queue(retentionFloors.sql, tenant, category, streams, versions, owns)
 		batch.Queue(retentionRemoved.sql, tenant, category, highest, int64(len(v.remove)))
 	}
 	if len(v.spare) > 0 {
