@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -113,12 +112,9 @@ func projectionSkipped(to *connection) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "POSITION\tVERSION\tBY\tREASON\tFAULT")
-		for _, e := range list.Skipped {
-			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\n", e.Position, e.Version, e.By, oneLine(e.Reason), oneLine(e.Message))
-		}
-		return t.Flush()
+		return writeTable(command.OutOrStdout(), "POSITION\tVERSION\tBY\tREASON\tFAULT", list.Skipped, func(e client.SkippedEvent) []any {
+			return []any{e.Position, e.Version, e.By, oneLine(e.Reason), oneLine(e.Message)}
+		})
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -123,16 +122,13 @@ func keyList(to *connection, of *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "ID\tNAME\tSCOPES\tCREATED\tREVOKED")
-			for _, key := range list.Keys {
+			return writeTable(command.OutOrStdout(), "ID\tNAME\tSCOPES\tCREATED\tREVOKED", list.Keys, func(key client.Key) []any {
 				revoked := ""
 				if key.RevokedAt != nil {
 					revoked = key.RevokedAt.Format(time.RFC3339)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", key.Id, key.Name, strings.Join(key.Scopes, ","), key.CreatedAt.Format(time.RFC3339), revoked)
-			}
-			return t.Flush()
+				return []any{key.Id, key.Name, strings.Join(key.Scopes, ","), key.CreatedAt.Format(time.RFC3339), revoked}
+			})
 		},
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -113,12 +112,9 @@ func projectionList(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "NAME\tSHARED\tBUILD\tREVISION")
-			for _, p := range list.Projections {
-				fmt.Fprintf(t, "%s\t%t\t%d\t%d\n", p.Name, p.Shared, p.Build, p.Revision)
-			}
-			return t.Flush()
+			return writeTable(command.OutOrStdout(), "NAME\tSHARED\tBUILD\tREVISION", list.Projections, func(p client.Projection) []any {
+				return []any{p.Name, p.Shared, p.Build, p.Revision}
+			})
 		},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,17 +25,14 @@ func rebuildList(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "ID\tBUILD\tSTATE\tEVENTS\tDOCUMENTS\tSTARTED\tBY")
-			for _, r := range list {
+			return writeTable(command.OutOrStdout(), "ID\tBUILD\tSTATE\tEVENTS\tDOCUMENTS\tSTARTED\tBY", list, func(r client.Rebuild) []any {
 				state := r.State
 				if r.Paused {
 					state += " (paused)"
 				}
-				fmt.Fprintf(t, "%s\t%d\t%s\t%d/%d\t%d\t%s\t%s\n", r.Id, r.Build, state, r.EventsDone, r.EventsTotal, r.Documents,
-					r.CreatedAt.Local().Format(time.RFC3339), r.By)
-			}
-			return t.Flush()
+				return []any{r.Id, r.Build, state, fmt.Sprintf("%d/%d", r.EventsDone, r.EventsTotal), r.Documents,
+					r.CreatedAt.Local().Format(time.RFC3339), r.By}
+			})
 		},
 	}
 }

@@ -36,6 +36,17 @@ func writeList[T any](out io.Writer, asJSON bool, header string, all iter.Seq2[T
 	return t.Flush()
 }
 
+// writeTable prints a list that has come whole, as writeList does.
+func writeTable[T any](out io.Writer, header string, list []T, row func(T) []any) error {
+	return writeList(out, false, header, func(yield func(T, error) bool) {
+		for _, thing := range list {
+			if !yield(thing, nil) {
+				return
+			}
+		}
+	}, row)
+}
+
 // upTo yields the first of a list, at most limit of them; 0: all.
 func upTo[T any](all iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,15 +62,9 @@ func tenantList(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "ID\tNAME\tSTATE\tCREATED")
-			for tenant, err := range tenants(command.Context(), service) {
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", tenant.Id, tenant.Name, tenant.State, tenant.CreatedAt.Format(time.RFC3339))
-			}
-			return t.Flush()
+			return writeList(command.OutOrStdout(), false, "ID\tNAME\tSTATE\tCREATED", tenants(command.Context(), service), func(tenant client.Tenant) []any {
+				return []any{tenant.Id, tenant.Name, tenant.State, tenant.CreatedAt.Format(time.RFC3339)}
+			})
 		},
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -47,12 +46,9 @@ func upcasterList(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "TYPE\tVERSION\tSHARED\tEXPRESSION")
-			for _, u := range list.Upcasters {
-				fmt.Fprintf(t, "%s\t%d\t%t\t%s\n", u.Type, u.Version, u.Shared, strings.Join(strings.Fields(u.Expression), " "))
-			}
-			return t.Flush()
+			return writeTable(command.OutOrStdout(), "TYPE\tVERSION\tSHARED\tEXPRESSION", list.Upcasters, func(u client.Upcaster) []any {
+				return []any{u.Type, u.Version, u.Shared, oneLine(u.Expression)}
+			})
 		},
 	}
 }
