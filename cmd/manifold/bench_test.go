@@ -75,7 +75,7 @@ func TestBench(t *testing.T) {
 				}
 			}
 			told, _ := got["figures"].([]any)
-			if (len(told) > 0) != figures {
+			if (len(told) > 0) != (figures || name == "read") {
 				t.Errorf("the figures are %v", got["figures"])
 			}
 			for _, one := range told {

@@ -35,6 +35,7 @@ type flags struct {
 	config, database                   string // the database of a configuration file that documents are to be kept in
 	scenario, transport, ordering      string // of followers and groups
 	subscribers, consumers, streams    int
+	reading                            string // what is read
 	role                               string // "" for the command that a user runs; else what a child of it does
 }
 

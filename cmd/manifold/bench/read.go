@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,20 +17,25 @@ import (
 func readCommand() *cobra.Command {
 	f := &flags{}
 	command := newCommand(f, "read", "Read a whole log over HTTP, as NDJSON", readHTTP)
-	command.Long = `Read a whole log over HTTP, as NDJSON.
+	command.Long = `Read a whole log over HTTP, or a category or stream after stream, as NDJSON.
 
 The limit is a plain SELECT of the same rows over one connection.`
 	command.Flags().IntVar(&f.events, "events", 500_000, "events in the log")
 	command.Flags().IntVar(&f.documents, "documents", 50_000, "streams that they are of")
-	command.Flags().IntVar(&f.clients, "clients", 1, "clients at the same time; each reads the whole log")
-	command.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "how long to measure; the log is read again and again")
+	command.Flags().StringVar(&f.reading, "of", "log", "what a reading is of: log, category (all events are of one), or stream (one after the other)")
+	command.Flags().IntVar(&f.clients, "clients", 1, "clients at the same time; each reads for itself")
+	command.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "how long to measure; it is read again and again")
 	serviceFlags(f, command, "read the log of this running service")
 	return command
 }
 
 func readHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, err error) {
-	if f.clients < 1 || f.events < 1 {
-		return Result{}, errors.New("--clients and --events must be at least 1")
+	if f.clients < 1 || f.events < 1 || f.documents < 1 {
+		return Result{}, errors.New("--clients, --events and --documents must be at least 1")
+	}
+	place, ok := readings[f.reading]
+	if !ok {
+		return Result{}, fmt.Errorf("--of %s: say log, category or stream", f.reading)
 	}
 	s, err := startService(ctx, f, progress, func(db *database, tenant domain.TenantID) error {
 		return db.preload(ctx, tenant, f.events, f.documents, progress)
@@ -45,13 +51,18 @@ func readHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, err 
 	defer disconnect(wires)
 	clients := make([]client, f.clients)
 	for i, w := range wires {
-		clients[i] = func(context.Context) (int, error) { return w.readLog() }
+		next := i
+		clients[i] = func(context.Context) (int, error) {
+			next += f.clients
+			return w.readEvents(place(next % f.documents))
+		}
 	}
 	fmt.Fprintf(progress, "reading for %s ...\n", f.duration)
 	// The first reading of all is the warm-up: with it the log is in the database's memory.
-	if _, err := wires[0].readLog(); err != nil {
+	if _, err := wires[0].readEvents(readings["log"](0)); err != nil {
 		return Result{}, err
 	}
+	cpu := s.watch(ctx)
 	var measured load
 	start := time.Now()
 	for time.Since(start) < f.duration && ctx.Err() == nil {
@@ -62,8 +73,9 @@ func readHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, err 
 		measured.add(round)
 	}
 	measured.took = time.Since(start)
-	result := Result{Name: fmt.Sprintf("read --clients %d", f.clients), Clients: f.clients, what: "whole log"}
+	result := Result{Name: fmt.Sprintf("read --of %s --clients %d", f.reading, f.clients), Clients: f.clients, what: "reading of a " + f.reading}
 	result.take(measured)
+	result.tellUsageOf(cpu, measured.events)
 	if err := ctx.Err(); err != nil {
 		return Result{}, context.Cause(ctx)
 	}
@@ -71,24 +83,39 @@ func readHTTP(ctx context.Context, f *flags, progress io.Writer) (_ Result, err 
 	return result, err
 }
 
-// readLog reads the whole log and returns the number of its events.
-func (w *wire) readLog() (events int, err error) {
-	if err := w.send("GET", "/v1/streams/$all", "Accept: application/x-ndjson\r\n", nil); err != nil {
+// readings are where one reads, by what --of says; of streams that of a number.
+var readings = map[string]func(stream int) string{
+	"log":      func(int) string { return "/v1/streams/$all" },
+	"category": func(int) string { return "/v1/categories/order/events" },
+	"stream":   func(stream int) string { return fmt.Sprintf("/v1/streams/order-%d", stream) },
+}
+
+// readEvents reads all events of a log, a category or a stream, and returns their number.
+func (w *wire) readEvents(path string) (events int, err error) {
+	if err := w.send("GET", path, "Accept: application/x-ndjson\r\n", nil); err != nil {
 		return 0, err
 	}
 	status, length, err := w.header()
 	if err != nil {
 		return 0, err
 	}
-	if status != 200 || length >= 0 {
-		return 0, fmt.Errorf("the service answered %d to a reading of the log, and not as a stream", status)
+	if status != http.StatusOK && status != http.StatusNotFound {
+		return 0, fmt.Errorf("the service answered %d to a reading of %s", status, path)
 	}
-	body, buffer := w.chunks(), make([]byte, 256<<10)
+	body, whole := w.chunks(), w.trailer
+	if length >= 0 {
+		body, whole = io.LimitReader(w.in, int64(length)), func() error { return nil }
+	}
+	if status == http.StatusNotFound {
+		_, err := io.Copy(io.Discard, body)
+		return 0, errors.Join(err, whole()) // streams are drawn by chance: not each has an event
+	}
+	buffer := make([]byte, 256<<10)
 	for {
 		n, err := body.Read(buffer)
 		events += bytes.Count(buffer[:n], []byte{'\n'})
 		if errors.Is(err, io.EOF) {
-			return events, w.trailer()
+			return events, whole()
 		}
 		if err != nil {
 			return events, err

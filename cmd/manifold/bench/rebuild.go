@@ -53,6 +53,7 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 		return Result{}, err
 	}
 	fmt.Fprintln(progress, "rebuilding ...")
+	cpu := s.watch(ctx)
 	times, err := runRebuild(ctx, w)
 	if err := errors.Join(err, live.end(ctx, err == nil)); err != nil {
 		return Result{}, err
@@ -62,6 +63,7 @@ func rebuild(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 		result.Name += fmt.Sprintf(" --rate %.0f", f.rate)
 	}
 	result.take(load{events: int64(f.events), took: times.ended.Sub(times.asked)})
+	result.tellUsageOf(cpu, int64(f.events))
 	live.tell(&result, times)
 	err = s.finish(ctx, &result, "SELECT of the same rows", selectLimit, progress)
 	return result, err
