@@ -1,0 +1,61 @@
+package subscription_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/store"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// readingStore counts how often the log is read.
+type readingStore struct {
+	*store.Store
+	reads atomic.Int64
+}
+
+func (s *readingStore) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
+	s.reads.Add(1)
+	return s.Store.LogSlice(ctx, tenant, q)
+}
+
+// However many events of a stream that is held come first, a receive looks through a slice of them and no more, and answers are taken in
+// between; who asks again, or waits, comes behind them.
+func TestABacklogOfAHeldStreamIsPassedInSlices(t *testing.T) {
+	t.Parallel()
+	const backlog, slice = 15_000, 5000
+	b := newGroupBench(t)
+	for range backlog / slice {
+		appendTo(t, b.store, b.tenant, "order-slow", "Happened", slices.Repeat([]string{`{}`}, slice)...)
+	}
+	b.append(t, "order-1", "order-2")
+	b.put(t, "g", domain.GroupDefinition{Ordering: domain.OrderingStream, AckTimeout: time.Hour})
+	s := &readingStore{Store: b.store}
+	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
+	receive := func(wait time.Duration) []domain.Delivery {
+		t.Helper()
+		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: 1, Wait: wait})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return deliveries
+	}
+	held := receive(time.Minute)
+	mustPositions(t, held, 1)
+	var found []domain.Delivery
+	for rounds := 0; len(found) == 0; rounds++ {
+		before := s.reads.Load()
+		found = receive(0)
+		// One that it makes, and one that goes on while the ledger is saved.
+		if reads := s.reads.Load() - before; reads > 3 {
+			t.Errorf("a receive that does not wait has read %d slices of the log", reads)
+		}
+		mustOutcomes(t, domain.OutcomeDone)(groups.Extend(t.Context(), b.tenant, "g", attempts(held...), time.Hour))
+	}
+	mustPositions(t, found, backlog+1)
+	mustPositions(t, receive(time.Minute), backlog+2)
+}
