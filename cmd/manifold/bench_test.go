@@ -44,6 +44,8 @@ func TestBench(t *testing.T) {
 		"groups":    {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--batch", "20", "--backlog", "300"},
 		"webhook":   {"webhook", "--events", "2000", "--streams", "50", "--dead", "4"},
 		"late":      {"webhook", "--scenario", "latency", "--rate", "200", "--clients", "4", "--dead", "8", "--warm-up", "100ms", "--duration", "300ms"},
+		"shared":    {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--batch", "20", "--partitions", "4", "--consumers", "3"},
+		"gateway":   {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--batch", "20", "--gateway", "--consumers", "3"},
 		"ordered":   {"subscribe", "--scenario", "groups", "--events", "1000", "--streams", "50", "--ordering", "stream", "--backlog", "300"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,6 +23,8 @@ type flags struct {
 	streamLength                       int
 	inline                             int   // projections that appends fold into
 	backlog                            int   // events that a tenant is behind
+	partitions                         int   // of a group; 0: none
+	gateway                            bool  // consume over it
 	members                            int   // worker processes
 	projections                        int   // of each tenant
 	dead                               int   // webhooks

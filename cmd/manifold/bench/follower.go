@@ -36,6 +36,9 @@ const (
 	transportLines  = "ndjson"
 )
 
+// upgradeHeaders ask for a WebSocket.
+const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: bWFuaWZvbGQgYmVuY2htYQ==\r\n"
+
 // errNothing is what a reader that does not wait finds where nothing has come.
 var errNothing = errors.New("nothing has come")
 
@@ -50,7 +53,7 @@ func (s *service) follow(transport, from string) (*follower, error) {
 	}
 	f := &follower{wire: w, at: -1}
 	headers, expected := map[string]string{
-		transportSocket: "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: bWFuaWZvbGQgYmVuY2htYQ==\r\n",
+		transportSocket: upgradeHeaders,
 		transportEvents: "Accept: text/event-stream\r\n",
 		transportLines:  "Accept: application/x-ndjson\r\n",
 	}[transport], 200
@@ -167,29 +170,38 @@ func (f *follower) serverSent() (what frameKind, frame []byte, err error) {
 
 // message takes a frame that is a message of a WebSocket. The service sends each as one frame, and masks none.
 func (f *follower) message() (what frameKind, frame []byte, err error) {
+	payload, err := f.text()
+	if err != nil {
+		return 0, nil, err
+	}
+	what, err = objectKind(payload)
+	return what, payload, err
+}
+
+// text takes the next message of a WebSocket, and answers what is no message.
+func (f *follower) text() ([]byte, error) {
 	for {
 		opcode, payload, err := f.socketFrame()
 		if err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 		switch opcode {
 		case 1:
-			what, err = objectKind(payload)
-			return what, payload, err
+			return payload, nil
 		case 8:
 			if len(payload) < 2 {
-				return 0, nil, errors.New("the service has closed the WebSocket")
+				return nil, errors.New("the service has closed the WebSocket")
 			}
-			return 0, nil, fmt.Errorf("the service has closed the WebSocket with %d: %s", binary.BigEndian.Uint16(payload), payload[2:])
+			return nil, fmt.Errorf("the service has closed the WebSocket with %d: %s", binary.BigEndian.Uint16(payload), payload[2:])
 		case 9:
 			// A client masks what it sends; a mask of zeroes changes nothing.
 			pong := append([]byte{0x8a, 0x80 | byte(len(payload)), 0, 0, 0, 0}, payload...)
 			if _, err := f.wire.conn.Write(pong); err != nil {
-				return 0, nil, err
+				return nil, err
 			}
 		case 10:
 		default:
-			return 0, nil, fmt.Errorf("a WebSocket's frame has opcode %d", opcode)
+			return nil, fmt.Errorf("a WebSocket's frame has opcode %d", opcode)
 		}
 	}
 }

@@ -23,7 +23,9 @@ fanout    The same with many subscribers over WebSocket, which look every 20 ms 
 catchup   One subscriber reads --events that are there already, from the first on. The limit is a plain select of the rows.
 groups    --consumers of one group receive --batch events and acknowledge them, over HTTP, until they have had all --events. With
           --backlog so many events of one stream come first, and the first of them is never acknowledged; what is measured begins
-          behind them. The latency is that of a receive with its acknowledgement.`
+          behind them. The latency is that of a receive with its acknowledgement. With --partitions the consumers are the members of a
+          group with so many. With --gateway each consumer is a connection of the gateway with 100 events in flight at most, and the
+          latency is that of an acknowledgement.`
 	flags := command.Flags()
 	flags.StringVar(&f.scenario, "scenario", "latency", "latency, fanout, catchup or groups")
 	flags.StringVar(&f.transport, "transport", transportSocket, "latency, catchup: ws, sse or ndjson")
@@ -36,6 +38,8 @@ groups    --consumers of one group receive --batch events and acknowledge them, 
 	flags.IntVar(&f.events, "events", 0, "catchup, groups: events that are there (default 1000000, and 200000)")
 	flags.IntVar(&f.streams, "streams", 10_000, "catchup, groups: streams that they are of")
 	flags.IntVar(&f.backlog, "backlog", 0, "groups: so many events of one stream come first")
+	flags.IntVar(&f.partitions, "partitions", 0, "groups: partitions of the group, whose members are the consumers (default none)")
+	flags.BoolVar(&f.gateway, "gateway", false, "groups: consume over the gateway (WebSocket), not over HTTP")
 	flags.DurationVar(&f.duration, "duration", 10*time.Second, "latency, fanout: how long to measure")
 	flags.DurationVar(&f.warmUp, "warm-up", 2*time.Second, "latency, fanout: how long to run before measuring")
 	serviceFlags(f, command, "latency, fanout: use this running service")

@@ -34,14 +34,18 @@ func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if err := execute(ctx, s.db.super, "checkpoint"); err != nil {
 		return Result{}, err
 	}
-	wires, err := s.connect(f.consumers)
+	wires, err := s.connect(f.consumers + 1)
 	if err != nil {
 		return Result{}, err
 	}
 	defer disconnect(wires)
+	operator, wires := wires[0], wires[1:]
 	// Nothing may come again by itself while it is measured.
 	definition := fmt.Appendf(nil, `{"ordering":%q,"ackTimeout":3600}`, f.ordering)
-	status, answer, err := wires[0].do("PUT", groupPath, "", definition)
+	if f.partitions > 0 {
+		definition = fmt.Appendf(nil, `{"ordering":%q,"ackTimeout":3600,"partitions":%d}`, f.ordering, f.partitions)
+	}
+	status, answer, err := operator.do("PUT", groupPath, "", definition)
 	if err := want(status, http.StatusCreated, answer, err); err != nil {
 		return Result{}, err
 	}
@@ -50,20 +54,30 @@ func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if f.backlog > 0 {
 		name += fmt.Sprintf(" --backlog %d", f.backlog)
 	}
-	result := Result{Name: f.subscribeName(name), Clients: f.consumers, what: "receive and acknowledge"}
+	if f.partitions > 0 {
+		name += fmt.Sprintf(" --partitions %d", f.partitions)
+	}
+	what := "receive and acknowledge"
+	if f.gateway {
+		name, what = name+" --gateway", "acknowledge"
+	}
+	result := Result{Name: f.subscribeName(name), Clients: f.consumers, what: what}
 	g := &groupCheck{
 		front: int64(f.backlog), ordered: f.ordering == "stream",
 		delivered: make([]bool, f.backlog+f.events+1), versions: make([]int64, f.streams), left: int64(f.events), moved: time.Now(),
+	}
+	turns, err := s.consumers(f, wires, g)
+	if err != nil {
+		return Result{}, err
 	}
 	cpu, used, begin := s.watch(ctx), processorTime(), time.Now()
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var done sync.WaitGroup
-	for i, w := range wires {
+	for i, turn := range turns {
 		done.Go(func() {
-			c := &consumer{wire: w, check: g, wanted: fmt.Appendf(nil, `{"batch":%d,"wait":2}`, f.batch)}
 			for running.Err() == nil {
-				err := c.turn()
+				err := turn()
 				switch {
 				case err != nil:
 					end(fmt.Errorf("consumer %d: %w", i+1, err))
@@ -83,7 +97,7 @@ func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	if f.backlog > 0 {
 		result.tell(g.began.Sub(begin).Seconds(), "s", "until %d events at the front were behind it", f.backlog)
 	}
-	if err := wires[0].checkGroup(f); err != nil {
+	if err := operator.checkGroup(f); err != nil {
 		return Result{}, err
 	}
 	result.take(measured)
@@ -91,6 +105,32 @@ func consume(ctx context.Context, f *flags, progress io.Writer) (_ Result, err e
 	result.GeneratorCPU = generatorShare(measured)
 	err = s.finish(ctx, &result, "", nil, progress)
 	return result, err
+}
+
+// consumers are those of a group, each with what it does again and again: over HTTP, where they join if the group has partitions, or over
+// the gateway, which joins for them.
+func (s *service) consumers(f *flags, wires []*wire, check *groupCheck) (turns []func() error, err error) {
+	for _, w := range wires {
+		if f.gateway {
+			c, err := s.consumeOverGateway(w, f.batch, check)
+			if err != nil {
+				return nil, err
+			}
+			turns = append(turns, c.turn)
+			continue
+		}
+		c := &consumer{wire: w, check: check, wanted: fmt.Appendf(nil, `{"batch":%d,"wait":2}`, f.batch)}
+		if f.partitions > 0 {
+			status, answer, err := w.do("POST", groupPath+"/members", "", []byte(`{}`))
+			if err := want(status, http.StatusCreated, answer, err); err != nil {
+				return nil, err
+			}
+			member, _, _ := textIn(answer, `"memberId":"`)
+			c.wanted = fmt.Appendf(nil, `{"batch":%d,"wait":2,"memberId":%q}`, f.batch, member)
+		}
+		turns = append(turns, c.turn)
+	}
+	return turns, nil
 }
 
 // checkGroup looks whether the service agrees that everything was acknowledged, but for what never is.
@@ -102,16 +142,26 @@ func (w *wire) checkGroup(f *flags) error {
 	if err := errors.Join(want(status, http.StatusOK, answer, err), json.Unmarshal(answer, &group)); err != nil {
 		return err
 	}
-	if len(group.Progress) != 1 {
+	if len(group.Progress) != max(1, f.partitions) {
 		return fmt.Errorf("the group has %d partitions", len(group.Progress))
 	}
-	p, end := group.Progress[0], int64(f.backlog+f.events)
-	checkpoint, inFlight := end, int64(0)
+	end, held := int64(f.backlog+f.events), int64(0)
 	if f.backlog > 0 {
-		checkpoint, inFlight = 0, 1
+		held = 1
 	}
-	if p.Checkpoint != checkpoint || p.InFlight != inFlight || p.Retrying != 0 || p.DeadLetters != 0 {
-		return fmt.Errorf("the group ends with %+v; its checkpoint should be %d, with %d in flight", p, checkpoint, inFlight)
+	for _, p := range group.Progress {
+		held -= p.InFlight
+		if p.Retrying != 0 || p.DeadLetters != 0 {
+			return fmt.Errorf("a partition of the group ends with %+v", p)
+		}
+	}
+	p, checkpoint := group.Progress[0], end
+	if f.backlog > 0 {
+		checkpoint = 0
+	}
+	// How far a partition has looked behind its last event need not be kept yet.
+	if held != 0 || f.partitions == 0 && p.Checkpoint != checkpoint {
+		return fmt.Errorf("the group ends with %+v; its checkpoint should be %d", group.Progress, checkpoint)
 	}
 	return nil
 }
@@ -272,7 +322,7 @@ type delivered struct {
 
 // nextDelivery finds the next delivery of an answer, without decoding it, and returns what is behind it.
 func nextDelivery(answer []byte) (d delivered, rest []byte, found bool, err error) {
-	if d.id, rest, found = textIn(answer, `{"event":{"id":"`); !found {
+	if d.id, rest, found = textIn(answer, `"event":{"id":"`); !found {
 		return d, nil, false, nil
 	}
 	var ok [4]bool
