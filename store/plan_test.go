@@ -126,7 +126,7 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		{&retentionSpared, id + ", 'order', 10000, " + all + ", 100, " + top, 1400},
 		{&retentionRemove, id + ", 'order', 30000, 30200, '{30001,30099}'", 1200},
 		{&retentionRemoveOne, id + ", 30001", 20},
-		{&retentionFloors, id + ", 'order', '{order-0,order-1,none-1}', '{1,60000,7}'", 60},
+		{&retentionFloors, id + ", 'order', '{order-0,order-1,none-1}', '{1,60000,7}', '{t,f,t}'", 60},
 		{&retentionSpare, id + ", 'order', '{1,4,7}'", 40},
 		{&retentionUnspare, id + ", 'order', 3000, 4000, '{3003,3006,3009,77777}'", 40},
 		{&retentionRemoved, id + ", 'order', 100, 5", 20},
