@@ -28,6 +28,8 @@ type Webhooks interface {
 	RemoveSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error)
 	// Attempts returns a page of what was sent, newest first.
 	Attempts(ctx context.Context, tenant domain.TenantID, name string, wanted domain.WebhookAttempts) ([]domain.WebhookAttempt, error)
+	// Failing says since when a webhook's URL has taken nothing; nil: it has taken the last, or nothing was sent.
+	Failing(ctx context.Context, tenant domain.TenantID, webhook domain.Webhook) (*domain.WebhookFailing, error)
 	// Replay begins a replay of a range; to is 0 for the log's head.
 	Replay(ctx context.Context, tenant domain.TenantID, name string, from, to int64) (domain.Webhook, error)
 	CancelReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error)
@@ -79,7 +81,17 @@ func (s generated) ListWebhooks(ctx context.Context, request openapi.ListWebhook
 
 func (s generated) GetWebhook(ctx context.Context, request openapi.GetWebhookRequestObject) (openapi.GetWebhookResponseObject, error) {
 	webhook, group, err := s.webhook(ctx, request.Name, groupReaders...)
-	return webhookAnswer{200, webhookOf(webhook, group)}, err
+	if err != nil {
+		return nil, err
+	}
+	failing, err := s.config.Webhooks.Failing(ctx, callerOf(ctx).tenant, webhook)
+	answer := webhookAnswer{200, webhookOf(webhook, group)}
+	if failing != nil {
+		answer.body.Failing = &openapi.WebhookFailing{
+			Since: failing.Since.UTC(), Attempts: failing.Attempts, LastAt: failing.LastAt.UTC(), Outcome: string(failing.Outcome), Status: failing.Status, Error: failing.Error,
+		}
+	}
+	return answer, err
 }
 
 // webhook is a webhook that the caller may do one of scopes with, and its group.
@@ -380,7 +392,7 @@ func (s generated) replayOf(ctx context.Context, caller caller, webhook domain.W
 
 func attemptOf(a domain.WebhookAttempt) openapi.WebhookAttempt {
 	return openapi.WebhookAttempt{
-		Id: a.ID.String(), EventId: a.EventID.String(), Type: a.Type, Position: a.Position, Attempt: a.Attempt, Replay: a.Replay, Outcome: string(a.Outcome),
+		Id: a.ID.String(), EventId: a.EventID.String(), Type: a.Type, Position: a.Position, Attempt: a.Attempt, Replay: a.Replay, Url: a.URL, Outcome: string(a.Outcome),
 		Status: a.Status, Took: float64(a.Took.Microseconds()) / 1000, Error: a.Error, Excerpt: a.Excerpt, At: a.At.UTC(), NextAt: moment(a.NextAt),
 	}
 }

@@ -56,7 +56,7 @@ func (e *endpoint) next(t *testing.T) message {
 	select {
 	case m := <-e.arrived:
 		return m
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nothing has arrived")
 		panic("not reached")
 	}
@@ -95,7 +95,7 @@ func (a *actor) until(path string, as func(*answer) bool) *answer {
 	a.t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	late := time.After(20 * time.Second)
+	late := time.After(patience)
 	for {
 		got := a.get(path).want(200)
 		if as(got) {
@@ -145,7 +145,7 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 	attempts := a.until("/v1/webhooks/mail/attempts", func(got *answer) bool { return len(got.at("attempts").(list)) == 2 })
 	for i := range 2 {
 		equal(t, "an attempt", without(attempts.at("attempts", i).(object), "id", "eventId", "took", "at", "position"),
-			object{"type": "Happened", "attempt": 1, "replay": false, "outcome": "ok", "status": 204})
+			object{"type": "Happened", "attempt": 1, "replay": false, "url": e.URL + "/a?b=c&d=e", "outcome": "ok", "status": 204})
 	}
 
 	// Another secret signs beside the first one, until that is removed.
@@ -165,7 +165,7 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 	a.send("DELETE", "/v1/webhooks/mail/secrets/"+first, nil).want(204)
 	tested := a.post("/v1/webhooks/mail/test", nil).want(200)
 	equal(t, "the test", without(tested.json(), "id", "eventId", "took", "at"),
-		object{"type": "webhook.test", "position": 0, "attempt": 0, "replay": false, "outcome": "ok", "status": 204})
+		object{"type": "webhook.test", "position": 0, "attempt": 0, "replay": false, "url": e.URL + "/a?b=c&d=e", "outcome": "ok", "status": 204})
 	test := e.next(t)
 	test.wantSigned(t, true, second.text("secret"))
 	test.wantSigned(t, false, secret)
@@ -248,6 +248,11 @@ func TestAttemptsInPages(t *testing.T) {
 	a.webhook("mail", e.URL, nil)
 	a.until("/v1/webhooks/mail/attempts?outcome=failed", func(got *answer) bool { return len(got.at("attempts").(list)) >= 5 })
 	equal(t, "the pause", a.post("/v1/webhooks/mail/pause", nil).want(200).at("paused"), true)
+	now := a.get("/v1/webhooks/mail").want(200)
+	equal(t, "why it does not get on", list{now.at("failing", "outcome"), now.at("failing", "status")}, list{"failed", 500})
+	if n := now.number("failing", "attempts"); n < 5 {
+		t.Errorf("it has failed %v times", n)
+	}
 	var all []string
 	for next := "/v1/webhooks/mail/attempts?outcome=failed&pageSize=2"; next != ""; {
 		page := a.get(next).want(200)

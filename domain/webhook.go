@@ -146,6 +146,7 @@ type WebhookAttempt struct {
 	Position int64  // the event's; 0: it was a test
 	Attempt  int    // as the group numbers them; 0: it was a test
 	Replay   bool   // it was of a replay
+	URL      string // where to, as the webhook had it then; empty of a duplicate
 	Outcome  WebhookOutcome
 	Status   int           // of the answer; 0: there was none
 	Took     time.Duration // until the answer, to the microsecond
@@ -153,6 +154,16 @@ type WebhookAttempt struct {
 	Excerpt  string        // of an answer that was no 2xx, at most MaxWebhookExcerptBytes
 	At       time.Time     // when it began, by the sender's clock
 	NextAt   time.Time     // when it is tried again; zero: it is not
+}
+
+// WebhookFailing is that the newest attempts to reach a webhook's URL have failed, as far as its log of attempts goes back.
+type WebhookFailing struct {
+	Since    time.Time // when the first of them began
+	Attempts int64     // in a row, test messages among them
+	LastAt   time.Time // when the last of them began
+	Outcome  WebhookOutcome
+	Status   int    // of the last one's answer; 0: there was none
+	Error    string // why there was none
 }
 
 // WebhookClaim is an event that asks whether it is to be sent, or another one that has the same id of DedupeID.

@@ -34,6 +34,7 @@ create table manifold.webhook_attempts (
   position   bigint not null, -- of the event; 0: a test message
   attempt    bigint not null,
   replay     boolean not null,
+  url        text not null default '', -- where to; empty: nothing was sent
   outcome    text not null,
   status     bigint not null, -- of the answer; 0: there was none
   took       bigint not null, -- microseconds

@@ -18,7 +18,7 @@ func (s *Store) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, 
 	}
 	n := len(attempts)
 	ids, events := make([]domain.WebhookAttemptID, n), make([]domain.EventID, n)
-	types, outcomes, errs, excerpts := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	types, urls, outcomes, errs, excerpts := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	positions, numbers, statuses, took := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	replays := make([]bool, n)
 	at, next := make([]time.Time, n), make([]*time.Time, n)
@@ -26,18 +26,18 @@ func (s *Store) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, 
 		a := &attempts[i]
 		ids[i], events[i], types[i], positions[i], numbers[i], replays[i] = a.ID, a.EventID, a.Type, a.Position, int64(a.Attempt), a.Replay
 		outcomes[i], statuses[i], took[i], at[i], next[i] = string(a.Outcome), int64(a.Status), a.Took.Microseconds(), a.At, instant(a.NextAt)
-		errs[i], excerpts[i] = plain(a.Error), plain(a.Excerpt)
+		urls[i], errs[i], excerpts[i] = plain(a.URL), plain(a.Error), plain(a.Excerpt)
 	}
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		// The webhook is not removed meanwhile: none of this would be left to the next one of its name.
 		_, err := tx.Exec(ctx, `
-			insert into webhook_attempts (tenant_id, name, attempt_id, event_id, event_type, position, attempt, replay, outcome, status, took, error, excerpt, at, next_at)
+			insert into webhook_attempts (tenant_id, name, attempt_id, event_id, event_type, position, attempt, replay, url, outcome, status, took, error, excerpt, at, next_at)
 			select w.tenant_id, w.name, a.*
 			from (select w.tenant_id, w.name from webhooks as w where w.tenant_id = $1 and w.name = $2 for key share) as w
-			cross join unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[], $8::boolean[], $9::text[], $10::bigint[], $11::bigint[],
-				$12::text[], $13::text[], $14::timestamptz[], $15::timestamptz[]) as a
+			cross join unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[], $8::boolean[], $9::text[], $10::text[], $11::bigint[], $12::bigint[],
+				$13::text[], $14::text[], $15::timestamptz[], $16::timestamptz[]) as a
 			on conflict (tenant_id, name, attempt_id) do nothing`, // the same call once more
-			tenant, name, ids, events, types, positions, numbers, replays, outcomes, statuses, took, errs, excerpts, at, next)
+			tenant, name, ids, events, types, positions, numbers, replays, urls, outcomes, statuses, took, errs, excerpts, at, next)
 		return err
 	})
 	if err != nil {
@@ -85,12 +85,12 @@ func (s *Store) WebhookAttempts(ctx context.Context, tenant domain.TenantID, nam
 
 // attemptColumns are what scanAttempt expects, of the table of attempts as a.
 const attemptColumns = `
-	select a.attempt_id, a.event_id, a.event_type, a.position, a.attempt, a.replay, a.outcome, a.status, a.took, a.error, a.excerpt, a.at, a.next_at`
+	select a.attempt_id, a.event_id, a.event_type, a.position, a.attempt, a.replay, a.url, a.outcome, a.status, a.took, a.error, a.excerpt, a.at, a.next_at`
 
 func scanAttempt(row pgx.CollectableRow) (domain.WebhookAttempt, error) {
 	var a domain.WebhookAttempt
 	var took int64
-	err := row.Scan(&a.ID, &a.EventID, &a.Type, &a.Position, &a.Attempt, &a.Replay, &a.Outcome, &a.Status, &took, &a.Error, &a.Excerpt,
+	err := row.Scan(&a.ID, &a.EventID, &a.Type, &a.Position, &a.Attempt, &a.Replay, &a.URL, &a.Outcome, &a.Status, &took, &a.Error, &a.Excerpt,
 		(*moment)(&a.At), (*moment)(&a.NextAt))
 	a.Took = time.Duration(took) * time.Microsecond
 	return a, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestAttemptsOfAWebhook(t *testing.T) {
 	var made []domain.WebhookAttempt
 	for i := range 30 {
 		a := domain.WebhookAttempt{
-			ID: domain.NewWebhookAttemptID(), EventID: events[i%3], Type: "Placed", Position: int64(i), Attempt: i / 3, Replay: i%2 == 0,
+			ID: domain.NewWebhookAttemptID(), EventID: events[i%3], Type: "Placed", Position: int64(i), Attempt: i / 3, Replay: i%2 == 0, URL: "https://example.com/" + strconv.Itoa(i),
 			Outcome: domain.WebhookOutcomes[i%len(domain.WebhookOutcomes)], Status: i, Took: time.Duration(i) * time.Millisecond,
 			Error: "why", Excerpt: "what\x00", At: began.Add(time.Duration(i) * time.Second),
 		}

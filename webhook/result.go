@@ -107,7 +107,7 @@ func (r *round) settleAll(ctx context.Context, results []result) {
 		}
 		if res.skipped == sent {
 			c.webhooks.observe(res.answer)
-			line := newAttempt(&res.delivery.Event, res.tries(), res.began, res.answer)
+			line := newAttempt(c.webhook.URL, &res.delivery.Event, res.tries(), res.began, res.answer)
 			line.Replay, line.NextAt = c.replay != nil, next
 			if res.answer.outcome == domain.WebhookGone {
 				line.NextAt = time.Time{} // it waits until somebody has the webhook go on

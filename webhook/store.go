@@ -38,6 +38,8 @@ type Store interface {
 	WebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, wanted domain.WebhookAttempts) ([]domain.WebhookAttempt, error)
 	// AddWebhookAttempts writes attempts, in one statement. Of a webhook that is gone nothing is written, and that is no error.
 	AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error
+	// WebhookFailing says what the attempts have of a URL where the newest to reach it has failed; nil: it has not.
+	WebhookFailing(ctx context.Context, tenant domain.TenantID, name, url string) (*domain.WebhookFailing, error)
 
 	// SweepWebhook removes some of what a webhook keeps too long: old attempts and claims. more: there may be more of it.
 	SweepWebhook(ctx context.Context, tenant domain.TenantID, name string) (more bool, err error)

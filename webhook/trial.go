@@ -34,14 +34,18 @@ func (w *Webhooks) Test(ctx context.Context, tenant domain.TenantID, name string
 		return domain.WebhookAttempt{}, context.Cause(ctx)
 	}
 	w.observe(answer)
-	attempt := newAttempt(&event, 0, now, answer)
+	attempt := newAttempt(webhook.URL, &event, 0, now, answer)
 	return attempt, w.config.Store.AddWebhookAttempts(ctx, tenant, name, []domain.WebhookAttempt{attempt})
 }
 
 // newAttempt is the line in the log of attempts for an answer.
-func newAttempt(event *domain.Event, attempt int, began time.Time, a answer) domain.WebhookAttempt {
+func newAttempt(url string, event *domain.Event, attempt int, began time.Time, a answer) domain.WebhookAttempt {
+	if a.outcome == domain.WebhookDuplicate {
+		url = "" // nothing was sent
+	}
 	return domain.WebhookAttempt{
-		ID: domain.NewWebhookAttemptID(), EventID: event.ID, Type: event.Type, Position: event.Position, Attempt: attempt, Outcome: a.outcome,
+		URL: url,
+		ID:  domain.NewWebhookAttemptID(), EventID: event.ID, Type: event.Type, Position: event.Position, Attempt: attempt, Outcome: a.outcome,
 		Status: a.status, Took: a.took.Round(time.Microsecond), Error: a.err, Excerpt: a.excerpt, At: began,
 	}
 }

@@ -195,6 +195,12 @@ func (w *Webhooks) Attempts(ctx context.Context, tenant domain.TenantID, name st
 	return w.config.Store.WebhookAttempts(ctx, tenant, name, wanted)
 }
 
+// Failing says since when a webhook's URL has taken nothing; nil where it has taken the last, or nothing was sent to it. It is what
+// the attempts have, so that every process knows it, whichever sends.
+func (w *Webhooks) Failing(ctx context.Context, tenant domain.TenantID, webhook domain.Webhook) (*domain.WebhookFailing, error) {
+	return w.config.Store.WebhookFailing(ctx, tenant, webhook.Name, webhook.URL)
+}
+
 // Replay sends the events of the positions from to to once more, both included, beside what the webhook sends anyway, and each
 // with the id that it had; to is the log's head where it is 0. domain.CodeConflict: a replay is under way.
 func (w *Webhooks) Replay(ctx context.Context, tenant domain.TenantID, name string, from, to int64) (domain.Webhook, error) {

@@ -149,6 +149,10 @@ func showWebhook(out io.Writer, webhook client.Webhook) error {
 		fmt.Fprintf(&text, "\n  disabled:     %s: %s", d.At.Local().Format(time.RFC3339), oneLine(d.Reason))
 	}
 	fmt.Fprintf(&text, "\n  url:          %s", webhook.Url)
+	if f := webhook.Failing; f != nil {
+		fmt.Fprintf(&text, "\n  failing:      since %s, %s in a row; the last at %s: %s", f.Since.Local().Format(time.RFC3339), howMany(f.Attempts, "attempt"),
+			f.LastAt.Local().Format(time.RFC3339), said(client.WebhookAttempt{Outcome: f.Outcome, Status: f.Status, Error: f.Error}))
+	}
 	if webhook.Filter != "" {
 		fmt.Fprintf(&text, "\n  filter:       %s", strings.ReplaceAll(strings.TrimSpace(webhook.Filter), "\n", "\n                "))
 	}

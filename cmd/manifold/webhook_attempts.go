@@ -44,12 +44,12 @@ func webhookAttempts(to *connection) *cobra.Command {
 				page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
 				return page.Attempts, r.HTTPResponse, err
 			})
-			return writeList(command.OutOrStdout(), asJSON, "AT\tEVENT\tTYPE\tPOSITION\tATTEMPT\tOUTCOME\tTOOK\tNEXT\tWHY", upTo(all, limit), func(a client.WebhookAttempt) []any {
+			return writeList(command.OutOrStdout(), asJSON, "AT\tEVENT\tTYPE\tPOSITION\tATTEMPT\tOUTCOME\tTOOK\tNEXT\tURL\tWHY", upTo(all, limit), func(a client.WebhookAttempt) []any {
 				next := ""
 				if a.NextAt != nil {
 					next = a.NextAt.Local().Format(time.RFC3339)
 				}
-				return []any{a.At.Local().Format(time.RFC3339), a.EventId, a.Type, a.Position, a.Attempt, outcomeOf(a), milliseconds(a.Took), next, said(a)}
+				return []any{a.At.Local().Format(time.RFC3339), a.EventId, a.Type, a.Position, a.Attempt, outcomeOf(a), milliseconds(a.Took), next, a.Url, said(a)}
 			})
 		},
 	}
