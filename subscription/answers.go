@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -147,5 +148,59 @@ func (p *partition) ask(ctx context.Context, a *answer) ([]domain.Outcome, error
 		return a.outcomes, a.err
 	default:
 		return nil, domain.Errorf(domain.CodeOutcomeUnknown, "", "the answer may have taken effect; repeating it does no harm")
+	}
+}
+
+// Ack settles events. Outcomes are in the order of attempts.
+func (g *Groups) Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error) {
+	return g.answer(ctx, tenant, name, attempts, newAck)
+}
+
+// Nack says that events could not be handled.
+func (g *Groups) Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error) {
+	switch {
+	case nack.Action == "":
+		nack.Action = domain.NackRetry
+	case nack.Action != domain.NackRetry && nack.Action != domain.NackPark && nack.Action != domain.NackSkip:
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "action", "%q is no action; it is retry, park or skip", clip(string(nack.Action)))
+	}
+	if nack.Delay > domain.MaxBackoff {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "delay", "it is %s; at most %s are allowed", nack.Delay, domain.MaxBackoff)
+	}
+	if len(nack.Reason) > domain.MaxReasonBytes {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "reason", "it has %d bytes; at most %d are allowed", len(nack.Reason), domain.MaxReasonBytes)
+	}
+	return g.answer(ctx, tenant, name, attempts, func(attempts []domain.Attempt) *answer { return newNack(attempts, nack) })
+}
+
+// Extend moves deadlines to now and by; 0: by the group's AckTimeout.
+func (g *Groups) Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error) {
+	if by != 0 && (by < domain.MinAckTimeout || by > domain.MaxAckTimeout) {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "by", "it is %s; it must be from %s to %s", by, domain.MinAckTimeout, domain.MaxAckTimeout)
+	}
+	return g.answer(ctx, tenant, name, attempts, func(attempts []domain.Attempt) *answer { return newExtend(attempts, by) })
+}
+
+// answer has the partitions apply what a consumer says, each its part.
+func (g *Groups) answer(
+	ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, newAnswer func([]domain.Attempt) *answer,
+) ([]domain.Outcome, error) {
+	if len(attempts) == 0 {
+		return nil, nil
+	}
+	for {
+		gr, err := g.use(ctx, tenant, name)
+		if err != nil {
+			return nil, err
+		}
+		var outcomes []domain.Outcome
+		if gr.known.Load().Partitions == 0 {
+			outcomes, err = g.partition(gr, 0).ask(ctx, newAnswer(attempts))
+		} else {
+			outcomes, err = g.answerPartitions(ctx, gr, attempts, newAnswer)
+		}
+		if !errors.Is(err, errForgotten) {
+			return outcomes, err
+		}
 	}
 }

@@ -1,0 +1,123 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Put makes a group, or changes one. A group keeps its from, ordering and number of partitions: others are
+// domain.CodeConflict. Without From a new one begins at the start.
+func (g *Groups) Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error) {
+	if err := domain.CheckGroupName("name", name); err != nil {
+		return domain.GroupStatus{}, false, err
+	}
+	definition = withDefaults(definition)
+	if err := checkDefinition(&definition); err != nil {
+		return domain.GroupStatus{}, false, err
+	}
+	start, err := g.start(ctx, tenant, name, &definition)
+	if err != nil {
+		return domain.GroupStatus{}, false, err
+	}
+	if _, created, err = g.config.Store.PutGroup(ctx, tenant, name, definition, start); err != nil {
+		return domain.GroupStatus{}, false, err
+	}
+	g.changed(tenant, name)
+	status, err = g.statusOf(ctx, tenant, name)
+	return status, created, err
+}
+
+// start is where a group's partitions begin to read, where it is new, and checks that it may be changed so where it is not.
+func (g *Groups) start(ctx context.Context, tenant domain.TenantID, name string, definition *domain.GroupDefinition) (int64, error) {
+	wanted := definition.From
+	if wanted == "" {
+		wanted = domain.From{}.String()
+	}
+	from, err := domain.ParseFrom("from", wanted)
+	if err != nil {
+		return 0, err
+	}
+	group, err := g.config.Store.Group(ctx, tenant, name)
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeNotFound {
+		definition.From = from.String()
+		return resolveFrom(ctx, g.config.Store, tenant, from)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if definition.From == "" {
+		definition.From = group.From
+	} else {
+		definition.From = from.String()
+	}
+	return 1, changeable(group, *definition)
+}
+
+// Get returns a group.
+func (g *Groups) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error) {
+	return g.statusOf(ctx, tenant, name)
+}
+
+// List returns the groups behind the name after, by name, at most so many.
+func (g *Groups) List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error) {
+	groups, err := g.config.Store.Groups(ctx, tenant, after, limit)
+	if err != nil || len(groups) == 0 {
+		return groups, err
+	}
+	floors, err := g.config.Store.Floors(ctx, tenant, nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	for i := range groups {
+		groups[i].RemovedTo = removedTo(floors, &groups[i].Selection)
+	}
+	return groups, nil
+}
+
+// Delete removes a group.
+func (g *Groups) Delete(ctx context.Context, tenant domain.TenantID, name string) error {
+	err := g.config.Store.DeleteGroup(ctx, tenant, name)
+	g.changed(tenant, name)
+	return err
+}
+
+// Pause stops or resumes deliveries. What is in flight can be answered all the same.
+func (g *Groups) Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.GroupStatus, error) {
+	if _, err := g.config.Store.PauseGroup(ctx, tenant, name, paused); err != nil {
+		return domain.GroupStatus{}, err
+	}
+	g.changed(tenant, name)
+	return g.statusOf(ctx, tenant, name)
+}
+
+// Seek moves a group: it goes on at the place. What is in flight or waits for a retry is given up, and dead letters stay. A
+// position beyond the head is one that is yet to come. A ledger that cannot be read is made anew.
+func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error) {
+	if to.Position < 0 {
+		return domain.GroupStatus{}, domain.Errorf(domain.CodeInvalidRequest, "position", "it is %d; positions begin with 1", to.Position)
+	}
+	start, err := resolveFrom(ctx, g.config.Store, tenant, to)
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	group, err := g.config.Store.Group(ctx, tenant, name)
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	_, err = g.config.Store.SeekGroup(ctx, tenant, name, func(partition int, ledger []byte) ([]byte, domain.PartitionStatus, error) {
+		l, err := openLedger(partition, domain.LedgerRow{Group: group, Ledger: ledger})
+		if err != nil {
+			g.config.Log.Warn("a seek makes a group's ledger anew, which cannot be read", "tenant", tenant.String(), "group", name, "partition", partition, "error", err)
+			l = lostLedger(partition, group.Ordering == domain.OrderingStream)
+		}
+		l = l.sought(start - 1)
+		return l.encode(), l.status(), nil
+	})
+	if err != nil {
+		return domain.GroupStatus{}, err
+	}
+	g.changed(tenant, name)
+	return g.statusOf(ctx, tenant, name)
+}

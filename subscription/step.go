@@ -1,0 +1,294 @@
+package subscription
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// step is what is done to a ledger at once: all that waited.
+type step struct {
+	p        *partition
+	answers  []*answer
+	receives []*receive
+	dues     []*dueAsk
+	sweep    bool
+	stale    bool
+	fresh    bool // the ledger was read in this step
+	began    time.Time
+
+	unlooked error // why it is not known what is due
+
+	wasFull bool       // there was no room before the answers
+	served  []*receive // those of receives that may be given events
+	serving int        // the first of them that may have room
+	more    bool       // there may be more to deliver: another step is to follow
+	told    told
+}
+
+// told is what the observer is told when a step was saved.
+type told struct {
+	delivered, expired, parked int
+}
+
+// begin takes what waits. p.mu must be held.
+func (p *partition) begin() *step {
+	s := &step{p: p, sweep: p.sweep, stale: p.stale}
+	s.answers, p.answers = p.answers, nil
+	s.dues, p.dues = p.dues, nil
+	if p.news {
+		for _, r := range p.receives {
+			if r.claim(p) {
+				s.receives = append(s.receives, r)
+			}
+		}
+	}
+	// A notice may be lost. However often others ask meanwhile: who waits looks again in time.
+	s.stale = s.stale || len(s.receives) > 0 && time.Since(p.newest) >= p.looking
+	p.sweep, p.stale, p.news = false, false, false
+	return s
+}
+
+// make makes the step, and answers those who asked.
+func (s *step) make() {
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	p := s.p
+	s.began = time.Now()
+	err := s.try(ctx)
+	if err != nil {
+		p.forget(err)
+		if len(s.answers)+len(s.receives)+len(s.dues) == 0 {
+			p.groups.config.Log.Warn("what has timed out in a group was not looked after; trying again", "tenant", p.group.tenant.String(), "group", p.group.name, "error", err)
+		}
+	}
+	p.count()
+	s.finish(err, time.Since(s.began))
+}
+
+// try makes attempts until one is saved, or there is nothing to be saved.
+func (s *step) try(ctx context.Context) error {
+	p := s.p
+	for try := 0; try < stepTries; try++ {
+		if try > 1 {
+			if err := pause(ctx, conflictPause*time.Duration(try)); err != nil {
+				return unavailableNow(err)
+			}
+		}
+		if !p.open || s.stale || try > 0 {
+			if err := p.load(ctx, try > 1); err != nil {
+				return err
+			}
+			s.fresh, s.stale = true, false
+		}
+		done, err := s.once(ctx)
+		if failed, ok := errors.AsType[*readError](err); ok && len(s.answers) > 0 {
+			// That events cannot be read is no reason not to take the answers to others.
+			s.refuse(failed.error)
+			continue
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+	return domain.Errorf(domain.CodeUnavailable, "", "many others ask this group for events at the same time; try again")
+}
+
+// readError is that of reading events to be delivered.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
+// refuse answers the receives with an error, and goes on without them.
+func (s *step) refuse(err error) {
+	for _, r := range s.receives {
+		r.deliveries = nil
+		r.finish(err)
+	}
+	s.receives = nil
+}
+
+func unavailableNow(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return domain.Errorf(domain.CodeUnavailable, "", "the database does not answer in time; try again")
+	}
+	return err
+}
+
+func pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// once applies the requests to the ledger and saves it. done is false where somebody else has changed it meanwhile, or what is
+// known of it is not good enough.
+func (s *step) once(ctx context.Context) (done bool, err error) {
+	p := s.p
+	l := p.ledger
+	s.told, s.more = told{}, false
+	s.wasFull = l.inFlight() >= p.row.Group.MaxInFlight
+	now, latest := p.clock.now().UnixMicro(), p.clock.latest().UnixMicro()
+	settled := true
+	for _, a := range s.answers {
+		if !a.apply(l, &p.row.Group, now, latest) {
+			settled = false
+		}
+	}
+	if !settled && !s.fresh {
+		return false, nil // an answer to what another process has delivered, perhaps
+	}
+	s.served = s.receives
+	if len(s.receives) > 0 && p.row.Group.Partitions > 0 && !p.row.Group.Paused {
+		if err := s.admit(ctx, now); err != nil {
+			return false, &readError{err}
+		}
+	}
+	if len(s.receives) > 0 || s.sweep {
+		parked := l.parkExpired(now, p.row.Group.MaxAttempts)
+		s.told.parked += parked
+		s.told.expired += parked
+	}
+	for _, r := range s.receives {
+		r.begin(p.row.Group.BatchSize)
+	}
+	if len(s.served) > 0 && !p.row.Group.Paused {
+		p.upTo = latestOf(s.served)
+		if err := s.deliver(ctx, now, latest); err != nil {
+			return false, &readError{err}
+		}
+	}
+	if len(s.dues) > 0 && !p.row.Group.Paused {
+		s.unlooked = s.look(ctx)
+	}
+	if !s.verified() {
+		return false, nil // there may be something that another process has left
+	}
+	passed := l.readTo - l.kept
+	if !l.dirty && passed < maxPassed && (passed == 0 || time.Since(p.savedAt) < keepPassed) {
+		return true, nil
+	}
+	return s.save(ctx)
+}
+
+// verified reports whether each receive that has nothing was told so by the newest ledger of this partition once. From then on
+// it is woken when that changes. One that only fills up another is content with what is known here.
+func (s *step) verified() bool {
+	for _, r := range s.receives {
+		if len(r.deliveries) > 0 || r.rest > 0 || slices.Contains(r.verified, s.p) {
+			continue
+		}
+		if !s.fresh {
+			return false
+		}
+		r.verified = append(r.verified, s.p)
+	}
+	return true
+}
+
+// save saves the ledger, and has the next events read meanwhile.
+func (s *step) save(ctx context.Context) (saved bool, err error) {
+	p := s.p
+	change := p.ledger.change()
+	change.GroupRevision, change.Revision = p.row.Group.Revision, p.row.Revision
+	if len(s.served) > 0 {
+		p.ahead.begin(&p.groups.running, min(p.group.head.Load(), p.ends()))
+	}
+	asked := time.Now()
+	now, saved, err := p.groups.config.Store.SaveLedger(ctx, p.group.tenant, p.group.name, change)
+	if err != nil || !saved {
+		return false, err
+	}
+	p.clock.set(now, asked)
+	p.newest, p.looking, p.savedAt = asked, lookAgain, time.Now()
+	p.row.Revision++
+	p.ledger.saved()
+	p.ahead.saved(p.ledger.readTo)
+	return true, nil
+}
+
+// finish answers those who asked, and puts back into the queue those who go on waiting.
+func (s *step) finish(err error, took time.Duration) {
+	p := s.p
+	observer := &p.groups.config.Observer
+	if err == nil {
+		p.note(s)
+		s.tell(observer, took)
+	}
+	changed := false
+	for _, a := range s.answers {
+		changed = changed || a.changed
+		a.finish(err)
+	}
+	var back []domain.Attempt
+	for _, r := range s.receives {
+		r.more = s.more
+		back = append(back, r.finish(err)...)
+	}
+	for _, ask := range s.dues {
+		if ask.err = cmp.Or(err, s.unlooked); ask.err == nil {
+			ask.due = p.nextDue()
+		}
+		close(ask.done)
+	}
+	p.mu.Lock()
+	p.receives = slices.DeleteFunc(p.receives, (*receive).ended)
+	p.news = p.news || s.more || changed
+	if len(back) > 0 {
+		p.answers = append(p.answers, newGiveBack(back))
+	}
+	if p.open && p.ledger.wantsReplays() {
+		p.stale, p.news = true, true
+	}
+	if s.sweep && err != nil {
+		p.nextPark = p.clock.now().Add(sweepFailed).UnixMicro()
+	}
+	waiting, gone := len(p.receives) > 0, p.gone
+	p.untold = p.untold || err == nil && changed && p.open && (s.wasFull || p.deliverable())
+	// Who waits here comes first. Where somebody still waits then, nothing is left.
+	tell := p.untold && !waiting || err == nil && changed && p.open && p.passesOn()
+	p.untold = p.untold && waiting && p.news
+	p.mu.Unlock()
+	if gone {
+		for _, r := range s.receives {
+			r.fail(errForgotten) // where it would wait on
+		}
+	}
+	if tell {
+		p.groups.config.Store.NotifyGroup(p.group.tenant, p.group.name)
+	}
+}
+
+func (s *step) tell(o *GroupObserver, took time.Duration) {
+	p := s.p
+	now := p.clock.now().UnixMicro()
+	for _, a := range s.answers {
+		a.tell(o, now)
+		s.told.parked += a.parked
+	}
+	if s.told.expired > 0 && o.Expired != nil {
+		o.Expired(s.told.expired)
+	}
+	if s.told.parked > 0 && o.Parked != nil {
+		o.Parked(s.told.parked)
+	}
+	if s.told.delivered > 0 && o.Delivered != nil {
+		o.Delivered(s.told.delivered)
+	}
+	if o.Received != nil {
+		for _, r := range s.receives {
+			if len(r.deliveries) > 0 {
+				o.Received(took, len(r.deliveries))
+			}
+		}
+	}
+}
