@@ -139,6 +139,9 @@ func (o *operation) check(request *http.Request, pathParams map[string]string) e
 
 // checkBody reads a JSON body, checks what holds for every JSON body, and puts it back for who comes next.
 func (o *operation) checkBody(request *http.Request) (there bool, err error) {
+	if o.route.Operation.RequestBody == nil {
+		return false, noBody(request)
+	}
 	if !o.body {
 		return false, nil
 	}
@@ -164,6 +167,26 @@ func (o *operation) checkBody(request *http.Request) (there bool, err error) {
 	}
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return true, nil
+}
+
+// noBody refuses a body that says something, where there is none in the contract: it would be ignored, and who sends ids to be
+// discarded, say, would discard all. Many clients send an empty object by habit.
+func noBody(request *http.Request) error {
+	if request.ContentLength == 0 || request.Body == nil {
+		return nil
+	}
+	const most = 64
+	body, err := io.ReadAll(io.LimitReader(request.Body, most))
+	if err != nil {
+		return unreadable(err)
+	}
+	switch string(bytes.TrimSpace(body)) {
+	case "", "{}", "null":
+		if len(body) < most {
+			return nil
+		}
+	}
+	return domain.Errorf(domain.CodeInvalidRequest, "body", "this operation takes no body; what it does is said by its path and its parameters alone")
 }
 
 // wantContentType refuses a body of another type than those given.

@@ -77,10 +77,6 @@ func (s *Server) follow(c echo.Context, caller caller, selection domain.Selectio
 	if err != nil {
 		return err
 	}
-	if request.Method == http.MethodHead {
-		beginStream(c, kind)
-		return nil
-	}
 	if s.ending.stopping.Err() != nil {
 		return leaving()
 	}
@@ -92,6 +88,10 @@ func (s *Server) follow(c echo.Context, caller caller, selection domain.Selectio
 		return ofQuery(err)
 	}
 	defer feed.Close()
+	if request.Method == http.MethodHead {
+		beginStream(c, kind)
+		return nil
+	}
 	d := delivery{server: s, feed: feed, kind: kind}
 	if kind == byWebSocket {
 		return d.bySocket(c)
