@@ -2,7 +2,7 @@ package domain
 
 import "time"
 
-// MemberID names a process that works on projections. It is fresh with each start.
+// MemberID names a process that works for tenants. It is fresh with each start.
 type MemberID uuid
 
 // NewMemberID returns a fresh id.
@@ -17,7 +17,7 @@ func ParseMemberID(text string) (MemberID, error) {
 // String returns the canonical form of 36 characters.
 func (id MemberID) String() string { return uuid(id).String() }
 
-// Member is a process that works on projections, as it has announced itself.
+// Member is a process that works for tenants (on projections, service groups and retention), as it has announced itself.
 type Member struct {
 	ID        MemberID
 	Name      string // for people: the host's name and where it listens

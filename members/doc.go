@@ -1,4 +1,5 @@
-// Package members is which processes work on projections, and which of them works on which tenant's.
+// Package members is which processes work for tenants (on projections, service groups and retention), and which of them
+// for which.
 //
 // Each process announces itself in Manifold's database with a sign of life every two seconds. One that has given none for
 // six is taken for dead; that is decided by the database's clock alone. A process that cannot reach the database steps down
@@ -9,5 +10,5 @@
 // members alone, to whom a tenant belongs, and a member that comes or goes moves no tenants but its own.
 //
 // Who owns a tenant is about who does the work, never about who may: for a moment two processes may believe that they own
-// one, and neither does harm, since each save of documents is a compare-and-set on the checkpoint.
+// one, and neither does harm: whatever is saved is a compare-and-set, on a checkpoint, a ledger or a floor.
 package members

@@ -5,6 +5,7 @@
 //   - Replay folds the events of one tenant into one build, batch by batch, from the build's own checkpoint. Package
 //     rebuild fills new builds with it.
 //   - Runner follows every (projection, tenant) pair: it keeps the live builds up with the logs.
+//   - Inline folds what is appended within its own transaction; Catalog folds live projections when somebody asks.
 //   - Catalog is what clients see: definitions, their status, and their documents.
 //
 // The package keeps no state in its database but documents with their checkpoints, which a drivers.Driver saves

@@ -1,5 +1,5 @@
 // Package store is every SQL statement on Manifold's own PostgreSQL tables: the log, snapshots, tenants, keys,
-// definitions and rebuilds.
+// definitions, rebuilds, groups with their ledgers, webhooks and retention policies.
 //
 // It speaks through three logins (migrations.Role): app, under one tenant at a time; system, across tenants, for heads
 // and lists; retention, which removes. Row-level security holds the tenant in the database as well: each transaction
