@@ -72,7 +72,7 @@ var imports = map[string][]string{
 	},
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
 	// The benchmarks measure the store by itself, too, on a database of their own.
-	"cmd/manifold/bench": {"manifold", "client", "embedded", "config", "domain", "migrations", "store", "projection", "drivers", "drivers/postgres"},
+	"cmd/manifold/bench": {"manifold", "client", "embedded", "config", "domain", "migrations", "store", "projection", "drivers", "drivers/postgres", "retention"},
 }
 
 // testPackages are for tests alone: nothing but tests and each other may import them. What is below internal is so, too.

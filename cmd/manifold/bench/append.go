@@ -24,6 +24,8 @@ func appendCommand() *cobra.Command {
 			return Result{}, appendChild(ctx, f)
 		case f.direct:
 			return appendDirect(ctx, f, progress)
+		case f.retention:
+			return Result{}, errors.New("--retention needs --direct")
 		default:
 			return appendHTTP(ctx, f, progress)
 		}
@@ -43,6 +45,7 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 	command.Flags().IntVar(&f.processes, "processes", 1, "with --direct: processes that the clients are spread over")
 	command.Flags().IntVar(&f.inline, "inline", 0, "with --direct: inline projections, each with a document for each stream, that the appends fold into")
 	command.Flags().BoolVar(&f.inlineForget, "inline-forget", false, "with --inline: load the documents for each append anew")
+	command.Flags().BoolVar(&f.retention, "retention", false, "with --direct: append once more while retention removes events at a full connection's share, and compare")
 	serviceFlags(f, command, "append over HTTP to this running service")
 	command.Flags().StringVar(&f.role, "child", "", "")
 	command.Flags().MarkHidden("child")
@@ -77,6 +80,9 @@ func appendDirect(ctx context.Context, f *flags, progress io.Writer) (_ Result, 
 	if f.processes > 1 && f.inline > 0 {
 		return Result{}, errors.New("--inline is measured in one process")
 	}
+	if f.retention && f.processes > 1 {
+		return Result{}, errors.New("--retention is measured in one process")
+	}
 	if f.processes > f.clients {
 		return Result{}, fmt.Errorf("--processes %d needs as many clients, and there are %d", f.processes, f.clients)
 	}
@@ -108,6 +114,11 @@ func appendDirect(ctx context.Context, f *flags, progress io.Writer) (_ Result, 
 	}
 	if err != nil {
 		return Result{}, err
+	}
+	if f.retention {
+		if err := appendUnderRetention(ctx, f, db.super, tenants, &result, measured, progress); err != nil {
+			return Result{}, err
+		}
 	}
 	return result.finish(ctx, measured, db.super, progress)
 }
@@ -149,7 +160,7 @@ func appendStore(ctx context.Context, f *flags, super string, tenants []domain.T
 		return load{}, err
 	}
 	defer closeAll()
-	run := os.Getpid() // streams of two processes differ
+	run := os.Getpid() + f.round<<24 // streams of two processes differ, and of two rounds
 	all := make([]client, clients)
 	for i := range all {
 		tenant, goods, at := tenants[i%len(tenants)], newSales(i), newCursor(run, i, f.streamLength)

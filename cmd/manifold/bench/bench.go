@@ -33,6 +33,8 @@ type flags struct {
 	duration, warmUp                   time.Duration
 	saveDelay                          time.Duration // of a slow driver
 	direct, json, inlineForget         bool
+	retention                          bool // append once more while retention removes
+	round                              int  // of appending, so that its streams are others
 	url, key, databaseURL              string
 	config, database                   string // the database of a configuration file that documents are to be kept in
 	scenario, transport, ordering      string // of followers and groups
