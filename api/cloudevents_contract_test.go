@@ -32,6 +32,8 @@ func TestDocumentedCloudEventsWork(t *testing.T) {
 	id := domain.NewEventID().String()
 	a.post("/v1/streams/order-1001/events", list{object{"id": id, "type": "A", "data": 1, "metadata": object{"a": 1}}}).want(201)
 	a.send("PUT", "/v1/subscriptions/all", object{"source": object{"categories": list{"order"}}}).want(201)
+	dead := a.consumer("dead", object{"source": object{"categories": list{"order"}}})
+	dead.answer("nack", object{"action": "park", "reason": "no"}, dead.receive(10)...)
 
 	const structured, batch = "application/cloudevents+json", "application/cloudevents-batch+json"
 	for _, c := range []struct{ id, method, path, accept, kind string }{
@@ -40,6 +42,7 @@ func TestDocumentedCloudEventsWork(t *testing.T) {
 		{"readCategory", "GET", "/v1/categories/order/events", batch, batch},
 		{"readLatest", "GET", "/v1/categories/order/latest?keys=1001", batch, batch},
 		{"readEvent", "GET", "/v1/events/" + id, structured, structured},
+		{"listDeadLetters", "GET", dead.path("/dead-letters"), batch, batch},
 		{"receive", "POST", "/v1/subscriptions/all/receive", batch, batch},
 	} {
 		_, _, _, op := documented.find(c.id)
