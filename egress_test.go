@@ -66,7 +66,7 @@ func TestEgressOfAWorker(t *testing.T) {
 	u.add("order-2", "OrderPlaced", `{"total": 2}`)
 	u.add("other-1", "Happened", `{}`)
 	last := u.add("order-1", "OrderShipped", `{}`)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
 	if err != nil {
@@ -123,7 +123,7 @@ func TestEgressOfAWorker(t *testing.T) {
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); {
+	for deadline := time.Now().Add(time.Minute); !holds(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("it does not come to pass: %s", what)
 		}

@@ -133,7 +133,7 @@ func wantState(t rapid.TB, got State, version int64, want string) {
 
 func waitFor(t *testing.T, s *watched, stream string) domain.Snapshot {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case snapshot := <-s.snapshots:

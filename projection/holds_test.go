@@ -64,7 +64,7 @@ func TestRetentionHolds(t *testing.T) {
 	// Behind what it folds it needs no more, whether or not its checkpoint is saved there.
 	stop := p.start(t, b)
 	for _, name := range []string{"all", "own"} {
-		if _, err := p.catalog.CatchUp(t.Context(), tenant, name, 20*time.Second); err != nil {
+		if _, err := p.catalog.CatchUp(t.Context(), tenant, name, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}

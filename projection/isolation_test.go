@@ -75,7 +75,7 @@ func TestAQuietTenantIsLeftAlone(t *testing.T) {
 	p99 := lags[len(lags)*99/100]
 	t.Logf("%d appends in %s: median %s, p99 %s, most %s", len(lags), time.Since(began).Round(time.Millisecond), lags[len(lags)/2], p99, lags[len(lags)-1])
 	// Without turns by tenant it would wait for the whole backlog. The bound leaves room for a machine with other work.
-	if len(lags) >= 50 && p99 > 2*time.Second {
+	if len(lags) >= 50 && p99 > 5*time.Second {
 		t.Errorf("a quiet tenant's documents are %s behind its log (p99)", p99)
 	}
 	if status, err := p.catalog.Status(t.Context(), faulty, "sums"); err != nil || status.State != projection.StateFaulted {

@@ -18,7 +18,7 @@ func losses(t *testing.T, p process, tenant domain.TenantID, name string) []doma
 	t.Helper()
 	status, err := p.catalog.CatchUp(t.Context(), tenant, name, 20*time.Second)
 	// One that is to be inline has caught up a little before the appends take over.
-	for late := time.Now().Add(20 * time.Second); err == nil && status.State == projection.StateRunning && time.Now().Before(late); {
+	for late := time.Now().Add(time.Minute); err == nil && status.State == projection.StateRunning && time.Now().Before(late); {
 		status, err = p.catalog.CatchUp(t.Context(), tenant, name, 20*time.Second)
 	}
 	if err != nil {
@@ -154,7 +154,7 @@ func TestLossesAreOfEachCategory(t *testing.T) {
 	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.catalog.CatchUp(t.Context(), tenant, "c", 20*time.Second); !isCode(err, domain.CodeFaulted) {
+	if _, err := p.catalog.CatchUp(t.Context(), tenant, "c", time.Minute); !isCode(err, domain.CodeFaulted) {
 		t.Fatal(err)
 	}
 	status, err := p.catalog.Status(t.Context(), tenant, "c")

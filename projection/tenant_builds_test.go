@@ -188,7 +188,7 @@ func TestAnInlineBuildThatEndsMeanwhile(t *testing.T) {
 	}
 	<-s.looking // the look before has come to its end
 	close(s.goOn)
-	if _, err := p.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{MinPosition: last, Wait: 5 * time.Second}); err != nil {
+	if _, err := p.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{MinPosition: last, Wait: time.Minute}); err != nil {
 		t.Error(err)
 	}
 }

@@ -238,7 +238,7 @@ func TestInlineAgainstModel(t *testing.T) {
 
 	// In the end everything is inline again, and right. A rebuild that was cancelled when it had moved a tenant may have left
 	// behind what the old definition cannot fold: another definition can.
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for _, id := range ids {
 		definition := variant(id.Name, 4)
 		for {
@@ -452,7 +452,7 @@ func (v *inliner) follow(t *testing.T) {
 // until waits until a condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); pause(t.Context(), 20*time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !holds(); pause(t.Context(), 20*time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for %s", what)
 		}

@@ -41,7 +41,7 @@ func start(t *testing.T, b *bench, config Config) (*Retention, <-chan int64) {
 // wait waits until so many events were removed.
 func wait(t *testing.T, removed <-chan int64, events int64) {
 	t.Helper()
-	late := time.NewTimer(20 * time.Second)
+	late := time.NewTimer(time.Minute)
 	defer late.Stop()
 	for events > 0 {
 		select {

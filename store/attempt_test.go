@@ -71,7 +71,7 @@ func TestNobodyLosesTwice(t *testing.T) {
 		waiting <- err
 	}()
 	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for blocked := false; !blocked; {
 		must(pool.QueryRow(ctx, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'), pg_sleep(0.005)::text`).Scan(&blocked, new(string)))
@@ -123,7 +123,7 @@ func TestBatchesFollowOneAnother(t *testing.T) {
 	if _, err := s.Append(t.Context(), tenant, request("order-0", domain.None, 1)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
 	tx, err := pool.Begin(ctx)

@@ -213,7 +213,7 @@ func TestUnknownOutcomeOfASaveIsSaid(t *testing.T) {
 		go p.refuse()
 		return cutBehind
 	})
-	s := openThrough(t, db, p, func(c *store.Config) { c.AppendTimeout = 500 * time.Millisecond })
+	s := openThrough(t, db, p, func(c *store.Config) { c.AppendTimeout = 2 * time.Second })
 	tenant := domain.NewTenantID()
 	group := putGroup(t, s, tenant, "mail", 0)
 	row := mustSave(t, s, tenant, group, domain.LedgerChange{Ledger: []byte("first")})

@@ -25,7 +25,7 @@ func TestCheckLogin(t *testing.T) {
 			len(login.Lacks) > 0 || len(login.HasTooMuch) > 0 {
 			t.Errorf("%s: %+v", role, login)
 		}
-		if login.RoundTrip <= 0 || login.ClockAhead.Abs() > time.Second {
+		if login.RoundTrip <= 0 || login.ClockAhead.Abs() > time.Second+login.RoundTrip {
 			t.Errorf("%s: the clock is %s ahead after %s", role, login.ClockAhead, login.RoundTrip)
 		}
 	}
@@ -50,7 +50,7 @@ func TestCheckLogin(t *testing.T) {
 		t.Errorf("without a schema: %+v, %v", login, err)
 	}
 	wrong := db.Server.URLAs(db.Name, "manifold_app", "wrong")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := store.CheckLogin(ctx, wrong, migrations.RoleApp); err == nil || !strings.Contains(err.Error(), "manifold migrate up") {
 		t.Errorf("with a wrong password: %v", err)

@@ -64,7 +64,7 @@ func must(t *testing.T, err error) {
 }
 
 // patience is how long a test waits for a signal that must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // receive waits for a signal.
 func receive[T any](t *testing.T, from <-chan T, what string) T {

@@ -167,7 +167,7 @@ func TestUnknownOutcomeIsSaidAndCanBeRepeated(t *testing.T) {
 		go p.refuse()
 		return cutBehind
 	})
-	s := openThrough(t, db, p, func(c *store.Config) { c.AppendTimeout = 700 * time.Millisecond })
+	s := openThrough(t, db, p, func(c *store.Config) { c.AppendTimeout = 2 * time.Second })
 	tenant := domain.NewTenantID()
 	mustAppend(t, s, tenant, to("order-1", domain.None, 1))
 	armed.Store(true)
@@ -246,7 +246,7 @@ func TestStandbysConnectionsAreGivenUp(t *testing.T) {
 	}
 	must(t, admin.Ping(t.Context()))
 	set("on")
-	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = time.Second })
+	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = 3 * time.Second })
 	tenant := domain.NewTenantID()
 	_, err := s.Append(t.Context(), tenant, to("order-1", domain.None, 1))
 	problem(t, err, domain.CodeUnavailable)

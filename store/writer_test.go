@@ -293,7 +293,7 @@ func TestClientThatGivesUp(t *testing.T) {
 func TestAppendEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = time.Second })
+	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = 3 * time.Second })
 	tenant := domain.NewTenantID()
 	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
 	release := holdLog(t, db, tenant)
@@ -307,12 +307,12 @@ func TestAppendEndsAtItsDeadline(t *testing.T) {
 func TestQueueEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = time.Second })
+	s := openWith(t, db, func(c *store.Config) { c.AppendTimeout = 3 * time.Second })
 	tenant := domain.NewTenantID()
 	mustAppend(t, s, tenant, to("order-0", domain.None, 1))
 	holdLog(t, db, tenant)
 	const batches = 15
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // one batch after the other takes twice as long
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second) // one batch after the other takes twice as long
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range 2 * batches {

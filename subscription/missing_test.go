@@ -67,7 +67,7 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 		expected := from            // everything below was given, or it was told that it is gone
 		last := int64(0)            // the last one that was given
 		next := func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			slice, err := feed.Next(ctx)
 			if err != nil {
@@ -250,7 +250,7 @@ func TestGroupsGoOnWhereTheirEventsAreRemoved(t *testing.T) {
 			b.db.Remove(t, b.tenant, "order", 5)
 			head := b.append(t, "order-1")
 			seen := map[int64]bool{}
-			for deadline := time.Now().Add(20 * time.Second); !seen[6] || !seen[head]; {
+			for deadline := time.Now().Add(time.Minute); !seen[6] || !seen[head]; {
 				if time.Now().After(deadline) {
 					t.Fatalf("it has given %v", seen)
 				}

@@ -62,7 +62,7 @@ func TestGuideToWebhooks(t *testing.T) {
 			if i+1 < len(blocks) && blocks[i+1][1] == "text" {
 				wanted = blocks[i+1][3]
 			}
-			late := time.Now().Add(20 * time.Second)
+			late := time.Now().Add(time.Minute)
 			for {
 				said := command(text)
 				missing, ok := missingLine(said, wanted)

@@ -176,14 +176,14 @@ func TestLoginsAndCertificates(t *testing.T) {
 	s := newServer(t, kfake.TLS(server), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", "manifold", "secret"), kfake.Superuser("PLAIN", "plain", "secret"),
 		kfake.Superuser("SCRAM-SHA-256", "short", "secret"))
 	s.login = []kgo.Opt{kgo.DialTLSConfig(client), kgo.SASL(scram.Auth{User: "manifold", Pass: "secret"}.AsSha512Mechanism())}
-	try := func(change func(*kafka.Config)) error {
+	try := func(timeout time.Duration, change func(*kafka.Config)) error {
 		b := s.open(t, func(c *kafka.Config) {
 			c.SASL, c.User, c.Password, c.TLS = kafka.ScramSHA512, "manifold", "secret", client
-			c.Timeout = time.Second
+			c.Timeout = timeout
 			change(c)
 		})
 		defer b.Close()
-		limited, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		limited, cancel := context.WithTimeout(t.Context(), 5*timeout)
 		defer cancel()
 		return b.Publish(limited, []egress.Message{message(1, "a", "1")})[0]
 	}
@@ -192,7 +192,7 @@ func TestLoginsAndCertificates(t *testing.T) {
 		"plain":         func(c *kafka.Config) { c.SASL, c.User = kafka.Plain, "plain" },
 		"scram-sha-256": func(c *kafka.Config) { c.SASL, c.User = kafka.ScramSHA256, "short" },
 	} {
-		if err := try(change); err != nil {
+		if err := try(10*time.Second, change); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -201,7 +201,7 @@ func TestLoginsAndCertificates(t *testing.T) {
 		"no login":         func(c *kafka.Config) { c.SASL = "" },
 		"no encryption":    func(c *kafka.Config) { c.TLS = nil },
 	} {
-		if err := try(change); !errors.Is(err, egress.ErrUnreachable) {
+		if err := try(time.Second, change); !errors.Is(err, egress.ErrUnreachable) {
 			t.Errorf("with %s: %v", name, err)
 		}
 	}

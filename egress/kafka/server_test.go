@@ -51,7 +51,7 @@ func newServer(t testing.TB, options ...kfake.Opt) *kafkaServer {
 
 func (s *kafkaServer) Start(t testing.TB) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		var err error
 		if s.running, err = kfake.NewCluster(s.options...); err == nil {
@@ -94,7 +94,7 @@ func (s *kafkaServer) records(t testing.TB) []*kgo.Record {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	ask := kmsg.NewPtrListOffsetsRequest()
 	topic := kmsg.NewListOffsetsRequestTopic()

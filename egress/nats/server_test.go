@@ -54,7 +54,7 @@ func (s *natsServer) Start(t testing.TB) {
 		t.Fatal(err)
 	}
 	s.running.Start()
-	if !s.running.ReadyForConnections(10 * time.Second) {
+	if !s.running.ReadyForConnections(time.Minute) {
 		t.Fatal("the NATS server does not start")
 	}
 }
@@ -85,7 +85,7 @@ func (s *natsServer) ask(t testing.TB, what func(ctx context.Context, js jetstre
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := what(ctx, js); err != nil {
 		t.Fatal(err)
