@@ -241,7 +241,7 @@ func TestHeartbeats(t *testing.T) {
 	f := &fleet{t: t, user: u, state: make(map[string]string)}
 	operator.must(t, http.StatusCreated, nil, "POST", "/v1/projections", []byte(processState))
 	u.must(t, http.StatusCreated, nil, "PUT", "/v1/subscriptions/pager", []byte(
-		`{"source": {"categories": ["process.state.changed"]}, "ordering": "stream", "ackTimeout": 1, "maxAttempts": 2, "backoff": {"min": 0.01, "max": 0.02}}`))
+		`{"source": {"categories": ["process.state.changed"]}, "ordering": "stream", "ackTimeout": 1, "maxAttempts": 5, "backoff": {"min": 0.01, "max": 0.02}}`))
 
 	quit := make(chan struct{})
 	paging, stopPaging := context.WithCancel(t.Context())

@@ -182,7 +182,7 @@ func move(t *testing.T, operator user, definitions map[string]json.RawMessage, d
 		operator.must(t, 202, &rebuild, "PUT", "/v1/projections/"+name, in(definition, database))
 		rebuilds[name] = rebuild
 	}
-	patience, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("it does not end"))
+	patience, cancel := context.WithTimeoutCause(t.Context(), 5*time.Minute, errors.New("it does not end"))
 	defer cancel()
 	for name, rebuild := range rebuilds {
 		for rebuild.EndedAt == nil {

@@ -197,6 +197,7 @@ func (p *party) readFrom(ctx context.Context, n int, from int64, yield func(clie
 // that was appended.
 func (p *party) follow(ctx context.Context, appended <-chan struct{}) error {
 	quitting := false
+	var late <-chan time.Time // when the end should have come long ago
 	for n := 0; ; n++ {
 		before := len(p.followed)
 		broken, wrong := p.readFrom(ctx, n, int64(before+1), func(event client.Event) { p.followed = append(p.followed, event) })
@@ -208,7 +209,9 @@ func (p *party) follow(ctx context.Context, appended <-chan struct{}) error {
 		}
 		select {
 		case <-appended:
-			quitting = true
+			appended, quitting, late = nil, true, time.After(3*time.Minute)
+		case <-late:
+			return fmt.Errorf("behind position %d, where nothing is appended any more, the log cannot be read to its end: %v", before, broken)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(20 * time.Millisecond):

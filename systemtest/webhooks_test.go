@@ -208,7 +208,7 @@ func newHookWorkload(t *testing.T, at site) *hookWorkload {
 		server := httptest.NewServer(h)
 		t.Cleanup(server.Close)
 		var made client.Webhook
-		u.must(t, http.StatusCreated, &made, "PUT", "/v1/webhooks/"+h.name, []byte(fmt.Sprintf(`{%s, "url": %q, "from": "start", "timeout": 2}`, h.definition, server.URL)))
+		u.must(t, http.StatusCreated, &made, "PUT", "/v1/webhooks/"+h.name, []byte(fmt.Sprintf(`{%s, "url": %q, "from": "start", "timeout": 15}`, h.definition, server.URL)))
 		verifier, err := standardwebhooks.NewWebhook(made.Secrets[0].Secret)
 		if err != nil {
 			t.Fatal(err)
