@@ -15,18 +15,27 @@ import (
 // somebody takes the row over after a while, finds that it is to be cancelled, and drops the build.
 
 // BeginReset registers that a projection is about to be reset, to a build whose number NextBuild has given: from then on retention
-// holds all that is of its source. ResetProjection or AbandonReset must follow. domain.CodeRebuildRunning where a rebuild is under
-// way, and domain.CodeNotFound without a projection. definition is the projection's; by is who does it.
+// holds all that is of its source. ResetProjection or AbandonReset must follow, and until then nobody changes the definition.
+// domain.CodeRebuildRunning where a rebuild is under way, domain.CodeConflict where the projection's definition is not the given one any
+// more, and domain.CodeNotFound without a projection. by is who does it.
 func (s *Store) BeginReset(ctx context.Context, build domain.Build, definition domain.Definition, by string) error {
 	text, err := json.Marshal(definition)
 	if err != nil {
 		return fmt.Errorf("write the definition of a projection that is reset: %w", err)
 	}
 	return under(ctx, s.app, build.Owner, func(tx pgx.Tx) error {
-		if _, err := lockProjection(ctx, tx, build.ProjectionID); err != nil {
+		live, err := lockWhole(ctx, tx, build.ProjectionID)
+		if err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `
+		// What is held goes by its source, and the new build's table is in its database.
+		if same, err := sameJSON(live.Definition, definition); err != nil || !same {
+			if err == nil {
+				err = definitionChanged(build.ProjectionID)
+			}
+			return err
+		}
+		_, err = tx.Exec(ctx, `
 			insert into rebuilds (tenant_id, name, rebuild_id, build, definition, by, state, cancel, worker, alive_at, started_at)
 			values ($1, $2, $3, $4, $5, $6, 'building', true, $3, now(), now())`,
 			build.Owner, build.Name, domain.NewRebuildID(), build.Number, text, by)

@@ -12,8 +12,9 @@ import (
 // reset resets a projection, which keeps its definition.
 func reset(t *testing.T, s *store.Store, id domain.ProjectionID, build int64) error {
 	t.Helper()
-	definition := domain.Definition{Name: id.Name, Database: "default", On: map[string]string{"*": "doc"}}
-	if err := s.BeginReset(t.Context(), domain.Build{ProjectionID: id, Number: build, Database: "default"}, definition, "test"); err != nil {
+	projection, err := s.Projection(t.Context(), id)
+	must(t, err)
+	if err := s.BeginReset(t.Context(), domain.Build{ProjectionID: id, Number: build, Database: "default"}, projection.Definition, "test"); err != nil {
 		return err
 	}
 	return s.ResetProjection(t.Context(), id, build, time.Now())
@@ -89,4 +90,23 @@ func TestResetsAreRegistered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A reset is of the definition that was looked at: where another one is there by now, with another source or another database, nothing
+// would hold what the new build reads, and its table would be elsewhere.
+func TestAResetIsOfTheDefinitionThatWasLookedAt(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t)
+	ctx := t.Context()
+	id := domain.ProjectionID{Owner: newTenant(t, s), Name: "same"}
+	projection, _ := fixture(t, s, id)
+	ended(t, s, id)
+	changed := projection.Definition
+	changed.Source.Categories = []string{"order", "user"}
+	_, err := s.ChangeDefinition(ctx, id, projection.Definition, changed, "test")
+	must(t, err)
+	build := domain.Build{ProjectionID: id, Number: 60, Database: "default"}
+	wantCode(t, s.BeginReset(ctx, build, projection.Definition, "test"), domain.CodeConflict)
+	must(t, s.BeginReset(ctx, build, changed, "test"))
+	must(t, s.ResetProjection(ctx, id, 60, time.Now()))
 }

@@ -179,7 +179,7 @@ func (s *Store) ChangeDefinition(ctx context.Context, id domain.ProjectionID, be
 		}
 		if same, err := sameJSON(old.Definition, before); err != nil || !same {
 			if err == nil {
-				err = domain.Errorf(domain.CodeConflict, "", "the definition of projection %q was changed by somebody else just now; look at it, and try again", id.Name)
+				err = definitionChanged(id)
 			}
 			return err
 		}
@@ -244,6 +244,10 @@ func lockMine(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition 
 		return fmt.Errorf("lock a rebuild: %w", err)
 	}
 	return nil
+}
+
+func definitionChanged(id domain.ProjectionID) error {
+	return domain.Errorf(domain.CodeConflict, "", "the definition of projection %q was changed by somebody else just now; look at it, and try again", id.Name)
 }
 
 func notHeld(rebuild domain.Rebuild) error {
