@@ -344,7 +344,8 @@ func retryParams(retries []domain.Retry) [][]byte {
 
 // SeekGroup gives a group another revision and writes the ledgers of all its partitions anew, in one transaction: remake is
 // called for each, in their order, with what its ledger is, and returns what it is to be, and its status for lists. Retries are
-// removed; dead letters stay. An error of remake is returned, and nothing is changed.
+// removed, and dead letters whose replay was asked for and that come anyway, behind where a partition goes on; the other dead letters stay. An
+// error of remake is returned, and nothing is changed.
 func (s *Store) SeekGroup(
 	ctx context.Context, tenant domain.TenantID, name string,
 	remake func(partition int, ledger []byte) (again []byte, status domain.PartitionStatus, err error),
@@ -390,6 +391,20 @@ func (s *Store) SeekGroup(
 		}
 		if _, err := tx.Exec(ctx, "delete from subscription_retries as r where r.tenant_id = $1 and r.name = $2", tenant, name); err != nil {
 			return fmt.Errorf("remove a group's retries: %w", err)
+		}
+		// A replay would come beside the delivery. Whoever holds the ledger's row is the only one to ask for replays.
+		_, err = tx.Exec(ctx, `
+			with gone as (
+				delete from dead_letters as d using subscription_ledgers as l
+				where l.tenant_id = $1 and l.name = $2
+					and d.tenant_id = $1 and d.name = $2 and d.partition = l.partition and d.replay_at is not null and d.position > l.read_to
+				returning d.partition
+			)
+			update subscription_ledgers as l set parked = l.parked - g.letters
+			from (select gone.partition, count(*) as letters from gone group by gone.partition) as g
+			where l.tenant_id = $1 and l.name = $2 and l.partition = g.partition`, tenant, name)
+		if err != nil {
+			return fmt.Errorf("remove dead letters that are delivered as they are: %w", err)
 		}
 		rows, _ = tx.Query(ctx, `
 			update subscriptions as s set revision = s.revision + 1, updated_at = now()

@@ -433,7 +433,12 @@ func TestSeek(t *testing.T) {
 	group := putGroup(t, s, tenant, "mail", 2)
 	fillPartition(t, s, tenant, group, 1, 2)
 	owner := domain.NewGroupMemberID()
-	before := mustSave(t, s, tenant, group, domain.LedgerChange{Partition: 1, Ledger: []byte("was "), Status: domain.PartitionStatus{Owner: owner}})
+	// Two have waited for their replay: one is behind the place where the partition goes on, and comes anyway.
+	stays, comes := deadLetterAt(1, 3), deadLetterAt(1, 106)
+	stays.ReplayAt, comes.ReplayAt = tenths(200), tenths(201)
+	before := mustSave(t, s, tenant, group, domain.LedgerChange{
+		Partition: 1, Ledger: []byte("was "), Park: []domain.DeadLetter{stays, comes}, Status: domain.PartitionStatus{Owner: owner},
+	})
 
 	failed := errors.New("cannot be remade")
 	_, err = s.SeekGroup(t.Context(), tenant, "mail", func(p int, ledger []byte) ([]byte, domain.PartitionStatus, error) {
@@ -460,8 +465,11 @@ func TestSeek(t *testing.T) {
 			t.Errorf("partition %d is %+v", p, row)
 		}
 	}
-	if got := statusOf(t, s, tenant, "mail", 1); got != (domain.PartitionStatus{Partition: 1, Checkpoint: 2, ReadTo: 3, Oldest: 4, InFlight: 5, Parked: 2, Owner: owner}) {
+	if got := statusOf(t, s, tenant, "mail", 1); got != (domain.PartitionStatus{Partition: 1, Checkpoint: 2, ReadTo: 3, Oldest: 4, InFlight: 5, Parked: 3, Owner: owner}) {
 		t.Errorf("the status is %+v", got)
+	}
+	if row := ledgerOf(t, s, tenant, "mail", 1); !reflect.DeepEqual(row.Replays, []domain.DeadLetter{stays}) {
+		t.Errorf("the replays are %+v", row.Replays)
 	}
 }
 

@@ -92,8 +92,9 @@ func (g *Groups) Pause(ctx context.Context, tenant domain.TenantID, name string,
 	return g.statusOf(ctx, tenant, name)
 }
 
-// Seek moves a group: it goes on at the place. What is in flight or waits for a retry is given up, and dead letters stay. A
-// position beyond the head is one that is yet to come. A ledger that cannot be read is made anew.
+// Seek moves a group: it goes on at the place. What is in flight or waits for a retry is given up, and dead letters stay, but for
+// those behind the place whose replay was asked for: they come anyway. A position beyond the head is one that is yet to come. A
+// ledger that cannot be read is made anew.
 func (g *Groups) Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error) {
 	if to.Position < 0 {
 		return domain.GroupStatus{}, domain.Errorf(domain.CodeInvalidRequest, "position", "it is %d; positions begin with 1", to.Position)

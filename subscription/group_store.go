@@ -31,7 +31,7 @@ type Store interface {
 	// domain.CodeOutcomeUnknown.
 	SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (now time.Time, saved bool, err error)
 	// SeekGroup gives the group a new revision and writes the ledgers of all its partitions anew, which make returns from what
-	// they were; retries are removed.
+	// they were; retries are removed, and dead letters behind where they go on whose replay was asked for.
 	SeekGroup(ctx context.Context, tenant domain.TenantID, name string, remake func(partition int, ledger []byte) (again []byte, status domain.PartitionStatus, err error)) (domain.Group, error)
 
 	// StreamsOf returns the streams of events by their ids; those that are not there are left out.
