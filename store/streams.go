@@ -64,7 +64,8 @@ func (s *Store) Streams(ctx context.Context, tenant domain.TenantID, category, p
 }
 
 // StreamInfo describes a stream. It reads all of its events in the database to know their size. A stream whose events
-// were all removed by retention keeps its version. CodeNotFound: there never was an event.
+// were all removed by retention keeps its version. CodeNotFound: there never was an event, or only one that was published without a
+// key, and retention has removed it.
 func (s *Store) StreamInfo(ctx context.Context, tenant domain.TenantID, stream string) (domain.StreamInfo, error) {
 	info := domain.StreamInfo{Stream: stream}
 	err := s.read(ctx, tenant, nil, query{&streamInfo, [][]byte{tenantParam(tenant), []byte(stream)}, func(values [][]byte) error {
