@@ -3513,8 +3513,9 @@ type ClientInterface interface {
 
 	// ReadStream Read a stream
 	//
-	// Events of one stream in the order of their versions. 404 where the stream never had an event; where retention has removed
-	// all of them, the list is empty and `ETag` has the version.
+	// Events of one stream in the order of their versions. 404 where the stream never had an event, and where its only one was
+	// published without a key and retention has removed it; where retention has removed all of another stream, the list is
+	// empty and `ETag` has the version.
 	//
 	// Corresponds with GET /v1/streams/{streamId} (the `ReadStream` operationId).
 	ReadStream(ctx context.Context, streamId StreamId, params *ReadStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5625,8 +5626,9 @@ func (c *Client) ReadAll(ctx context.Context, params *ReadAllParams, reqEditors 
 
 // ReadStream Read a stream
 //
-// Events of one stream in the order of their versions. 404 where the stream never had an event; where retention has removed
-// all of them, the list is empty and `ETag` has the version.
+// Events of one stream in the order of their versions. 404 where the stream never had an event, and where its only one was
+// published without a key and retention has removed it; where retention has removed all of another stream, the list is
+// empty and `ETag` has the version.
 //
 // Corresponds with GET /v1/streams/{streamId} (the `ReadStream` operationId).
 func (c *Client) ReadStream(ctx context.Context, streamId StreamId, params *ReadStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14079,8 +14081,9 @@ type ClientWithResponsesInterface interface {
 
 	// ReadStreamWithResponse Read a stream
 	//
-	// Events of one stream in the order of their versions. 404 where the stream never had an event; where retention has removed
-	// all of them, the list is empty and `ETag` has the version.
+	// Events of one stream in the order of their versions. 404 where the stream never had an event, and where its only one was
+	// published without a key and retention has removed it; where retention has removed all of another stream, the list is
+	// empty and `ETag` has the version.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -22927,8 +22930,9 @@ func (c *ClientWithResponses) ReadAllWithResponse(ctx context.Context, params *R
 
 // ReadStreamWithResponse Read a stream
 //
-// Events of one stream in the order of their versions. 404 where the stream never had an event; where retention has removed
-// all of them, the list is empty and `ETag` has the version.
+// Events of one stream in the order of their versions. 404 where the stream never had an event, and where its only one was
+// published without a key and retention has removed it; where retention has removed all of another stream, the list is
+// empty and `ETag` has the version.
 //
 // Returns a wrapper object for the known response body format(s).
 //
