@@ -234,7 +234,8 @@ func (g *groupRule) outcome(o *observed, n int, answer *observedAnswer) {
 			}
 		}
 	case "stale", "not-in-flight":
-		if len(a.answers) == 1 && answer.answered.Before(a.deadline) {
+		// What a member had that left, or was swept, is somebody else's at once.
+		if len(a.answers) == 1 && !g.gone[a.member] && answer.answered.Before(a.deadline) {
 			g.broken("event %s: the %s of attempt %d is %s, %s before its deadline", o.event.Id, answer.kind, n, answer.outcome, a.deadline.Sub(answer.answered))
 		}
 	default:
