@@ -58,7 +58,7 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 	body := encode(make([]byte, 0, size), deliveries, !wanted.Member.IsZero())
 	if ctx.Err() != nil { // the client has gone
 		s.giveBack(ctx, caller, name, deliveries)
-		return nil
+		return context.Cause(ctx)
 	}
 	response := c.Response()
 	response.Header().Set("Cache-Control", "no-store")

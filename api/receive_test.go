@@ -61,6 +61,20 @@ func TestAClientThatIsGoneWhenItsAnswerIsThere(t *testing.T) {
 	c.wantBack()
 }
 
+// A client that has closed its own half of the connection looks as if it had gone. It is not told that there was nothing.
+func TestAClientThatHasClosedItsHalf(t *testing.T) {
+	t.Parallel()
+	late, a, c := lateWorld(t)
+	ctx, leave := context.WithCancel(t.Context())
+	late.between = func(context.Context) { leave() }
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, c.path("/receive"), nil)
+	request.Header.Set("Authorization", "Bearer "+a.key)
+	w := httptest.NewRecorder()
+	a.handler.ServeHTTP(w, request)
+	equal(t, "the status", w.Code, http.StatusServiceUnavailable)
+	c.wantBack()
+}
+
 // deafWriter is a connection that breaks when something is written to it.
 type deafWriter struct{ *httptest.ResponseRecorder }
 
