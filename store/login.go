@@ -68,7 +68,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.events": "select delete", "manifold.logs": "select delete", "manifold.stream_floors": "select insert update delete",
 			"manifold.subscriptions": "select delete", "manifold.dead_letters": "select delete",
 			"manifold.retention_policies": "select delete", "manifold.retention_floors": "select insert update delete",
-			"manifold.retention_spared": "select insert delete",
+			"manifold.retention_spared": "select insert delete", "manifold.snapshots": "select delete",
 		},
 		mustNot: map[string]string{"manifold.events": "insert update truncate", "manifold.keys": "select insert update delete"},
 	},
