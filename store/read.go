@@ -16,7 +16,7 @@ func (s *Store) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.Lo
 	return s.readLog(ctx, tenant, q)
 }
 
-// readLog is ReadLog; behind each page the others are asked as well, in the same round trip.
+// readLog is ReadLog; behind each page the others are asked as well: in the same round trip, unless the page was given up.
 func (s *Store) readLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, others ...query) ([]domain.Event, error) {
 	page := func(from int64, limit int, events *eventReader) query {
 		return logQuery(tenant, q, from, limit, events)
@@ -49,7 +49,7 @@ func (s *Store) readPages(
 	ctx context.Context, tenant domain.TenantID, limit, maxBytes int, from int64, direction domain.Direction,
 	page func(from int64, limit int, events *eventReader) query, at func(*domain.Event) int64, others []query,
 ) ([]domain.Event, error) {
-	events := eventReader{maxBytes: maxBytes, toTheEnd: len(others) > 0}
+	events := eventReader{maxBytes: maxBytes}
 	queries := make([]query, 1, 1+len(others))
 	queries = append(queries, others...)
 	size := limit
@@ -59,7 +59,13 @@ func (s *Store) readPages(
 	for {
 		before := events.mark()
 		queries[0] = page(from, size, &events)
-		if err := s.read(ctx, tenant, func() { events.back(before) }, queries...); err != nil && !errors.Is(err, errEnough) {
+		err := s.read(ctx, tenant, func() { events.back(before) }, queries...)
+		if errors.Is(err, errEnough) { // before the others, which come behind the events in any case
+			if err = nil; len(others) > 0 {
+				err = s.read(ctx, tenant, nil, others...)
+			}
+		}
+		if err != nil {
 			return nil, err
 		}
 		read := len(events.events)
