@@ -9,15 +9,21 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// fillFor is behind which a receive that has events asks for no more of them. What a partition is at then is waited for.
-const fillFor = stepTime
+// fillFor is behind which a receive that has events asks for no more of them. What a partition is at then is waited for, but no longer
+// than fillPatience as long: the time to answer what the receive has already runs.
+const (
+	fillFor      = stepTime
+	fillPatience = 8
+)
 
 // fill fills up what a member was given by one of its partitions from the others, as far as the receive has room and they have something
 // due now. They are asked side by side, since each is a round trip of its own, and each for an equal share of the room; those that
-// have given all of theirs, or were not done with looking, are asked again while there is room. What they cannot give, or not in time, comes with the next receive. Where ctx
-// ends first everything goes back.
+// have given all of theirs, or were not done with looking, are asked again while there is room. What they cannot give, or not in time, comes with the next receive: what
+// a partition gives that is not waited for any more goes back. Where ctx ends first everything does.
 func (r *receive) fill(ctx context.Context, given []domain.Delivery, within time.Duration) ([]domain.Delivery, error) {
 	until := time.Now().Add(within)
+	patient, cancel := context.WithTimeout(ctx, fillPatience*within)
+	defer cancel()
 	bytes := maxReceiveBytes
 	count := func(more []domain.Delivery) {
 		for i := range more {
@@ -40,7 +46,7 @@ func (r *receive) fill(ctx context.Context, given []domain.Delivery, within time
 				batch: shares[i], member: r.member, upTo: r.upTo, rest: max(1, bytes/len(asked)),
 				done: make(chan struct{}), at: []*partition{p}, tries: 1, looked: true,
 			}
-			asking.Go(func() { found[i], _ = parts[i].await(ctx, wait) }) // what has failed shows in the next receive
+			asking.Go(func() { found[i], _ = parts[i].await(patient, wait) }) // what has failed shows in the next receive
 		}
 		asking.Wait()
 		left = slices.Clone(later)

@@ -145,3 +145,54 @@ func TestWhoGoesAwayWhileAReceiveIsFilledHasNothing(t *testing.T) {
 		got += len(deliveries)
 	}
 }
+
+// stuckStore saves one ledger, and no other until it is released.
+type stuckStore struct {
+	*store.Store
+	saves    atomic.Int64
+	released chan struct{}
+}
+
+func (s *stuckStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+	if s.saves.Add(1) > 1 {
+		<-s.released
+	}
+	return s.Store.SaveLedger(ctx, tenant, name, change)
+}
+
+// A partition that hangs keeps nobody from the events of another: their time runs. What it gives in the end goes back.
+func TestAFilledReceiveWaitsForNoPartitionThatHangs(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 4, nil)
+	head := int(b.append(t, streamNames(30)...))
+	s := &stuckStore{Store: b.store, released: make(chan struct{})}
+	groups := subscription.NewGroups(subscription.GroupsConfig{Store: s, Log: quiet})
+	groups.FillFor(100 * time.Millisecond)
+	member := b.join(t, groups)
+	receive := func() []domain.Delivery {
+		deliveries, err := groups.Receive(t.Context(), b.tenant, "g", subscription.Receive{Batch: 100, Member: member, Wait: time.Minute})
+		if err != nil {
+			t.Error(err)
+		}
+		return deliveries
+	}
+	first := make(chan []domain.Delivery, 1)
+	go func() { first <- receive() }()
+	got := 0
+	select {
+	case deliveries := <-first:
+		got = len(deliveries)
+	case <-time.After(time.Minute):
+		t.Error("a receive that has events waits for a partition that hangs")
+	}
+	close(s.released)
+	for got < head && !t.Failed() {
+		deliveries := receive()
+		for _, d := range deliveries {
+			if d.Base != d.Attempt-1 {
+				t.Errorf("the event at %d comes with attempt %d, of which %d do not count", d.Event.Position, d.Attempt, d.Base)
+			}
+		}
+		got += len(deliveries)
+	}
+}
