@@ -377,6 +377,7 @@ func TestGroupModel(t *testing.T) {
 						rt.Fatalf("partition %d was remade of %q, want %q", p, got[p], model[p].ledger)
 					}
 					model[p].ledger, model[p].retries = fmt.Append(nil, "sought", p), make(map[int64]domain.Retry)
+					maps.DeleteFunc(model[p].letters, func(position int64, d domain.DeadLetter) bool { return position > to && !d.ReplayAt.IsZero() })
 					model[p].revision++
 				}
 			},
