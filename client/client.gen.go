@@ -3854,7 +3854,7 @@ type ClientInterface interface {
 	// SeekSubscriptionWithBody Move a group
 	//
 	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-	// given up: answers to it are stale. Dead letters stay.
+	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3864,7 +3864,7 @@ type ClientInterface interface {
 	// SeekSubscription Move a group
 	//
 	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-	// given up: answers to it are stale. Dead letters stay.
+	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6327,7 +6327,7 @@ func (c *Client) ResumeSubscription(ctx context.Context, name GroupName, reqEdit
 // SeekSubscriptionWithBody Move a group
 //
 // It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-// given up: answers to it are stale. Dead letters stay.
+// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6347,7 +6347,7 @@ func (c *Client) SeekSubscriptionWithBody(ctx context.Context, name GroupName, c
 // SeekSubscription Move a group
 //
 // It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-// given up: answers to it are stale. Dead letters stay.
+// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14462,7 +14462,7 @@ type ClientWithResponsesInterface interface {
 	// SeekSubscriptionWithBodyWithResponse Move a group
 	//
 	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-	// given up: answers to it are stale. Dead letters stay.
+	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14472,7 +14472,7 @@ type ClientWithResponsesInterface interface {
 	// SeekSubscriptionWithResponse Move a group
 	//
 	// It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-	// given up: answers to it are stale. Dead letters stay.
+	// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -23527,7 +23527,7 @@ func (c *ClientWithResponses) ResumeSubscriptionWithResponse(ctx context.Context
 // SeekSubscriptionWithBodyWithResponse Move a group
 //
 // It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-// given up: answers to it are stale. Dead letters stay.
+// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23543,7 +23543,7 @@ func (c *ClientWithResponses) SeekSubscriptionWithBodyWithResponse(ctx context.C
 // SeekSubscriptionWithResponse Move a group
 //
 // It goes on at this position, or at the first event recorded at this time or later. What is in flight or waits for a retry is
-// given up: answers to it are stale. Dead letters stay.
+// given up: answers to it are stale. Dead letters stay, but for those behind it whose replay was asked for: they come anyway.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
