@@ -116,7 +116,7 @@ func (s *service) kill() {
 	<-ended
 }
 
-// end has the process end in order, and prints what it said where the test failed.
+// end has the process end in order. Where the test failed, it prints what the process said, and what all of its goroutines do.
 func (s *service) end() {
 	s.mu.Lock()
 	cmd, ended := s.cmd, s.ended
@@ -128,6 +128,10 @@ func (s *service) end() {
 	case <-ended:
 		s.t.Errorf("the service ended by itself: %s", cmd.ProcessState)
 	default:
+		if s.t.Failed() {
+			s.tellAll(cmd, ended)
+			return
+		}
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ended:
@@ -136,15 +140,31 @@ func (s *service) end() {
 			}
 		case <-time.After(time.Minute):
 			s.t.Error("the service does not end")
-			_ = cmd.Process.Kill()
-			<-ended
+			s.tellAll(cmd, ended)
+			return
 		}
 	}
 	if s.t.Failed() {
-		said := s.output()
-		s.t.Logf("at last the service said:\n%s", said[max(0, len(said)-8000):])
+		s.t.Logf("at last the service said:\n%s", last(s.output(), 8000))
 	}
 }
+
+// tellAll prints what the process has said, and ends it in the way that has it print its goroutines.
+func (s *service) tellAll(cmd *exec.Cmd, ended <-chan struct{}) {
+	said := s.output()
+	_ = cmd.Process.Signal(syscall.SIGQUIT)
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+	stacks := s.output()[len(said):]
+	s.t.Logf("at last the service said:\n%s\nand its goroutines are:\n%s", last(said, 8000), stacks[:min(len(stacks), 100_000)])
+}
+
+// last is the end of a text.
+func last(text string, most int) string { return text[max(0, len(text)-most):] }
 
 func (s *service) output() string {
 	s.mu.Lock()
