@@ -150,12 +150,18 @@ func with(settings, others map[string]string) map[string]string {
 	return all
 }
 
+// connectTimeout is how long the making of a connection may take, unless the URL says otherwise (connect_timeout). Whoever works in
+// the background waits without a deadline of its own, and a server may take a connection and then answer nothing: one that goes down
+// at that moment, say. The pool's own bound is two minutes.
+const connectTimeout = 10 * time.Second
+
 func openPool(ctx context.Context, url string, most int, settings map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
 	config.MaxConns = int32(most)
+	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, connectTimeout)
 	// Statements name tables without the schema; the search path is a property of the connection.
 	config.ConnConfig.RuntimeParams["search_path"] = "manifold"
 	config.ConnConfig.RuntimeParams["application_name"] = "manifold"

@@ -113,6 +113,10 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	return d, nil
 }
 
+// connectTimeout is how long the making of a connection may take, unless the URL says otherwise (connect_timeout): a server may take a
+// connection and then answer nothing. The pool's own bound is two minutes.
+const connectTimeout = 10 * time.Second
+
 // connect makes a pool of connections, which are made when they are needed.
 func connect(ctx context.Context, url string, conns int, settings map[string]string) (*pgxpool.Pool, error) {
 	// pgx takes the URL of any other database for key=value pairs, and then connects to wherever the environment points.
@@ -124,6 +128,7 @@ func connect(ctx context.Context, url string, conns int, settings map[string]str
 		return nil, fmt.Errorf("the documents' database URL: %w", err)
 	}
 	parsed.MaxConns = int32(conns)
+	parsed.ConnConfig.ConnectTimeout = cmp.Or(parsed.ConnConfig.ConnectTimeout, connectTimeout)
 	maps.Copy(parsed.ConnConfig.RuntimeParams, settings)
 	// A connection to what has become a standby is of no use any more: the next one may lead to the new primary.
 	keep := parsed.ConnConfig.OnPgError
