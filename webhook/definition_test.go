@@ -95,10 +95,23 @@ func TestWebhookIsChanged(t *testing.T) {
 	if err != nil || created || again.Revision != w.Revision {
 		t.Errorf("%v: putting it again gives the revision %d behind %d", err, again.Revision, w.Revision)
 	}
+	// Soon all goes to where it is to go by now; what the old URL refuses, too.
+	for n, changed := 0, false; !changed; n++ {
+		p.add(t, tenant, fmt.Sprint("order-soon", n), "OrderPaid", `{}`)
+		select {
+		case <-old.requests:
+		case <-e.requests:
+			changed = true
+		case <-time.After(time.Minute):
+			t.Fatal("nothing arrives")
+		}
+	}
 	p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
 	want := p.add(t, tenant, "order-1", "OrderPaid", `{}`)[0]
-	if r := e.next(t); r.id() != want.ID.String() {
-		t.Errorf("%s arrives", r.body)
+	for r := e.next(t); r.id() != want.ID.String(); r = e.next(t) {
+		if !strings.Contains(string(r.body), `"stream":"order-soon`) {
+			t.Errorf("%s arrives", r.body)
+		}
 	}
 	if len(old.requests) > 0 {
 		t.Error("something arrives at the old URL")
