@@ -106,6 +106,9 @@ func TestWebhookIsChanged(t *testing.T) {
 			t.Fatal("nothing arrives")
 		}
 	}
+	for len(old.requests) > 0 {
+		<-old.requests // from before: who sent to it has come to its end by now
+	}
 	p.add(t, tenant, "order-1", "OrderPlaced", `{}`)
 	want := p.add(t, tenant, "order-1", "OrderPaid", `{}`)[0]
 	for r := e.next(t); r.id() != want.ID.String(); r = e.next(t) {
