@@ -186,6 +186,8 @@ func noBody(request *http.Request) error {
 			return nil
 		}
 	}
+	// As behind what is too large: some clients see a broken connection, and not the answer, where much of their body was not read.
+	_, _ = io.CopyN(io.Discard, request.Body, drained)
 	return domain.Errorf(domain.CodeInvalidRequest, "body", "this operation takes no body; what it does is said by its path and its parameters alone")
 }
 

@@ -17,7 +17,7 @@ func TestABodyThatNobodyReadsIsRefused(t *testing.T) {
 	dead := c.receive(10)
 	c.answer("nack", object{"action": "park"}, dead...)
 	id := dead[0]["event"].(object)["id"]
-	for _, body := range []string{`{"ids":["` + id.(string) + `"]}`, `[]`, "x", "{}" + strings.Repeat(" ", 100), "{", strings.Repeat("x", 300_000)} {
+	for _, body := range []string{`{"ids":["` + id.(string) + `"]}`, `[]`, "x", "{}" + strings.Repeat(" ", 100), "{", strings.Repeat("x", 3_000_000)} {
 		a.post(c.path("/dead-letters/replay"), body).wantProblem(400, domain.CodeInvalidRequest, "body")
 		a.send("DELETE", c.path("/dead-letters"), body).wantProblem(400, domain.CodeInvalidRequest, "body")
 		a.send("GET", "/v1/streams/order-1", body).wantProblem(400, domain.CodeInvalidRequest, "body")
