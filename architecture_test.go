@@ -29,9 +29,11 @@ var imports = map[string][]string{
 	"client":     {},
 
 	"config":       {"domain"},
+	"listen":       {},
 	"expr":         {"domain"},
 	"drivers":      {"domain"},
 	"auth":         {"domain"},
+	"fairshare":    {"domain"},
 	"members":      {"domain"},
 	"cloudevents":  {"domain"},
 	"dispatch":     {"domain"},
@@ -48,27 +50,28 @@ var imports = map[string][]string{
 	"drivers/postgres":  {"domain", "drivers"},
 	"drivers/mongo":     {"domain", "drivers"},
 	"drivers/sqlserver": {"domain", "drivers"},
-	"store":             {"domain", "migrations"},
+	"store":             {"domain", "migrations", "fairshare"},
 
-	"upcasting":    {"domain", "expr"},
-	"aggregate":    {"domain", "expr", "upcasting"},
+	"budget":       {"domain", "expr"},
+	"upcasting":    {"domain", "expr", "budget"},
+	"aggregate":    {"domain", "expr", "budget", "upcasting"},
 	"erasure":      {"domain", "drivers"},
 	"retention":    {"domain"},
-	"projection":   {"domain", "expr", "drivers", "members", "upcasting"},
+	"projection":   {"domain", "expr", "budget", "drivers", "members", "upcasting", "fairshare"},
 	"rebuild":      {"domain", "drivers", "projection", "upcasting"},
 	"subscription": {"domain", "expr", "members"},
 	"reactor":      {"domain", "dispatch", "projection", "subscription"},
 
-	"api": {"domain", "auth", "aggregate", "cloudevents", "expr", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
+	"api": {"domain", "auth", "aggregate", "budget", "fairshare", "cloudevents", "expr", "projection", "rebuild", "subscription", "upcasting", "api/openapi"},
 	// What openapi.yaml generates for the server.
-	"api/openapi": {},
+	"api/openapi": {"domain"},
 
 	"embedded": {},
 
 	"manifold": {
 		"domain", "migrations", "telemetry", "config", "expr", "drivers", "auth", "members",
 		"drivers/postgres", "drivers/mongo", "drivers/sqlserver", "store",
-		"projection", "rebuild", "subscription", "aggregate", "upcasting", "erasure", "retention", "api", "api/openapi", "embedded", "dispatch", "egress", "egress/nats", "egress/kafka", "webhook", "reactor",
+		"projection", "rebuild", "subscription", "aggregate", "budget", "upcasting", "erasure", "retention", "api", "api/openapi", "embedded", "listen", "dispatch", "egress", "egress/nats", "egress/kafka", "webhook", "reactor",
 	},
 	"cmd/manifold": {"manifold", "client", "embedded", "config", "cmd/manifold/bench"},
 	// The benchmarks measure the store by itself, too, on a database of their own.
@@ -106,6 +109,7 @@ var foreign = map[string][]string{
 	"github.com/Shopify/toxiproxy":               {"drivers/drivertest/proxy"},
 	"github.com/spf13/cobra":                     {"cmd/manifold", "manifold"},
 	"code.dny.dev/ssrf":                          {"webhook"},
+	"github.com/pires/go-proxyproto":             {"listen"},
 }
 
 // goPackage is what these tests read of what `go list -json` prints.

@@ -26,24 +26,30 @@ const (
 	pingTimeout = 5 * time.Second
 	// doubtInterval is how long one that has proven it is not doubted again.
 	doubtInterval = time.Second
+	// probeInterval is how long after one ping at most the next one follows while a database is out. So an outage lasts no
+	// longer for callers than that beyond the database's own.
+	probeInterval = time.Second
+	// mostProbes is how many of them are under way at most.
+	mostProbes = 2 * int(pingTimeout/probeInterval)
 )
 
 // Why a call is ended before it has come to its end.
 var (
-	errTooSlow  = fmt.Errorf("it did not answer within %s", callTimeout)
+	errTooSlow  = fmt.Errorf("it did not answer within %s: %w", callTimeout, drivers.ErrTimedOut)
 	errGoneDown = errors.New("it does not answer any more")
 )
 
 // database is a database of documents, watched over. It is a driver that need not be open yet, since its database may not
 // answer when the process starts, and that may go down at any time: then every call fails at once with
-// domain.CodeUnavailable, those under way are ended, and it is asked again, less and less often, until it answers. So
-// nobody waits long for what does not come, and the projections of the other databases go on.
+// domain.CodeUnavailable, those under way are ended, and it is asked about every second until it answers. So nobody waits
+// long for what does not come, and the projections of the other databases go on.
 type database struct {
 	name string
 	open func(ctx context.Context) (drivers.Driver, error)
 	log  *slog.Logger
 
-	doubted chan struct{} // a call has failed in a way that makes one ask whether the database is there
+	doubted   chan struct{} // a call has failed in a way that makes one ask whether the database is there
+	connected chan struct{} // somebody else could connect to the same server
 
 	mu     sync.Mutex
 	opened drivers.Driver     // nil until it is
@@ -59,13 +65,13 @@ type underWay struct {
 }
 
 func newDatabase(name string, open func(ctx context.Context) (drivers.Driver, error), log *slog.Logger) *database {
-	return &database{name: name, open: open, log: log, doubted: make(chan struct{}, 1), calls: make(map[*underWay]bool)}
+	return &database{name: name, open: open, log: log, doubted: make(chan struct{}, 1), connected: make(chan struct{}, 1), calls: make(map[*underWay]bool)}
 }
 
 // run opens the database and watches over it until ctx ends. answers is called whenever it answers, for the first time
 // or again.
 func (d *database) run(ctx context.Context, answers func()) {
-	if !d.insist(ctx, d.try) {
+	if !d.openAtLast(ctx) {
 		return
 	}
 	answers()
@@ -90,7 +96,7 @@ func (d *database) run(ctx context.Context, answers func()) {
 		if err != nil && ctx.Err() == nil && !d.provenSince(asked) {
 			d.down(err)
 			d.log.Warn("a database of documents does not answer; its projections wait", "database", d.name, "error", err)
-			if !d.insist(ctx, d.ping) {
+			if !d.awaitAnswer(ctx) {
 				return
 			}
 			d.log.Info("a database of documents answers again", "database", d.name)
@@ -104,10 +110,10 @@ func (d *database) run(ctx context.Context, answers func()) {
 	}
 }
 
-// insist asks again and again until the database answers; false: ctx ended first.
-func (d *database) insist(ctx context.Context, ask func(context.Context) error) bool {
+// openAtLast opens the database, where it is not open yet, however many attempts it takes; false: ctx ended first.
+func (d *database) openAtLast(ctx context.Context) bool {
 	for tries := 1; ; tries++ {
-		err := ask(ctx)
+		err := d.try(ctx)
 		if ctx.Err() != nil {
 			return false
 		}
@@ -117,22 +123,79 @@ func (d *database) insist(ctx context.Context, ask func(context.Context) error) 
 		}
 		wait := backoff(tries)
 		d.down(err)
-		d.mu.Lock()
-		d.outage.NextTry = time.Now().Add(wait)
-		d.mu.Unlock()
+		d.nextTry(wait)
 		select {
 		case <-ctx.Done():
 			return false
+		case <-d.connected:
 		case <-time.After(wait):
 		}
 	}
 }
 
-// backoff is how long to wait after so many tries in a row: 250 ms, doubled each time up to 30 s, less up to a half by
-// chance, so that many processes do not come back together.
+// awaitAnswer asks a database that is out until it answers; false: ctx ended first. A ping does not wait for the one before
+// it: one that was sent while the network was gone may hang for its whole time, though the network is back.
+func (d *database) awaitAnswer(ctx context.Context) bool {
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	answers := make(chan error)
+	select {
+	case <-d.connected: // before the outage
+	default:
+	}
+	next := time.NewTimer(0)
+	defer next.Stop()
+	pending := 0
+	for tries := 1; ; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-d.connected:
+			next.Reset(0)
+		case <-next.C:
+			if pending < mostProbes {
+				pending++
+				go func() {
+					select {
+					case answers <- d.ping(asking):
+					case <-asking.Done():
+					}
+				}()
+			}
+			wait := backoff(tries)
+			tries++
+			d.nextTry(wait)
+			next.Reset(wait)
+		case err := <-answers:
+			pending--
+			if err == nil {
+				d.up()
+				return true
+			}
+			d.down(err)
+		}
+	}
+}
+
+func (d *database) nextTry(in time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.outage.NextTry = time.Now().Add(in)
+}
+
+// backoff is how long to wait after so many tries in a row: 250 ms, doubled each time up to probeInterval, less up to a
+// half by chance, so that many processes do not come back together.
 func backoff(tries int) time.Duration {
-	wait := min(250*time.Millisecond<<min(tries-1, 7), 30*time.Second)
+	wait := min(250*time.Millisecond<<min(tries-1, 7), probeInterval)
 	return wait - rand.N(wait/2)
+}
+
+// serverAnswers says that somebody else could connect to the server: while the database is out it is asked at once.
+func (d *database) serverAnswers() {
+	select {
+	case d.connected <- struct{}{}:
+	default:
+	}
 }
 
 // try opens the database once, where it is not open yet.
@@ -256,7 +319,7 @@ func (d *database) call(ctx context.Context, atMost time.Duration, do func(ctx c
 	case err == nil || ctx.Err() != nil:
 	case why != nil:
 		d.doubt()
-		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: %s", d.name, why), err)
+		return fmt.Errorf("%w: %w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: %s", d.name, why), why, err)
 	case isCode(err, domain.CodeUnavailable):
 		d.doubt()
 	}

@@ -141,11 +141,31 @@ func (d *database) Ping(ctx context.Context) error {
 
 // SaveIn asks nothing of the database, but of its driver.
 func (d *database) SaveIn(build domain.Build, tenant domain.TenantID, batch drivers.Batch) ([]domain.Statement, error) {
+	driver, err := d.transactional()
+	if err != nil {
+		return nil, err
+	}
+	return driver.SaveIn(build, tenant, batch)
+}
+
+// CheckpointIn is as SaveIn.
+func (d *database) CheckpointIn(build domain.Build, tenant domain.TenantID) (domain.Statement, error) {
+	driver, err := d.transactional()
+	if err != nil {
+		return domain.Statement{}, err
+	}
+	return driver.CheckpointIn(build, tenant)
+}
+
+func (d *database) transactional() (drivers.Transactional, error) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.opened == nil {
+		return nil, domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: it is being opened", d.name)
+	}
 	driver, ok := d.opened.(drivers.Transactional)
-	d.mu.Unlock()
 	if !ok {
 		return nil, domain.Errorf(domain.CodeUnsupported, "database", "documents in the database %q cannot be saved with an append", d.name)
 	}
-	return driver.SaveIn(build, tenant, batch)
+	return driver, nil
 }

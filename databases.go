@@ -31,6 +31,7 @@ func (p *Process) openDatabases(ctx context.Context, o settings, own string) err
 		p.undo = append(p.undo, d.Close)
 		p.databases[name], p.drivers[name] = d, d
 	}
+	p.logsOwn.Store(p.databases[p.logIn])
 	var tries sync.WaitGroup
 	var ownErr error
 	for name, d := range p.databases {
@@ -70,7 +71,7 @@ func opener(o settings, name string, of config.DocumentsDatabase, log *slog.Logg
 		return nil, fmt.Errorf("databases.%s.url: %w", name, err)
 	}
 	return func(ctx context.Context) (drivers.Driver, error) {
-		driver, err := open(ctx, DriverConfig{URL: url, MaxConns: of.MaxConns, Log: log.With("database", name)})
+		driver, err := open(ctx, DriverConfig{URL: url, MaxConns: of.MaxConns, Log: log.With("database", name), Mongo: of.Mongo})
 		if err != nil {
 			return nil, config.WithoutSecrets(err, url)
 		}
@@ -84,4 +85,11 @@ func (p *Process) outage(database string) (projection.Outage, bool) {
 		return d.Outage()
 	}
 	return projection.Outage{}, false
+}
+
+// loginConnected is called when a login of the log has connected: the documents beside the log can be asked for, too.
+func (p *Process) loginConnected() {
+	if d := p.logsOwn.Load(); d != nil {
+		d.serverAnswers()
+	}
 }

@@ -37,7 +37,7 @@ func (p *Process) deploy(ctx context.Context, o settings) error {
 		}
 		seen[definition.Name] = true
 		id := domain.ProjectionID{Owner: domain.Everyone, Name: definition.Name}
-		if err := p.catalog.Check(id, definition); err != nil {
+		if err := p.catalog.Check(ctx, id, definition); err != nil {
 			wrong = append(wrong, fmt.Errorf("projection %q: %w", definition.Name, err))
 		}
 	}

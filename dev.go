@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,12 +14,13 @@ import (
 
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/embedded"
+	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/telemetry"
 )
 
 func devCommand(options []Option, hard context.Context) *cobra.Command {
-	var listen, dir string
+	var address, dir string
 	var verbose bool
 	command := &cobra.Command{
 		Use:   "dev",
@@ -35,10 +35,10 @@ acknowledged is lost, however often it is pressed.`,
 				level = slog.LevelDebug
 			}
 			log := telemetry.NewLogger(command.ErrOrStderr(), level, "text")
-			return runDev(command.Context(), hard, dir, listen, command.OutOrStdout(), log, options)
+			return runDev(command.Context(), hard, dir, address, command.OutOrStdout(), log, options)
 		},
 	}
-	command.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "where to answer, as host:port; port 0 takes a free one")
+	command.Flags().StringVar(&address, "listen", "127.0.0.1:8080", "where to answer, as host:port; port 0 takes a free one")
 	command.Flags().StringVar(&dir, "dir", ".manifold", "the folder for everything that is kept")
 	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "log everything")
 	return command
@@ -47,7 +47,7 @@ acknowledged is lost, however often it is pressed.`,
 // devDatabase is the database's name on dev's server.
 const devDatabase = "manifold"
 
-func runDev(soft, hard context.Context, dir, listen string, out io.Writer, log *slog.Logger, options []Option) (err error) {
+func runDev(soft, hard context.Context, dir, address string, out io.Writer, log *slog.Logger, options []Option) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func runDev(soft, hard context.Context, dir, listen string, out io.Writer, log *
 	if embedded.InUse(filepath.Join(dir, "postgres")) {
 		return fmt.Errorf("another manifold dev is at work in %s: stop it, or choose another folder with --dir (and another port with --listen)", dir)
 	}
-	if err := tryListen(listen); err != nil {
+	if err := tryListen(address); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "postgres"), 0o755); err != nil {
@@ -92,7 +92,7 @@ func runDev(soft, hard context.Context, dir, listen string, out io.Writer, log *
 	if err := migrations.Up(soft, server.URL(devDatabase), secrets.passwords()); err != nil {
 		return err
 	}
-	process, err := Start(soft, devConfig(server, secrets, listen), log, options...)
+	process, err := Start(soft, devConfig(server, secrets, address), log, options...)
 	if err != nil {
 		return err
 	}
@@ -125,16 +125,18 @@ func runDev(soft, hard context.Context, dir, listen string, out io.Writer, log *
 
 // tryListen says whether the address can be listened on.
 func tryListen(address string) error {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", listenError(address, err))
+	if err := listen.Try(address); err != nil {
+		return fmt.Errorf("--listen: %w", err)
 	}
-	return listener.Close()
+	return nil
 }
 
-func devConfig(server *embedded.Server, secrets *devSecrets, listen string) config.Config {
+func devConfig(server *embedded.Server, secrets *devSecrets, address string) config.Config {
 	c := config.Default()
-	c.Listen = listen
+	c.Listen = address
+	// One address is enough, whose only clients are its user's.
+	c.Admin.Listen = config.NoListener
+	c.Limits.AddressConnections = c.Limits.Connections
 	c.Database.URL = server.URL(devDatabase)
 	for role, login := range map[migrations.Role]*config.Login{
 		migrations.RoleApp: &c.Database.App, migrations.RoleSystem: &c.Database.System,

@@ -20,17 +20,18 @@ import (
 
 func doctorCommand(options []Option) *cobra.Command {
 	var file string
-	var asJSON bool
+	var asJSON, allEvents bool
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look at everything that the service needs, and say what to do",
 		Long: `Look at everything that the service needs, and say what to do: the configuration, each login and what it may do, the
-schema, whether commits are synced, the clocks, each database of documents, the definitions, and the shared projections.
+schema, whether commits are synced, the clocks, each database of documents, the definitions, the shared projections, and whether
+events can be read.
 It is the first thing to try where manifold serve does not start, and may be run beside services that work: it changes
 nothing, but makes and removes a table of its own in each database of documents. A failure makes the exit code 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			findings := examine(command.Context(), file, os.Environ(), newSettings(options))
+			findings := examine(command.Context(), file, os.Environ(), newSettings(options), allEvents)
 			write := writeFindings
 			if asJSON {
 				write = writeFindingsJSON
@@ -46,6 +47,7 @@ nothing, but makes and removes a table of its own in each database of documents.
 	}
 	command.Flags().StringVar(&file, "config", os.Getenv("MANIFOLD_CONFIG"), "the configuration file (MANIFOLD_CONFIG)")
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	command.Flags().BoolVar(&allEvents, "events", false, "look for unreadable events in all of the logs, however long it takes")
 	return command
 }
 
@@ -102,9 +104,10 @@ func writeFindingsJSON(out io.Writer, findings []finding) error {
 
 // doctor examines an installation. What one check finds out the later ones use.
 type doctor struct {
-	config   config.Config
-	settings settings
-	findings []finding
+	config    config.Config
+	settings  settings
+	allEvents bool // look at all of them
+	findings  []finding
 
 	store     *store.Store              // nil where it cannot be opened
 	databases map[string]drivers.Driver // those that can be opened
@@ -114,9 +117,9 @@ type doctor struct {
 // checkupTimeout bounds each check that asks somebody.
 const checkupTimeout = 15 * time.Second
 
-// examine makes every check that can be made.
-func examine(ctx context.Context, file string, environ []string, s settings) []finding {
-	d := &doctor{settings: s, databases: make(map[string]drivers.Driver)}
+// examine makes every check that can be made; with allEvents it looks at every event, however many there are.
+func examine(ctx context.Context, file string, environ []string, s settings, allEvents bool) []finding {
+	d := &doctor{settings: s, allEvents: allEvents, databases: make(map[string]drivers.Driver)}
 	from := "the environment"
 	if file != "" {
 		from = file + " and the environment"
@@ -130,7 +133,7 @@ func examine(ctx context.Context, file string, environ []string, s settings) []f
 	d.ok("configuration", "read from %s", from)
 	defer d.close()
 	for _, check := range []func(context.Context){
-		d.logins, d.schema, d.synced, d.documents, d.definitions, d.projections,
+		d.listeners, d.logins, d.schema, d.synced, d.documents, d.definitions, d.projections, d.events,
 	} {
 		if ctx.Err() != nil {
 			d.fail("doctor", "it was interrupted", "run it again")

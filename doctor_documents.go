@@ -225,6 +225,12 @@ func (d *doctor) projections(ctx context.Context) {
 	}
 }
 
+// How many of the tenants that a rebuild has left behind are named, and how many bytes of each one's reason.
+const (
+	doctorFaults = 3
+	doctorReason = 300
+)
+
 func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map[domain.TenantID]int64) {
 	check := "projection " + p.Name
 	build := p.LiveBuild()
@@ -240,6 +246,7 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 	}
 	seen := make(map[domain.TenantID]int64)
 	var faults []domain.Fault
+	var left []domain.TenantFault
 	err := within(ctx, func(ctx context.Context) (err error) {
 		for checkpoint, err := range driver.Checkpoints(ctx, build) {
 			if err != nil {
@@ -247,7 +254,15 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 			}
 			seen[checkpoint.Tenant] = checkpoint.Position
 		}
-		faults, err = d.store.Faults(ctx, p.ProjectionID, p.Build)
+		if faults, err = d.store.Faults(ctx, p.ProjectionID, p.Build); err != nil {
+			return err
+		}
+		own, err := d.store.TenantBuildsOf(ctx, p.ProjectionID)
+		for _, b := range own {
+			if b.Fault != nil && b.PinnedTo == p.Build {
+				left = append(left, *b.Fault)
+			}
+		}
 		return err
 	})
 	switch {
@@ -257,6 +272,17 @@ func (d *doctor) projection(ctx context.Context, p *domain.Projection, heads map
 	case err != nil:
 		d.fail(check, err.Error(), "see whether the server is up")
 		return
+	}
+	if len(left) > 0 {
+		var which strings.Builder
+		for i, fault := range left[:min(len(left), doctorFaults)] {
+			if i > 0 {
+				which.WriteString("; ")
+			}
+			fmt.Fprintf(&which, "tenant %s: %s", fault.Tenant, projection.Cut(strings.Join(strings.Fields(fault.Reason), " "), doctorReason))
+		}
+		d.warn(check, fmt.Sprintf("the last rebuild has left %d tenants on their old documents: %s", len(left), which.String()),
+			"`manifold rebuild faulted "+p.Name+"` lists them all; skip the events, put an upcaster or change the definition, and then run `manifold rebuild "+p.Name+" --faulted`")
 	}
 	// A fault that the checkpoint has passed is one that a newer attempt got over.
 	faults = slices.DeleteFunc(faults, func(f domain.Fault) bool { return f.Position <= seen[f.Tenant] })

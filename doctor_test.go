@@ -17,6 +17,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/store"
 )
 
 // doctorEnviron is the environment of a service on a database.
@@ -68,7 +69,7 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	findings := examine(t.Context(), "", environ, newSettings(nil))
+	findings := examine(t.Context(), "", environ, newSettings(nil), false)
 	for _, f := range findings {
 		want := fine
 		if f.Check == "commits" {
@@ -80,9 +81,20 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 	}
 	for _, check := range []string{
 		"configuration", "login app", "login system", "login documents", "login retention", "database", "clock", "schema", "commits",
-		"documents default", "documents reports", "definitions", "projection counts",
+		"documents default", "documents reports", "definitions", "projection counts", "events",
 	} {
 		found(t, findings, check)
+	}
+	// A tenant that a rebuild has left behind, as its row says it.
+	_, err = db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), `
+		insert into manifold.tenant_builds (tenant_id, owner, name, build, base, definition, pinned_to, fault, fault_position)
+		select gen_random_uuid(), p.tenant_id, p.name, p.build, p.build, p.definition, p.build, 'event 7 cannot be folded', 7 from manifold.projections p`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := found(t, examine(t.Context(), "", environ, newSettings(nil), false), "projection counts"); f.Verdict != warning ||
+		!strings.Contains(f.Message, "left 1 tenants on their old documents") || !strings.Contains(f.Message, "event 7 cannot be folded") || f.Todo == "" {
+		t.Errorf("of the tenant that was left behind it says %+v", f)
 	}
 	var left int
 	err = reports.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), "select count(*) from pg_class where relname like '%doctor%'").Scan(&left)
@@ -96,7 +108,7 @@ func TestDoctorTellsWhatDriversWarnOf(t *testing.T) {
 	t.Parallel()
 	db, reports := pgtest.Database(t), pgtest.Database(t)
 	findings := examine(t.Context(), "", append(doctorEnviron(db),
-		"MANIFOLD_DATABASES={reports: {driver: postgres, url: '"+reports.URL(pgtest.RoleSuperuser)+"'}}"), newSettings(nil))
+		"MANIFOLD_DATABASES={reports: {driver: postgres, url: '"+reports.URL(pgtest.RoleSuperuser)+"'}}"), newSettings(nil), false)
 	if !slices.ContainsFunc(findings, func(f finding) bool {
 		return f.Check == "documents reports" && f.Verdict == warning && strings.Contains(f.Message, "above row-level security") && f.Todo != ""
 	}) {
@@ -140,7 +152,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 		"MANIFOLD_DATABASE_SYSTEM_URL="+db.URL(pgtest.RoleMigrator),
 		"MANIFOLD_DATABASE_RETENTION_URL="+db.Server.URLAs(db.Name, "manifold_retention", "topsecret"),
 		"MANIFOLD_DATABASES={far: {driver: postgres, url: 'postgres://u:topsecret@127.0.0.1:1/x'}, odd: {driver: oracle, url: 'o://x'}}")
-	findings := examine(t.Context(), "", environ, newSettings(nil))
+	findings := examine(t.Context(), "", environ, newSettings(nil), false)
 	for check, want := range map[string]string{
 		"login app":         "is a superuser",
 		"login system":      "owns Manifold's tables",
@@ -162,14 +174,14 @@ func TestDoctorOfTheSick(t *testing.T) {
 		t.Errorf("it says, %v:\n%s", err, said.String())
 	}
 
-	findings = examine(t.Context(), "", doctorEnviron(db), newSettings(nil))
+	findings = examine(t.Context(), "", doctorEnviron(db), newSettings(nil), false)
 	if f := found(t, findings, "projection counts"); f.Verdict != failure || !strings.Contains(f.Message, "the table of its live build") {
 		t.Errorf("%+v", f)
 	}
 	if err := migrations.Down(t.Context(), db.URL(pgtest.RoleMigrator)); err != nil {
 		t.Fatal(err)
 	}
-	findings = examine(t.Context(), "", doctorEnviron(db), newSettings(nil))
+	findings = examine(t.Context(), "", doctorEnviron(db), newSettings(nil), false)
 	if f := found(t, findings, "schema"); f.Verdict != failure || !strings.Contains(f.Message, "manifold migrate up") {
 		t.Errorf("%+v", f)
 	}
@@ -246,9 +258,58 @@ func TestDoctorOfADriver(t *testing.T) {
 			return mute{driver, stays}, err
 		}
 		environ := append(doctorEnviron(db), "MANIFOLD_DATABASES={own: {driver: mute, url: '"+db.URL(migrations.RoleDocuments)+"'}}")
-		findings := examine(t.Context(), "", environ, newSettings([]Option{WithDriver("mute", open)}))
+		findings := examine(t.Context(), "", environ, newSettings([]Option{WithDriver("mute", open)}), false)
 		if f := found(t, findings, "documents own"); f.Verdict != want || !strings.Contains(f.Message, "mute 7.1 answers") {
 			t.Errorf("%+v; want %s", f, want)
 		}
+	}
+}
+
+// Events that cannot be read are found without printing them, and stay as they are.
+func TestDoctorFindsUnreadableEvents(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tenant := domain.NewTenantID()
+	if err := s.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "acme"}); err != nil {
+		t.Fatal(err)
+	}
+	events := make([]domain.NewEvent, 5)
+	for i := range events {
+		events[i] = domain.NewEvent{Type: "Counted", Data: []byte(`{"n": [` + strings.Repeat("1.5e10,", 3000) + `1]}`)}
+	}
+	if _, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: "order-1", Expected: domain.Any, Events: events}}}); err != nil {
+		t.Fatal(err)
+	}
+	healthy := found(t, examine(t.Context(), "", doctorEnviron(db), newSettings(nil), true), "events")
+	if healthy.Verdict != fine || healthy.Message != "all 5 of them can be read" {
+		t.Errorf("of the healthy log it says %+v", healthy)
+	}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	// Long whole numbers, long fractions, and what costs little when it is stored: each 1 GB and more when it is printed.
+	for position, data := range map[int]string{2: "1e131071", 4: "1e-16383"} {
+		_, err := super.Exec(t.Context(), "update manifold.events set event_data = $2::jsonb where position = $1", position, `{"l":[1`+strings.Repeat(","+data, 70_000)+`]}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := super.Exec(t.Context(), "update manifold.events set metadata = $1::jsonb where position = 5", `[1`+strings.Repeat(",1e131071", 300)+`]`); err != nil {
+		t.Fatal(err)
+	}
+	sick := found(t, examine(t.Context(), "", doctorEnviron(db), newSettings(nil), true), "events")
+	for _, want := range []string{"3 events of tenant " + tenant.String(), "position 2 (Counted, version 2 of order-1), position 4", "position 5"} {
+		if sick.Verdict != warning || !strings.Contains(sick.Message, want) || !strings.Contains(sick.Todo, "manifold redact "+tenant.String()) {
+			t.Errorf("of the sick log it says %+v, want %q", sick, want)
+		}
+	}
+	var marked int
+	if err := super.QueryRow(t.Context(), "select count(*) from manifold.events where gap is not null").Scan(&marked); err != nil || marked > 0 {
+		t.Errorf("the doctor has changed %d events, %v", marked, err)
 	}
 }

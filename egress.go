@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/manifold-es/manifold/config"
@@ -41,6 +42,21 @@ func (p *Process) wireEgress() (sources []dispatch.Source, err error) {
 	return sources, nil
 }
 
+// egressLabel stands before the process's id in the labels of the members of an egress's groups.
+const egressLabel = "egress of process "
+
+// egressDied reports whether the process has died that a member of an egress's group is labelled with. Those of earlier
+// releases say nothing about it.
+func (p *Process) egressDied(label string) bool {
+	text, ours := strings.CutPrefix(label, egressLabel)
+	id, err := domain.ParseMemberID(text)
+	if !ours || err != nil {
+		return false
+	}
+	alive := p.members.Alive()
+	return len(alive) > 0 && !slices.ContainsFunc(alive, func(m domain.Member) bool { return m.ID == id })
+}
+
 // newEgress makes one egress. Its error begins with the setting.
 func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, error) {
 	place, err := of.Place()
@@ -50,7 +66,8 @@ func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, erro
 	c := egress.Config{
 		Name: name, Remove: of.Remove, Tenants: of.TenantIDs(), Start: place.Start, From: place.Time,
 		Selection: domain.Selection{Categories: of.Categories, Types: of.Types, Filter: of.Filter},
-		Groups:    p.groups, Births: p.store, Active: p.activeTenant, Owns: p.members.Owns, Label: "egress", Log: p.log,
+		Groups:    p.groups, Births: p.store, Active: p.activeTenant, Owns: p.members.Owns, Log: p.log,
+		Label: egressLabel + p.id.String(), Died: p.egressDied,
 		Observer: egress.Observer{
 			Published: func(messages int, delay time.Duration) { p.metrics.EgressPublished(name, messages, delay) },
 			Refused:   func(messages int) { p.metrics.EgressRefused(name, messages) },

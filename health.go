@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,21 +17,50 @@ import (
 
 // onlyHealth answers what is asked of a process that has no other requests to answer.
 func onlyHealth(all http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
-		mux.Handle(path, all)
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "this process has the role worker; ask one with the role web", http.StatusNotFound)
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		switch path := request.URL.Path; {
+		case path == "/livez", path == "/readyz", path == "/metrics", strings.HasPrefix(path, "/debug/pprof/"):
+			all.ServeHTTP(w, request)
+		default:
+			http.Error(w, "this process has the role worker; ask one with the role web", http.StatusNotFound)
+		}
 	})
-	return mux
 }
 
 // checkTimeout bounds the look at one dependency for /readyz.
 const checkTimeout = 2 * time.Second
 
+// checksKept is how long the checks' results are reused. Anybody may ask for them, and each run takes a connection of each pool.
+const checksKept = time.Second
+
+// readiness is the latest result of the checks, which run once at a time.
+type readiness struct {
+	mu     sync.Mutex
+	ran    time.Time
+	result []api.Check
+}
+
 // checks says what the process depends on, and how that is.
 func (p *Process) checks(ctx context.Context) []api.Check {
+	all := p.readiness.latest(func() []api.Check { return p.check(context.WithoutCancel(ctx)) })
+	if p.stopping.Load() {
+		all = append(all, api.Check{Name: "stopping", Err: errors.New("the process is about to end")})
+	}
+	return all
+}
+
+// latest runs the checks, unless they have just been run. The result is the caller's own.
+func (r *readiness) latest(run func() []api.Check) []api.Check {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ran.IsZero() || time.Since(r.ran) >= checksKept {
+		r.result, r.ran = run(), time.Now()
+	}
+	return slices.Clone(r.result)
+}
+
+// check looks at each dependency.
+func (p *Process) check(ctx context.Context) []api.Check {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	names := slices.Sorted(maps.Keys(p.databases))
@@ -39,13 +69,10 @@ func (p *Process) checks(ctx context.Context) []api.Check {
 	done.Go(func() { all[0] = api.Check{Name: "database", Err: forAnybody(p.store.Ping(ctx))} })
 	for i, name := range names {
 		done.Go(func() {
-			all[1+i] = api.Check{Name: "documents: " + name, Err: forAnybody(p.databases[name].Ping(ctx)), Optional: true}
+			all[1+i] = api.Check{Name: "documents: " + name, Err: forAnybody(p.databases[name].Ping(ctx)), Optional: name != p.logIn}
 		})
 	}
 	done.Wait()
-	if p.stopping.Load() {
-		all = append(all, api.Check{Name: "stopping", Err: errors.New("the process is about to end")})
-	}
 	return all
 }
 

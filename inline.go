@@ -11,12 +11,12 @@ import (
 // inlineFolds is what the store folds with as it appends. The store is opened first, since the rest is made of it.
 type inlineFolds struct{ inline **projection.Inline }
 
-func (f inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.TenantBuild, []domain.TenantBuild, error) {
-	folds, gone, behind, err := (*f.inline).Open(ctx, tenant, head, builds)
+func (f inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+	folds, checkpoints, gone, err := (*f.inline).Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return folds, gone, behind, nil
+	return folds, checkpoints, gone, nil
 }
 
 func (f inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {

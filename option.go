@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/mongo"
@@ -43,6 +44,7 @@ type DriverConfig struct {
 	URL      string // with the password in it
 	MaxConns int    // 0: the driver's own default
 	Log      *slog.Logger
+	Mongo    config.Mongo // for the driver mongo alone
 }
 
 // OpenDriver opens a driver; ctx is for opening alone, and ends behind it. Where it fails because the database does not
@@ -58,7 +60,11 @@ func openPostgres(ctx context.Context, config DriverConfig) (drivers.Driver, err
 }
 
 func openMongo(ctx context.Context, config DriverConfig) (drivers.Driver, error) {
-	driver, err := mongo.Open(ctx, mongo.Config{URL: config.URL, MaxConns: config.MaxConns, Log: config.Log})
+	wildcard := config.Mongo.WildcardIndex
+	driver, err := mongo.Open(ctx, mongo.Config{
+		URL: config.URL, MaxConns: config.MaxConns, Log: config.Log,
+		Transactions: config.Mongo.Transactions, NoWildcardIndex: wildcard != nil && !*wildcard, ShardBuilds: config.Mongo.ShardBuilds,
+	})
 	if err != nil {
 		return nil, err
 	}

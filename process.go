@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/dispatch"
 	"github.com/manifold-es/manifold/domain"
@@ -41,12 +40,15 @@ type Process struct {
 	databases map[string]*database      // of documents, by the names that definitions use
 	drivers   map[string]drivers.Driver // the same, for those who need not know more
 	logIn     string                    // the name of the one that is the log's own; empty: none
+	logsOwn   atomic.Pointer[database]  // the same; nil: none, or not yet
 	keys      *auth.Keys
+	budget    *budget.Requests // of what requests may cost that fold
 	upcasters *upcasting.Upcasters
 	states    *aggregate.States
 	inline    *projection.Inline
 	catalog   *projection.Catalog
 	runner    *projection.Runner
+	id        domain.MemberID
 	members   *members.Members
 	rebuilds  *rebuild.Rebuilds
 	retention *retention.Retention
@@ -58,17 +60,22 @@ type Process struct {
 	egresses  []*egress.Egress
 	consumers *dispatch.Dispatcher // of the groups whose consumer is the service
 
-	listener   net.Listener
+	public     *listener
+	admin      *listener // nil: there is none
+	handlers   atomic.Pointer[handlers]
+	waiting    atomic.Pointer[string] // why the process waits for its database, while it does
 	api        *api.Server
-	server     *http.Server
 	requests   context.Context // every request's; ended, with a cause, when there is no more waiting
 	endWaiting context.CancelCauseFunc
 
-	background    sync.WaitGroup
+	answering     running // requests
+	background    running
 	endBackground context.CancelFunc
+	outages       *telemetry.Outages
 	serving       sync.WaitGroup
 	failed        chan error // one error at most: why the process cannot go on
 	stopping      atomic.Bool
+	readiness     readiness
 	deployLater   []domain.Definition
 	undo          []func() // what Start has opened, to be closed in the opposite order
 	stopOnce      sync.Once
@@ -78,46 +85,68 @@ type Process struct {
 // Start starts a process and returns when it answers requests. ctx bounds the starting only. The process runs until Stop,
 // which must be called; should it not be able to go on before, Failed tells.
 //
-// What cannot work is refused: a schema that is too old, a login that cannot connect, a definition that is wrong. A
-// database of documents that does not answer is no obstacle, unless it is the log's own: it is asked again and again.
+// What cannot work is refused: a configuration or a definition that is wrong, a login that the database refuses while it
+// takes another. While Manifold's own database cannot be reached, or lacks what `manifold migrate up` makes, Start waits for
+// it, until ctx ends: meanwhile the process listens, /livez answers 200, /readyz 503 with the reason, and everything else
+// 503. A database of documents that does not answer is no obstacle, unless it is the log's own: it is asked again and again.
 func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Option) (*Process, error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("the configuration cannot work:\n%w", err)
 	}
 	o := newSettings(options)
-	p := &Process{config: c, log: log, metrics: telemetry.NewMetrics(Version()), failed: make(chan error, 1)}
+	p := &Process{config: c, outages: telemetry.NewOutages(causeOfOutage), id: domain.NewMemberID(), failed: make(chan error, 1)}
+	p.log = p.outages.Logger(log)
 	p.requests, p.endWaiting = context.WithCancelCause(context.Background())
 	background, endBackground := context.WithCancel(context.Background())
 	p.endBackground = endBackground
-	err := p.open(ctx, o)
+	err := p.checkSettings(o)
 	if err == nil {
-		err = p.wire(o)
+		err = p.listen(background)
 	}
 	if err == nil {
-		err = p.reactors.Declare(ctx)
-	}
-	if err == nil {
-		err = p.declareEgress(ctx)
-	}
-	if err == nil && c.Role.Worker() {
-		err = p.deploy(ctx, o)
-	}
-	if err == nil {
-		err = p.serve()
+		err = p.assemble(ctx, o)
 	}
 	if err != nil {
 		p.endWaiting(err)
 		endBackground()
+		p.closeListeners()
+		p.serving.Wait()
+		ending, cancel := context.WithTimeout(context.Background(), stopMargin)
+		defer cancel()
+		p.background.wait(ending)
 		p.close()
+		p.outages.End()
 		return nil, err
 	}
 	p.run(background)
-	log.Info("listening", "address", p.Address(), "role", string(c.Role), "version", Version())
+	p.answer()
+	listening := []any{"address", p.Address(), "role", string(c.Role), "version", Version()}
+	if p.admin != nil {
+		listening = append(listening, "admin", p.AdminAddress())
+	}
+	log.Info("listening", listening...)
 	return p, nil
 }
 
+// causeOfOutage reports whether an error is that a database does not answer, which every loop and every request then meets.
+func causeOfOutage(err error) (cause string, outage bool) {
+	if failure, ok := errors.AsType[*domain.Error](err); ok && failure.Code == domain.CodeOutcomeUnknown {
+		return string(failure.Code), true
+	}
+	cause = store.Absence(err)
+	return cause, cause != ""
+}
+
 // Address is where the process answers requests, as host:port.
-func (p *Process) Address() string { return p.listener.Addr().String() }
+func (p *Process) Address() string { return p.public.Addr().String() }
+
+// AdminAddress is where the process answers the operator, as host:port; empty: nowhere else than at Address.
+func (p *Process) AdminAddress() string {
+	if p.admin == nil {
+		return ""
+	}
+	return p.admin.Addr().String()
+}
 
 // Failed gives an error when the process cannot go on; it is to be stopped then.
 func (p *Process) Failed() <-chan error { return p.failed }
@@ -141,8 +170,8 @@ func storeConfig(c config.Config, log *slog.Logger) (store.Config, error) {
 	return s, nil
 }
 
-// open connects with everything that keeps data.
-func (p *Process) open(ctx context.Context, o settings) error {
+// connect connects with everything that keeps data.
+func (p *Process) connect(ctx context.Context, o settings) error {
 	c, err := storeConfig(p.config, p.log)
 	if err != nil {
 		return err
@@ -151,7 +180,8 @@ func (p *Process) open(ctx context.Context, o settings) error {
 	if err != nil {
 		return err
 	}
-	c.Observer = store.Observer{Appended: p.metrics.Appended}
+	c.Member = p.id
+	c.Observer = store.Observer{Appended: p.metrics.Appended, Connected: p.loginConnected}
 	c.Inline = inlineFolds{&p.inline}
 	p.store, err = store.Open(ctx, c)
 	if err != nil {
@@ -169,21 +199,6 @@ func (p *Process) open(ctx context.Context, o settings) error {
 		p.log.Warn("the database does not sync its commits: a crash of its machine can lose what was acknowledged; set fsync and synchronous_commit on")
 	}
 	return p.openDatabases(ctx, o, own)
-}
-
-// serve begins to answer requests.
-func (p *Process) serve() error {
-	listener, err := net.Listen("tcp", p.config.Listen)
-	if err != nil {
-		return fmt.Errorf("listen: %w", listenError(p.config.Listen, err))
-	}
-	p.listener = limitConnections(listener, p.config.Limits.Connections)
-	p.serving.Go(func() {
-		if err := p.server.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
-			p.fail(fmt.Errorf("answer requests: %w", err))
-		}
-	})
-	return nil
 }
 
 func (p *Process) fail(err error) {

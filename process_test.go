@@ -308,9 +308,19 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// get asks a process; for its metrics at the admin listener.
 func get(t *testing.T, p *manifold.Process, path string) (int, string) {
 	t.Helper()
-	r, err := http.Get("http://" + p.Address() + path)
+	address := p.Address()
+	if path == "/metrics" {
+		address = p.AdminAddress()
+	}
+	return getAt(t, address, path)
+}
+
+func getAt(t *testing.T, address, path string) (int, string) {
+	t.Helper()
+	r, err := http.Get("http://" + address + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,10 +365,6 @@ func TestRefusedAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	empty := pgtest.Database(t)
-	if err := migrations.Down(t.Context(), empty.URL(pgtest.RoleMigrator)); err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		change func(*config.Config)
 		want   string
@@ -370,7 +376,7 @@ func TestRefusedAtStart(t *testing.T) {
 		"short key":       {func(c *config.Config) { c.OperatorKeys = []string{"short"} }, "operatorKey: "},
 		"no folder":       {func(c *config.Config) { c.Projections = []string{"/there/is/none"} }, "/there/is/none"},
 		"wrong password":  {func(c *config.Config) { c.Database.System.URL = db.Server.URLAs(db.Name, "manifold_system", "wrong") }, "gives it the configuration's password"},
-		"no schema":       {func(c *config.Config) { *c = configuration(empty) }, "manifold migrate up"},
+		"port of admin":   {func(c *config.Config) { c.Admin.Listen = taken.Addr().String() }, "admin.listen: another program listens on " + taken.Addr().String()},
 		"not checked yet": {func(c *config.Config) { c.Role = "both" }, "role: "},
 	} {
 		c2 := configuration(db)
@@ -543,6 +549,37 @@ func TestStopDrainsThenCancels(t *testing.T) {
 		if _, err := http.Get("http://" + p.Address() + "/livez"); err == nil {
 			t.Errorf("%s: a stopped process answers", name)
 		}
+	}
+}
+
+// Code of the program's own that never comes to its end does not hold Stop up, which says what is left.
+func TestStopReturnsWhateverStillRuns(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}, 100), make(chan struct{})
+	defer close(release)
+	stuck := projection.HandlerOf(projection.Rule[struct{}]{
+		Key: func(domain.Event) (string, error) { return "stuck", nil },
+		Fold: func(*struct{}, domain.Event) (bool, error) {
+			entered <- struct{}{}
+			<-release
+			return true, nil
+		},
+	})
+	c := configuration(pgtest.Database(t))
+	c.ShutdownDeadline = 100 * time.Millisecond
+	p, err := manifold.Start(t.Context(), c, slog.New(slog.DiscardHandler), manifold.WithProjection(domain.Definition{Name: "stuck"}, stuck))
+	if err != nil {
+		t.Fatal(err)
+	}
+	as(t, p, newTenant(t, p, "acme")).add("thing-1", "Added", `{}`)
+	<-entered
+	began := time.Now()
+	err = p.Stop(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "follow projections") {
+		t.Errorf("it returns %v", err)
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("it returns after %s", took)
 	}
 }
 

@@ -32,10 +32,10 @@ func (p *Process) wireProjections(o settings) error {
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
 		Lost:  lost,
 		Store: p.store, Drivers: p.drivers, Handlers: o.handlers, Progress: progress, Keep: keep, Log: p.log,
-		Outages: p.outage, LogIn: p.logIn, Upcasters: p.upcasters,
+		Outages: p.outage, LogIn: p.logIn, Upcasters: p.upcasters, Requests: p.budget,
 	})
 	p.members = members.New(members.Config{
-		Store: p.store, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
+		Store: p.store, ID: p.id, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,

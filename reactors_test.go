@@ -79,12 +79,12 @@ func TestReactorOfAProgram(t *testing.T) {
 			t.Fatalf("the dead letters are %s", letters)
 		}
 	}
-	for metrics := ""; !strings.Contains(metrics, `changes_published_total{projection="(own)"} 1`); metrics = call(http.MethodGet, "/metrics", "", 200) {
+	for metrics := ""; !strings.Contains(metrics, `changes_published_total{projection="(own)"} 1`); _, metrics = get(t, p, "/metrics") {
 		if time.Now().After(deadline) {
 			t.Fatalf("the metrics are %s", metrics)
 		}
 	}
-	if metrics := call(http.MethodGet, "/metrics", "", 200); !strings.Contains(metrics, `reactor_calls_total{outcome="failed",reactor="mail"} 1`) || !strings.Contains(metrics, `reactor_calls_total{outcome="ok",reactor="mail"} 1`) {
+	if _, metrics := get(t, p, "/metrics"); !strings.Contains(metrics, `reactor_calls_total{outcome="failed",reactor="mail"} 1`) || !strings.Contains(metrics, `reactor_calls_total{outcome="ok",reactor="mail"} 1`) {
 		t.Errorf("the metrics are %s", metrics)
 	}
 }

@@ -10,8 +10,9 @@ import (
 
 // run starts what works in the background.
 func (p *Process) run(ctx context.Context) {
+	ctx = p.budget.Background(ctx)
 	start := func(what string, run func(context.Context) error) {
-		p.background.Go(func() {
+		p.background.spawn(what, func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {
 				p.fail(fmt.Errorf("%s: %w", what, err))
 			}
@@ -23,7 +24,7 @@ func (p *Process) run(ctx context.Context) {
 	// Wherever events are appended, snapshots become due.
 	start("take snapshots", p.states.Run)
 	for name, d := range p.databases {
-		p.background.Go(func() {
+		p.background.spawn("watch over database "+name, func() {
 			d.run(ctx, func() {
 				p.runner.Answers(name)
 				p.rebuilds.Answers(name)
@@ -38,15 +39,18 @@ func (p *Process) run(ctx context.Context) {
 		return p.store.ListenWebhooks(ctx, p.noticeWebhooks)
 	})
 	consumed := make(chan struct{}) // closed when nothing here receives from a group by itself any more
-	start("look after groups", func(ctx context.Context) error {
-		longer, end := context.WithCancel(context.WithoutCancel(ctx))
-		defer end()
-		defer context.AfterFunc(ctx, func() {
-			<-consumed // what the consumers have done is still answered for
-			end()
-		})()
-		return p.groups.Run(longer)
-	})
+	startLonger := func(what string, run func(context.Context) error) {
+		start(what, func(ctx context.Context) error {
+			longer, end := context.WithCancel(context.WithoutCancel(ctx))
+			defer end()
+			defer context.AfterFunc(ctx, func() {
+				<-consumed
+				end()
+			})()
+			return run(longer)
+		})
+	}
+	startLonger("look after groups", p.groups.Run) // what the consumers have done is still answered for
 	start("follow changes of groups", func(ctx context.Context) error {
 		return p.store.ListenGroups(ctx, p.noticeGroup)
 	})
@@ -69,13 +73,14 @@ func (p *Process) run(ctx context.Context) {
 	start("follow what is to be tried again", func(ctx context.Context) error {
 		return p.store.ListenRetries(ctx, p.runner.Retry)
 	})
-	start("follow projections", p.runner.Run)
-	start("announce the process", p.members.Run)
+	// Other processes take over when the consumers have come to their end here. Until then the tenants are this one's.
+	startLonger("follow projections", p.runner.Run)
+	startLonger("announce the process", p.members.Run)
 	start("work on rebuilds", p.rebuilds.Run)
 	start("remove events", p.retention.Run)
 	start("follow changes of retention policies", p.listenRetention)
 	start("erase tenants", erasure.New(erasure.Options{Store: p.store, Drivers: p.drivers, Log: p.log}).Run)
-	p.background.Go(func() { p.deployRest(ctx) })
+	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
 }
 
 // wake tells all who follow logs that one has moved.

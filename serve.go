@@ -17,8 +17,8 @@ func serveCommand(options []Option, hard context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the service",
-		Long: `Run the service with a configuration file, environment variables, or both: see docs/configuration.md. The database's
-schema must be there: see manifold migrate.`,
+		Long: `Run the service with a configuration file, environment variables, or both: see docs/configuration.md. While the
+database cannot be reached, or lacks its schema (see manifold migrate), the service waits for it, and says so in /readyz.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, err := config.Load(file, os.Environ())
@@ -27,6 +27,10 @@ schema must be there: see manifold migrate.`,
 			}
 			log := telemetry.NewLogger(command.ErrOrStderr(), c.Log.Level, c.Log.Format)
 			process, err := Start(command.Context(), c, log, options...)
+			if cause := context.Cause(command.Context()); err != nil && cause != nil {
+				log.Info(fmt.Sprint(cause), "while", "the process was starting")
+				return nil
+			}
 			if err != nil {
 				return fmt.Errorf("%w\n`manifold doctor` with the same configuration looks at everything, and says what to do", err)
 			}

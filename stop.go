@@ -5,20 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
 // errStopped is the cause with which requests end that were not done in time.
 var errStopped = errors.New("the process was stopped")
 
-// lastWords bounds the closing of WebSockets when there is no more waiting.
-const lastWords = 10 * time.Second
+// stopMargin is how long what was cancelled may take to end.
+const stopMargin = 3 * time.Second
 
 // Stop ends the process in order, and returns when nothing of it runs any more: it stops taking connections (and /readyz
 // says so on those that are open), lets those go who follow something and go on elsewhere, lets the requests under way
 // finish until the configured deadline, cancels the rest, and then ends the background's work, which goes on elsewhere, or
 // at the next start, from its checkpoints. When ctx ends first there is no more waiting. What was acknowledged is kept in
 // any case. It may be called more than once.
+//
+// Three seconds after the deadline it returns whatever still runs, such as code of the program's own that does not look at
+// its context: the error names that, and the program should exit.
 func (p *Process) Stop(ctx context.Context) error {
 	p.stopOnce.Do(func() { p.stopErr = p.stop(ctx) })
 	return p.stopErr
@@ -32,27 +36,48 @@ func (p *Process) stop(ctx context.Context) error {
 	defer cancel()
 	// The requests under way may wait for projections: those go on until the last request has been answered.
 	p.api.Stop()
-	err := p.server.Shutdown(drain)
+	err := p.public.server.Shutdown(drain)
 	if err == nil {
 		err = p.api.Wait(drain)
 	}
+	if err == nil && p.admin != nil {
+		err = p.admin.server.Shutdown(drain) // the last, so that probes are answered meanwhile
+	}
 	if err != nil {
-		p.log.Warn("some requests were not done in time, and are cancelled", "waited", time.Since(begin).Round(time.Millisecond).String())
+		p.log.Warn("some requests were not done in time, and are cancelled", "waited", time.Since(begin).Round(time.Millisecond).String(), "requests", p.answering.left())
 		p.endWaiting(context.Cause(drain))
-		err = p.server.Close()
+		p.endBackground()
+		err = p.closeListeners()
 	}
-	// What is left of the sockets ends by itself now, within moments.
-	last, cancelLast := context.WithTimeout(context.Background(), lastWords)
+	// Where all requests were answered, what works in the background has the rest of the time.
+	last, cancelLast := context.WithCancel(context.Background())
 	defer cancelLast()
-	if waiting := p.api.Wait(last); waiting != nil {
-		err = errors.Join(err, fmt.Errorf("WebSockets were left behind: %w", waiting))
+	defer context.AfterFunc(drain, func() { time.AfterFunc(stopMargin, cancelLast) })()
+	var left []string
+	// What is left of the sockets ends by itself now, within moments.
+	if p.api.Wait(last) != nil {
+		left = append(left, "WebSockets")
 	}
-	p.serving.Wait()
+	p.answering.wait(last)
 	p.endWaiting(errStopped)
 	p.endBackground()
-	p.background.Wait()
-	p.close()
-	p.log.Info("stopped", "took", time.Since(begin).Round(time.Millisecond).String())
+	p.background.wait(last)
+	left = append(append(left, p.answering.left()...), p.background.left()...)
+	// Connections that are still used are waited for as well.
+	var closing running
+	closing.spawn("close the databases", func() {
+		p.serving.Wait()
+		p.close()
+	})
+	closing.wait(last)
+	left = append(left, closing.left()...)
+	p.outages.End()
+	took := time.Since(begin).Round(time.Millisecond)
+	if len(left) > 0 {
+		p.log.Warn("stopped, but not everything has ended", "took", took.String(), "left", left)
+		return errors.Join(err, fmt.Errorf("stop: this has not ended by the deadline: %s", strings.Join(left, ", ")))
+	}
+	p.log.Info("stopped", "took", took.String())
 	if err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}

@@ -3,16 +3,15 @@ package manifold
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net"
-	"net/http"
-	"time"
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/budget"
+	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/dispatch"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
 	"github.com/manifold-es/manifold/upcasting"
@@ -32,22 +31,48 @@ func (l appendLog) Append(ctx context.Context, tenant domain.TenantID, request d
 	return appended, err
 }
 
+// operatorKeys are the operator's keys of the configuration.
+func operatorKeys(c config.Config) ([]auth.OperatorKey, error) {
+	operators := make([]auth.OperatorKey, len(c.OperatorKeys))
+	for i, text := range c.OperatorKeys {
+		var err error
+		if operators[i], err = auth.ParseOperatorKey(text); err != nil {
+			return nil, fmt.Errorf("operatorKey: %w", err)
+		}
+	}
+	return operators, nil
+}
+
+// boundedUpcasters are upcasters whose previews cost requests.
+type boundedUpcasters struct {
+	*upcasting.Upcasters
+	budget *budget.Requests
+}
+
+func (u boundedUpcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *domain.Upcaster, source upcasting.Source) ([]upcasting.Step, error) {
+	ctx, end, err := u.budget.Begin(ctx, tenant, "try it on fewer events")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return u.Upcasters.Preview(ctx, tenant, tried, source)
+}
+
 // wire makes the parts and gives them to one another.
 func (p *Process) wire(o settings) error {
-	operators := make([]auth.OperatorKey, len(p.config.OperatorKeys))
-	var err error
-	for i, text := range p.config.OperatorKeys {
-		if operators[i], err = auth.ParseOperatorKey(text); err != nil {
-			return fmt.Errorf("operatorKey: %w", err)
-		}
+	operators, err := operatorKeys(p.config)
+	if err != nil {
+		return err
 	}
 	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store, Operators: operators}); err != nil {
 		return err
 	}
+	limits := p.config.Limits
+	p.budget = budget.New(budget.Limits{Places: limits.Folds, TenantPlaces: limits.TenantFolds, Steps: limits.FoldSteps, Time: limits.FoldTime})
 	if p.upcasters, err = upcasting.New(p.store); err != nil {
 		return err
 	}
-	if p.states, err = aggregate.New(aggregate.Config{Store: p.store, Upcasters: p.upcasters, Log: p.log}); err != nil {
+	if p.states, err = aggregate.New(aggregate.Config{Store: p.store, Upcasters: p.upcasters, Requests: p.budget, Log: p.log}); err != nil {
 		return err
 	}
 	if err := p.wireProjections(o); err != nil {
@@ -87,28 +112,18 @@ func (p *Process) wireSubscriptions() {
 }
 
 // wireAPI makes what answers requests.
-func (p *Process) wireAPI() (err error) {
+func (p *Process) wireAPI() error {
+	var err error
 	p.api, err = api.New(api.Config{
 		Log: appendLog{p.store, p.states}, Streams: p.store, Keys: p.keys, Tenants: p.store, Members: memberList{p.store}, Aggregates: p.states,
-		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters,
+		Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: boundedUpcasters{p.upcasters, p.budget},
 		Tickets: p.store, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention,
-		Ready: p.checks, Metrics: p.metrics.Handler(), Logger: p.log,
+		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log,
+		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),
+		AnswerBytes: int64(p.config.Limits.AnswerBytes), TenantAnswerBytes: int64(p.config.Limits.TenantAnswerBytes),
 		Observer: api.Observer{
 			Request: p.metrics.Request, Read: p.metrics.Read, Imported: p.metrics.Imported, Published: p.metrics.Published, Followed: p.metrics.Followed, Delivered: p.metrics.Delivered,
 		},
 	})
-	if err != nil {
-		return err
-	}
-	p.server = &http.Server{
-		Handler:           p.metrics.CountInFlight(p.api.Handler()),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), // clients that break off: no fault of ours
-		BaseContext:       func(net.Listener) context.Context { return p.requests },
-	}
-	if !p.config.Role.Web() {
-		p.server.Handler = onlyHealth(p.server.Handler)
-	}
-	return nil
+	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -503,32 +504,32 @@ func TestSweepTakesWhatMoved(t *testing.T) {
 
 func TestTheLineIsBoundedAndHoldsAStreamOnce(t *testing.T) {
 	t.Parallel()
-	line, err := newTaker(1, 3)
+	line, err := newTaker(1, 30) // three of one tenant
 	must(t, err)
 	tenant := domain.NewTenantID()
 	line.every.Add(categoryKey{tenant, "sum"}, cadence{every: 100, until: time.Now().Add(time.Hour)})
 	line.every.Add(categoryKey{tenant, "none"}, cadence{until: time.Now().Add(time.Hour)})
 	line.add(tenant, "sum-1", span{0, 99})
 	line.add(tenant, "none-1", span{0, 100})
-	if len(line.line) != 0 {
+	if line.line.waiting() != 0 {
 		t.Fatal("a stream that is not due came into the line")
 	}
 	line.add(tenant, "sum-1", span{99, 100})
 	line.add(tenant, "sum-1", span{199, 201})
-	if len(line.line) != 1 {
-		t.Fatalf("a stream stands in the line %d times", len(line.line))
+	if line.line.waiting() != 1 {
+		t.Fatalf("a stream stands in the line %d times", line.line.waiting())
 	}
 	for n := range 10 {
 		line.add(tenant, fmt.Sprintf("unknown-%d", n), span{0, 1})
 	}
-	if len(line.line) != 3 || len(line.moved) != 3 {
-		t.Errorf("%d streams are in a line of 3, and %d remembered", len(line.line), len(line.moved))
+	if line.line.waiting() != 3 || len(line.moved) != 3 {
+		t.Errorf("%d streams of a tenant are in a line of 30, and %d remembered", line.line.waiting(), len(line.moved))
 	}
-	if moved := line.take(<-line.line); moved != (span{99, 201}) {
+	if moved := line.take(nextOf(t, line)); moved != (span{99, 201}) {
 		t.Errorf("the stream moved by %v", moved)
 	}
 	line.add(tenant, "sum-1", span{299, 300})
-	if len(line.line) != 3 {
+	if line.line.waiting() != 3 {
 		t.Error("a stream that was taken out cannot come again")
 	}
 }
@@ -550,4 +551,186 @@ func BenchmarkLoad(b *testing.B) {
 	must(b, err)
 	add(b, s, states, tenant, "sum-1", 10_001, 10_099)
 	b.Run("99-events-behind-a-snapshot", load)
+}
+
+// occurred appends events that have happened at some minutes of an hour, with their numbers as data.
+func occurred(t testing.TB, s *watched, tenant domain.TenantID, stream string, minutes ...int) {
+	t.Helper()
+	var events []domain.NewEvent
+	for i, minute := range minutes {
+		event := domain.NewEvent{Type: "Added", Data: json.RawMessage(fmt.Sprintf(`{"n": %d}`, i+1))}
+		if minute > 0 {
+			event.OccurredAt = minuteOf(minute)
+		}
+		events = append(events, event)
+	}
+	_, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: domain.Any, Events: events}}})
+	must(t, err)
+}
+
+func minuteOf(minute int) time.Time { return time.Date(2020, 1, 1, 12, minute, 0, 0, time.UTC) }
+
+// The state at a moment of business time is that of the events that had happened, whenever they were recorded and whatever
+// snapshot there is.
+func TestStateByWhenEventsHappened(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	definition := adding("sum")
+	definition.On["Added"] = `{"sum": state.sum + event.data.n, "count": state.count + 1, "last": event.data.n}`
+	must(t, states.Put(t.Context(), tenant, definition))
+	occurred(t, s, tenant, "sum-1", 10, 30, 20, 30, 0) // imported, the third one late; the last says nothing, and happened now
+	_, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
+	must(t, err)
+	for minute, want := range map[int]struct {
+		version int64
+		state   string
+	}{
+		10: {1, `{"count":1,"last":1,"sum":1}`},
+		19: {1, `{"count":1,"last":1,"sum":1}`},
+		20: {3, `{"count":2,"last":3,"sum":4}`},
+		29: {3, `{"count":2,"last":3,"sum":4}`},
+		30: {4, `{"count":4,"last":4,"sum":10}`},
+		59: {4, `{"count":4,"last":4,"sum":10}`},
+	} {
+		got, err := states.Load(t.Context(), tenant, "sum-1", At{OccurredAt: minuteOf(minute)})
+		must(t, err)
+		wantState(t, got, want.version, want.state)
+		if got.Snapshot != 0 || got.EventsRead != 5 {
+			t.Errorf("at minute %d %d events were read from version %d on", minute, got.EventsRead, got.Snapshot)
+		}
+	}
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{OccurredAt: time.Now().Add(time.Hour)})
+	must(t, err)
+	wantState(t, got, 5, `{"count":5,"last":5,"sum":15}`)
+	if _, err := states.Load(t.Context(), tenant, "sum-1", At{OccurredAt: minuteOf(9)}); code(err) != domain.CodeNotFound {
+		t.Errorf("before the first one had happened: %v", err)
+	}
+	if _, err := states.Load(t.Context(), tenant, "sum-2", At{OccurredAt: minuteOf(9)}); code(err) != domain.CodeNotFound {
+		t.Errorf("without a stream: %v", err)
+	}
+	for _, at := range []At{{OccurredAt: minuteOf(9), Version: 1}, {OccurredAt: minuteOf(9), Time: minuteOf(9)}} {
+		if _, err := states.Load(t.Context(), tenant, "sum-1", at); code(err) != domain.CodeInvalidRequest {
+			t.Errorf("with another moment: %v", err)
+		}
+	}
+}
+
+// However much a state takes, it ends when nobody waits for it any more, and when it has cost too much.
+func TestAStateCostsNoMoreThanARequestMay(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	must(t, states.Put(t.Context(), tenant, domain.Aggregate{Category: "sum", On: map[string]string{
+		"*": `{'n': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`,
+	}}))
+	add(t, s, states, tenant, "sum-1", 1, 1000)
+	states.requests = budget.New(budget.Limits{Steps: 1 << 40, Time: time.Hour, TenantPlaces: 1})
+	for range 3 { // one after the other: each gives its place back
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		began := time.Now()
+		_, err := states.Load(ctx, tenant, "sum-1", At{})
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+			t.Errorf("after %s: %v", took, err)
+		}
+		cancel()
+	}
+	states.requests = budget.New(budget.Limits{Steps: 10_000_000, Time: time.Hour})
+	for _, load := range []func() error{
+		func() error { _, err := states.Load(t.Context(), tenant, "sum-1", At{}); return err },
+		func() error {
+			_, err := states.Load(t.Context(), tenant, "sum-1", At{OccurredAt: time.Now()})
+			return err
+		},
+		func() error { _, err := states.TakeSnapshot(t.Context(), tenant, "sum-1", false); return err },
+	} {
+		if err := load(); code(err) != domain.CodeTooCostly {
+			t.Errorf("more than a request may cost: %v", err)
+		}
+	}
+}
+
+// nextOf is the next stream in a taker's line.
+func nextOf(t *testing.T, of *taker) streamKey {
+	t.Helper()
+	key, done, ok := of.line.next(t.Context())
+	if !ok {
+		t.Fatal("nothing waits")
+	}
+	done()
+	return key
+}
+
+// Streams that were there before their category had a definition have snapshots soon after it has one.
+func TestStreamsImportedBeforeTheirAggregateGetSnapshots(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, true)
+	for _, stream := range []string{"sum-1", "sum-2"} {
+		occurred(t, s, tenant, stream, make([]int, 250)...)
+	}
+	must(t, states.Put(t.Context(), tenant, adding("sum")))
+	for _, stream := range []string{"sum-1", "sum-2"} {
+		if taken := waitFor(t, s, stream); taken.Version != 250 || string(taken.State) == "" {
+			t.Errorf("%s has a snapshot at version %d", stream, taken.Version)
+		}
+	}
+}
+
+// A stream whose state costs more than a request may is folded in the background, part by part, and can be asked for then.
+func TestACostlyStateIsFoldedInTheBackground(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, true)
+	add(t, s, states, tenant, "sum-1", 1, 90)
+	must(t, s.PutAggregate(t.Context(), tenant, domain.Aggregate{Category: "sum", On: map[string]string{
+		"*": `{'n': state.?n.orValue(0) + 1, 'done': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`,
+	}}))
+	states.requests = budget.New(budget.Limits{Steps: 2_000_000, Time: time.Hour})
+	if _, err := states.Load(t.Context(), tenant, "sum-1", At{}); code(err) != domain.CodeTooCostly {
+		t.Fatalf("at first: %v", err)
+	}
+	for waitFor(t, s, "sum-1").Version < 90 {
+	}
+	got, err := states.Load(t.Context(), tenant, "sum-1", At{})
+	must(t, err)
+	wantState(t, got, 90, `{"done":true,"n":90}`)
+}
+
+// Tenants take turns, and none has all workers.
+func TestALineGoesRoundByTenant(t *testing.T) {
+	t.Parallel()
+	l := newLine[streamKey](90, 1) // nine of one tenant
+	busy, quiet := domain.NewTenantID(), domain.NewTenantID()
+	for n := range 9 {
+		l.push(busy, streamKey{busy, fmt.Sprint(n)})
+		l.push(busy, streamKey{busy, fmt.Sprint(n)}) // waits already
+	}
+	l.push(quiet, streamKey{quiet, "one"})
+	if l.push(busy, streamKey{busy, "too many"}) {
+		t.Error("one tenant has more than a tenth of the line")
+	}
+	next := func() (streamKey, func()) {
+		key, done, ok := l.pop()
+		if !ok {
+			t.Fatal("nobody may have a turn")
+		}
+		return key, done
+	}
+	first, firstDone := next()
+	second, secondDone := next()
+	if first != (streamKey{busy, "0"}) || second != (streamKey{quiet, "one"}) {
+		t.Errorf("the first two are %v and %v", first, second)
+	}
+	if key, _, ok := l.pop(); ok {
+		t.Errorf("%v is worked on beside another of its tenant", key)
+	}
+	firstDone()
+	secondDone()
+	for n := 1; n < 9; n++ {
+		key, done := next()
+		if key != (streamKey{busy, fmt.Sprint(n)}) {
+			t.Errorf("%v is the next; want stream %d", key, n)
+		}
+		done()
+	}
+	if l.waiting() != 0 || len(l.tenants) != 0 {
+		t.Errorf("%d wait, of %d tenants", l.waiting(), len(l.tenants))
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
 )
@@ -22,13 +23,27 @@ const (
 // Put checks a definition and keeps it, in place of the category's older one, whose snapshots are not used any more.
 // What is wrong with a definition is a *domain.Error with domain.CodeInvalidDefinition that names all places.
 func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition domain.Aggregate) error {
-	if err := Check(definition); err != nil {
+	checked, end, err := s.requests.Begin(ctx, tenant, "give the definition fewer and shorter expressions")
+	if err != nil {
+		return err
+	}
+	err = budget.Work(checked, func() error { return check(expr.MeterOf(checked), definition) })
+	end()
+	if err != nil {
+		return err
+	}
+	before, err := s.store.Aggregate(ctx, tenant, definition.Category)
+	if problem, ok := errors.AsType[*domain.Error](err); err != nil && (!ok || problem.Code != domain.CodeNotFound) {
 		return err
 	}
 	if err := s.store.PutAggregate(ctx, tenant, definition); err != nil {
 		return err
 	}
 	s.taker.forget(tenant, definition.Category)
+	if before.UpdatedAt.IsZero() || tagOf(before, nil) != tagOf(definition, nil) {
+		// There may be streams already, with snapshots of an older definition, or none.
+		s.Renew(tenant, definition.Category)
+	}
 	return nil
 }
 
@@ -60,7 +75,10 @@ func (s *States) Delete(ctx context.Context, tenant domain.TenantID, category st
 
 // Check reports everything that keeps a definition from working as one *domain.Error with domain.CodeInvalidDefinition,
 // each with its place, such as "on.ItemAdded: line 1, column 12: ...".
-func Check(definition domain.Aggregate) error {
+func Check(definition domain.Aggregate) error { return check(nil, definition) }
+
+// check is Check until a meter ends it: what it returns means nothing then.
+func check(meter *expr.Meter, definition domain.Aggregate) error {
 	var wrong []*domain.Error
 	add := func(where, format string, args ...any) {
 		wrong = append(wrong, domain.Errorf(domain.CodeInvalidDefinition, where, format, args...))
@@ -91,7 +109,7 @@ func Check(definition domain.Aggregate) error {
 	}
 	if size > MaxDefinitionBytes {
 		add("", "the definition has %d bytes; at most %d are allowed", size, MaxDefinitionBytes)
-	} else if _, err := compileAll(definition, add); err != nil {
+	} else if _, err := compileAll(meter, definition, add); err != nil {
 		return err
 	}
 	switch len(wrong) {
@@ -107,10 +125,14 @@ func Check(definition domain.Aggregate) error {
 	return domain.Errorf(domain.CodeInvalidDefinition, "", "%d problems: %s", len(wrong), strings.Join(lines, "; "))
 }
 
-// compileAll compiles a definition's expressions, and calls wrong for each that is none.
-func compileAll(definition domain.Aggregate, wrong func(where, format string, args ...any)) (map[string]*expr.Fold, error) {
+// compileAll compiles a definition's expressions, and calls wrong for each that is none. What it returns means nothing where
+// meter has ended it.
+func compileAll(meter *expr.Meter, definition domain.Aggregate, wrong func(where, format string, args ...any)) (map[string]*expr.Fold, error) {
 	folds := make(map[string]*expr.Fold, len(definition.On))
 	for _, eventType := range slices.Sorted(maps.Keys(definition.On)) {
+		if !meter.SpendSource(len(definition.On[eventType])) {
+			break
+		}
 		where := "on." + eventType
 		if eventType != anyType {
 			if problem, ok := errors.AsType[*domain.Error](domain.CheckType(where, eventType)); ok {

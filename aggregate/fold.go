@@ -25,8 +25,8 @@ type fold struct {
 	upcasters *upcasting.Set
 }
 
-// compile makes a fold of a definition that is kept.
-func compile(definition domain.Aggregate, upcasters *upcasting.Set) (*fold, error) {
+// compile makes a fold of a definition that is kept. What it returns means nothing where meter has ended it.
+func compile(meter *expr.Meter, definition domain.Aggregate, upcasters *upcasting.Set) (*fold, error) {
 	f := &fold{tag: tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters}
 	var err error
 	if len(definition.Initial) > 0 {
@@ -36,7 +36,7 @@ func compile(definition domain.Aggregate, upcasters *upcasting.Set) (*fold, erro
 	}
 	// What was kept did compile; it may not any more when a new release of the language refuses what an older one took.
 	var wrong *domain.Error
-	f.on, err = compileAll(definition, func(where, format string, args ...any) {
+	f.on, err = compileAll(meter, definition, func(where, format string, args ...any) {
 		wrong = domain.Errorf(domain.CodeInvalidDefinition, where, format, args...)
 	})
 	if err != nil {
@@ -50,8 +50,9 @@ func compile(definition domain.Aggregate, upcasters *upcasting.Set) (*fold, erro
 
 // next returns what state becomes by an event. A nil state is one that a fold gave null for: the next event finds the
 // initial one. An event of a type that the definition does not name changes nothing. The error is a *domain.Error with
-// domain.CodeFaulted that names the event and the place in the expression, of the definition or of an upcaster.
-func (f *fold) next(state *expr.Object, event domain.Event) (*expr.Object, error) {
+// domain.CodeFaulted that names the event and the place in the expression, of the definition or of an upcaster. It means
+// nothing where meter has ended the evaluation.
+func (f *fold) next(meter *expr.Meter, state *expr.Object, event domain.Event) (*expr.Object, error) {
 	where := event.Type
 	step := f.on[where]
 	if step == nil {
@@ -63,10 +64,10 @@ func (f *fold) next(state *expr.Object, event domain.Event) (*expr.Object, error
 	if state == nil {
 		state = f.initial
 	}
-	if fault := f.upcasters.Upcast(&event); fault != nil {
+	if fault := f.upcasters.Upcast(meter, &event); fault != nil {
 		return nil, faulted(fault.Upcaster.Name(), event, fault.Err)
 	}
-	after, err := step.Eval(state, expr.NewEvent(event))
+	after, err := step.Eval(state, expr.NewEvent(event).Within(meter))
 	if err != nil {
 		return nil, faulted("on."+where, event, err)
 	}

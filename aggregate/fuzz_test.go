@@ -22,14 +22,14 @@ func FuzzDefinition(f *testing.F) {
 			}
 			return
 		}
-		compiled, err := compile(definition, nil)
+		compiled, err := compile(nil, definition, nil)
 		if err != nil {
 			t.Fatalf("checked, but: %v", err)
 		}
 		var state *expr.Object
 		for version := range int64(3) {
 			event := domain.Event{Stream: "sum-1", Version: version + 1, Position: version + 1, Type: eventType, Data: json.RawMessage(data)}
-			if state, err = compiled.next(state, event); err != nil {
+			if state, err = compiled.next(nil, state, event); err != nil {
 				if code(err) != domain.CodeFaulted {
 					t.Fatalf("folding gave %v", err)
 				}

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
@@ -37,6 +39,7 @@ type Store interface {
 type Config struct {
 	Store     Store
 	Upcasters *upcasting.Upcasters // nil: events are folded as they are in the log
+	Requests  *budget.Requests     // what Load and TakeSnapshot may cost; nil: as budget.New gives it by default
 	Log       *slog.Logger
 	Workers   int           // snapshots taken at once; 0: 2
 	Waiting   int           // streams that may wait for a snapshot, those beyond are left to the sweep; 0: 10,000
@@ -47,10 +50,11 @@ type Config struct {
 type States struct {
 	store     Store
 	upcasters *upcasting.Upcasters
+	requests  *budget.Requests
 	log       *slog.Logger
 	sweep     time.Duration
 	taker     *taker
-	renewals  chan categoryKey               // categories whose snapshots are to be taken anew
+	renewals  *line[renewal]                 // categories whose snapshots are to be taken anew
 	folds     *lru.Cache[categoryKey, *fold] // compiled definitions; one counts while its tag is that of the kept definition
 }
 
@@ -74,9 +78,12 @@ func New(config Config) (*States, error) {
 	if config.Sweep == 0 {
 		config.Sweep = 24 * time.Hour
 	}
+	if config.Requests == nil {
+		config.Requests = budget.New(budget.Limits{})
+	}
 	s := &States{
-		store: config.Store, upcasters: config.Upcasters, log: config.Log, sweep: config.Sweep,
-		renewals: make(chan categoryKey, renewalsWaiting),
+		store: config.Store, upcasters: config.Upcasters, requests: config.Requests, log: config.Log, sweep: config.Sweep,
+		renewals: newLine[renewal](renewalsWaiting, 1),
 	}
 	var err error
 	if s.folds, err = lru.New[categoryKey, *fold](foldsKept); err != nil {
@@ -88,12 +95,15 @@ func New(config Config) (*States, error) {
 	return s, nil
 }
 
-// At says of when a state is wanted: now where both are zero, else at a version or at a moment, of which one is given; and
+// At says of when a state is wanted: now where all are zero, else at a version or at a moment, of which one is given; and
 // whether it may lack events that retention has removed.
 type At struct {
 	Version    int64     // after the stream's event of this version
 	Time       time.Time // after the newest event recorded at or before it
+	OccurredAt time.Time // of the events that happened at or before it, in the stream's order
 	AcceptLoss bool      // fold what is left, where no snapshot stands for what is gone
+
+	until time.Time // not beyond the event that is folded then; zero: to the end
 }
 
 // State is what a stream's events amount to.
@@ -105,12 +115,13 @@ type State struct {
 	EventsRead int             // events read behind the snapshot
 	RemovedTo  int64           // the highest version that is missing in it, with At.AcceptLoss; 0: none is
 
-	tag string
+	tag     string
+	partial bool // it ends with At.until, before the stream's newest event
 }
 
 // Load returns a stream's state. Without a definition of the category, without the stream, and for a version or moment
 // that it did not have yet, it is domain.CodeNotFound; an event that cannot be folded is domain.CodeFaulted. Where retention has
-// removed events for which no snapshot stands, it is domain.CodeEventsRemoved.
+// removed events for which no snapshot stands, it is domain.CodeEventsRemoved. What it may cost is Config.Requests'.
 func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string, at At) (State, error) {
 	if err := domain.CheckStream("stream", stream); err != nil {
 		return State{}, err
@@ -119,9 +130,25 @@ func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string
 	case at.Version < 0:
 		return State{}, domain.Errorf(domain.CodeInvalidRequest, "version", "%d is not a version; the first is 1", at.Version)
 	case at.Version > 0 && !at.Time.IsZero():
-		return State{}, domain.Errorf(domain.CodeInvalidRequest, "at", "give a version or a moment, not both")
+		return State{}, domain.Errorf(domain.CodeInvalidRequest, "at", "give version or at, not both")
+	case !at.OccurredAt.IsZero() && (at.Version > 0 || !at.Time.IsZero()):
+		return State{}, domain.Errorf(domain.CodeInvalidRequest, "occurredAt", "give version, at or occurredAt: one of them")
 	}
-	f, _, err := s.fold(ctx, tenant, domain.Category(stream))
+	ctx, end, err := s.requests.Begin(ctx, tenant, "a snapshot is taken in the background, from which a later request goes on; take snapshots more often, or let an event's fold do less")
+	if err != nil {
+		return State{}, err
+	}
+	defer end()
+	state, err := s.loadAt(ctx, tenant, stream, at)
+	err = why(ctx, err)
+	if problem, ok := errors.AsType[*domain.Error](err); ok && (problem.Code == domain.CodeTooCostly || problem.Code == domain.CodeOverloaded) {
+		s.taker.add(tenant, stream, due) // folded in the background, from one snapshot to the next
+	}
+	return state, err
+}
+
+func (s *States) loadAt(ctx context.Context, tenant domain.TenantID, stream string, at At) (State, error) {
+	f, definition, err := s.fold(ctx, tenant, domain.Category(stream))
 	if err != nil {
 		return State{}, err
 	}
@@ -133,7 +160,11 @@ func (s *States) Load(ctx context.Context, tenant domain.TenantID, stream string
 			return State{}, s.noVersionAt(ctx, tenant, stream, at.Time)
 		}
 	}
-	return s.load(ctx, tenant, stream, f, at.Version, at.AcceptLoss)
+	state, err := s.load(ctx, tenant, stream, f, at)
+	if err == nil && at == (At{}) && state.EventsRead >= 2*cmp.Or(definition.SnapshotEvery, domain.DefaultSnapshotEvery) {
+		s.taker.add(tenant, stream, due) // its last snapshot was missed
+	}
+	return state, err
 }
 
 // noVersionAt says why a stream has no version at a moment.
@@ -144,9 +175,9 @@ func (s *States) noVersionAt(ctx context.Context, tenant domain.TenantID, stream
 	}
 	if len(slice.Events) == 0 && slice.Floor > 0 {
 		return domain.Errorf(domain.CodeEventsRemoved, "at", "no event of %s is left in the log, so nobody knows what version it had at %s; ask for one by its number",
-			stream, at.Format(time.RFC3339Nano))
+			stream, domain.FormatTime(at))
 	}
-	return domain.Errorf(domain.CodeNotFound, "at", "stream %s had no event at %s", stream, at.Format(time.RFC3339Nano))
+	return domain.Errorf(domain.CodeNotFound, "at", "stream %s had no event at %s", stream, domain.FormatTime(at))
 }
 
 // fold returns a category's definition as it is kept now, and compiled, with the upcasters that are in force now.
@@ -163,7 +194,11 @@ func (s *States) fold(ctx context.Context, tenant domain.TenantID, category stri
 	if f, ok := s.folds.Get(key); ok && f.tag == tagOf(definition, upcasters) {
 		return f, definition, nil
 	}
-	f, err := compile(definition, upcasters)
+	var f *fold
+	err = budget.Work(ctx, func() error {
+		f, err = compile(expr.MeterOf(ctx), definition, upcasters)
+		return err
+	})
 	if err != nil {
 		return nil, domain.Aggregate{}, err
 	}
@@ -171,26 +206,36 @@ func (s *States) fold(ctx context.Context, tenant domain.TenantID, category stri
 	return f, definition, nil
 }
 
-// load folds a stream up to a version; 0: the newest. Where events are missing it is domain.CodeEventsRemoved, unless that is
-// accepted.
-func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string, f *fold, version int64, acceptLoss bool) (State, error) {
-	state, err := s.loadFrom(ctx, tenant, stream, f, version, false)
-	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeEventsRemoved && acceptLoss {
-		return s.loadFrom(ctx, tenant, stream, f, version, true)
+// load folds a stream up to a version (0: the newest), or what had happened at a moment. Where events are missing it is
+// domain.CodeEventsRemoved, unless that is accepted.
+func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string, f *fold, at At) (State, error) {
+	state, err := s.loadFrom(ctx, tenant, stream, f, at, false)
+	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeEventsRemoved && at.AcceptLoss {
+		return s.loadFrom(ctx, tenant, stream, f, at, true)
 	}
 	return state, err
 }
 
-// loadFrom is load from the newest snapshot that fits: from one in which events may be missing, and over missing events, if lossy.
-func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream string, f *fold, version int64, lossy bool) (State, error) {
+// loadFrom is load from the newest snapshot that fits: from one in which events may be missing, and over missing events, if
+// lossy. A snapshot has events that may have happened at any time, so that none fits a moment at which events happened.
+func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream string, f *fold, at At, lossy bool) (State, error) {
 	var state *expr.Object
+	var snapshot domain.Snapshot
+	var ok bool
+	var err error
+	version := at.Version
 	loaded := State{Stream: stream, tag: f.tag}
-	snapshot, ok, err := s.store.Snapshot(ctx, tenant, stream, f.tag, version, lossy)
-	if err != nil {
-		return State{}, err
+	if at.OccurredAt.IsZero() {
+		if snapshot, ok, err = s.store.Snapshot(ctx, tenant, stream, f.tag, version, lossy); err != nil {
+			return State{}, err
+		}
 	}
 	if ok {
-		if state, err = decode(snapshot.State); err != nil {
+		err := budget.Work(ctx, func() error {
+			state, err = decode(snapshot.State)
+			return err
+		})
+		if err != nil {
 			return State{}, fmt.Errorf("the snapshot of %s at version %d: %w", stream, snapshot.Version, err)
 		}
 		loaded.Snapshot, loaded.Version, loaded.RemovedTo = snapshot.Version, snapshot.Version, snapshot.RemovedTo
@@ -205,21 +250,48 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 		loaded.RemovedTo = upTo
 		return nil
 	}
+	newest := int64(0) // the version of the last event that had happened
+	meter := expr.MeterOf(ctx)
+	// fold takes the next event there is into the state.
+	fold := func(event domain.Event) (err error) {
+		switch {
+		case event.Gap == nil:
+			state, err = f.next(meter, state, event)
+		case !lossy:
+			err = withoutData(event)
+		default:
+			loaded.RemovedTo = event.Version
+		}
+		return err
+	}
 	floor, err := s.read(ctx, tenant, stream, loaded.Version+1, version, func(events []domain.Event) error {
 		for _, event := range events {
+			if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
+				return nil // Work tells why
+			}
+			if !at.until.IsZero() && loaded.Version > loaded.Snapshot && time.Now().After(at.until) {
+				return errUntil
+			}
 			if event.Version != loaded.Version+1 {
 				if err := miss(event.Version - 1); err != nil {
 					return err
 				}
 			}
-			if state, err = f.next(state, event); err != nil {
+			loaded.Version = event.Version
+			if !at.OccurredAt.IsZero() && happened(&event).After(at.OccurredAt) {
+				continue
+			}
+			newest = event.Version
+			if err := fold(event); err != nil {
 				return err
 			}
-			loaded.Version = event.Version
 		}
 		loaded.EventsRead += len(events)
 		return nil
 	})
+	if errors.Is(err, errUntil) {
+		loaded.partial, floor, err = true, 0, nil
+	}
 	if err != nil {
 		return State{}, err
 	}
@@ -240,15 +312,41 @@ func (s *States) loadFrom(ctx context.Context, tenant domain.TenantID, stream st
 	switch {
 	case loaded.Version == 0:
 		return State{}, domain.Errorf(domain.CodeNotFound, "stream", "there is no stream %s", stream)
+	case !at.OccurredAt.IsZero() && newest == 0 && loaded.RemovedTo == 0:
+		return State{}, domain.Errorf(domain.CodeNotFound, "occurredAt", "no event of stream %s had happened at %s", stream, at.OccurredAt.Format(time.RFC3339Nano))
 	case version > loaded.Version:
 		return State{}, domain.Errorf(domain.CodeNotFound, "version", "stream %s is at version %d; it has no version %d", stream, max(loaded.Version, floor), version)
 	}
+	if !at.OccurredAt.IsZero() {
+		loaded.Version = max(newest, loaded.RemovedTo)
+	}
 	// Also what comes from a snapshot unchanged is written anew: equal states give equal bytes.
-	if loaded.Data, err = encode(state); err != nil {
-		return State{}, fmt.Errorf("write the state of %s: %w", stream, err)
+	err = budget.Work(ctx, func() error {
+		loaded.Data, err = encode(state)
+		if errors.Is(err, expr.ErrTooLarge) {
+			return domain.Errorf(domain.CodeFaulted, "state", "the state of %s at version %d cannot be kept: %s", stream, loaded.Version, err)
+		}
+		if err != nil {
+			return fmt.Errorf("write the state of %s: %w", stream, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return State{}, err
 	}
 	return loaded, nil
 }
+
+// happened is when an event happened: when it was recorded, where it does not say.
+func happened(event *domain.Event) time.Time {
+	if event.OccurredAt.IsZero() {
+		return event.RecordedAt
+	}
+	return event.OccurredAt
+}
+
+// errUntil ends a load that has taken as long as it may.
+var errUntil = errors.New("it has taken long enough")
 
 // removed says that events of a stream are gone, of the versions from and to and between.
 func removed(stream string, from, to int64) error {
@@ -257,6 +355,12 @@ func removed(stream string, from, to int64) error {
 		which = fmt.Sprintf("event %d of %s is", from, stream)
 	}
 	return domain.Errorf(domain.CodeEventsRemoved, "", "%s no longer in the log, and no snapshot stands for what is gone; with acceptLoss the state is made of what is left", which)
+}
+
+// withoutData says that an event is in its place in the stream, and its data is not given out.
+func withoutData(event domain.Event) error {
+	return domain.Errorf(domain.CodeEventsRemoved, "", "event %d of %s is %s: %s; with acceptLoss the state is made of the others",
+		event.Version, event.Stream, event.Gap.Reason, event.Gap.Message)
 }
 
 // What is read at once: few enough events that two slices, one being folded and one being read, are little memory.
@@ -271,28 +375,31 @@ func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string
 	if upTo > 0 && from > upTo {
 		return 0, nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	fold := func(events []domain.Event) error {
+		return budget.Work(ctx, func() error { return each(events) })
+	}
+	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type slice struct {
 		domain.StreamSlice
 		err error
 	}
 	read := func(from int64) slice {
-		found, err := s.store.StreamSlice(ctx, tenant, stream, domain.StreamQuery{From: from, To: upTo, Limit: sliceEvents, MaxBytes: sliceBytes})
+		found, err := s.store.StreamSlice(reading, tenant, stream, domain.StreamQuery{From: from, To: upTo, Limit: sliceEvents, MaxBytes: sliceBytes})
 		return slice{found, err}
 	}
 	got := read(from)
 	for {
 		if got.err != nil {
-			return 0, got.err
+			return 0, why(ctx, got.err)
 		}
 		next, more := behind(got.Events, upTo)
 		if !more {
-			return got.Floor, each(got.Events)
+			return got.Floor, fold(got.Events)
 		}
 		ahead := make(chan slice, 1)
 		go func() { ahead <- read(next) }()
-		err := each(got.Events)
+		err := fold(got.Events)
 		if err != nil {
 			cancel()
 		}
@@ -301,6 +408,14 @@ func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string
 			return 0, err
 		}
 	}
+}
+
+// why is the reason for an error, where that is that ctx has ended.
+func why(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // behind returns the version behind a slice, and whether there may be events at it. A slice ends before its limits only

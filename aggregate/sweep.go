@@ -59,28 +59,34 @@ func (s *States) Sweep(ctx context.Context) (taken int, err error) {
 // renewalsWaiting is how many categories may wait to have their snapshots taken anew.
 const renewalsWaiting = 1000
 
+// renewal is a category whose streams with events behind a position are to have their snapshots taken anew.
+type renewal struct {
+	categoryKey
+	after int64
+}
+
 // Renew has the snapshots of a category's streams taken anew in the background, since what folds them has changed: those
 // with at least ten events. It returns at once. Where very many categories wait already, or the process ends before, states
 // are folded from further back until their next snapshot.
 func (s *States) Renew(tenant domain.TenantID, category string) {
-	select {
-	case s.renewals <- categoryKey{tenant, category}:
-	default:
-	}
+	s.renewals.push(tenant, renewal{categoryKey: categoryKey{tenant, category}})
 }
 
-// renew takes the snapshots that Renew asks for, one category after the other.
+// renew takes the snapshots that Renew asks for: of each category some streams, and then of the next tenant's.
 func (s *States) renew(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		r, done, ok := s.renewals.next(ctx)
+		if !ok {
 			return
-		case key := <-s.renewals:
-			_, err := s.sweepCategory(ctx, key.tenant, key.category, 0, math.MaxInt64)
-			if err != nil && ctx.Err() == nil {
-				s.log.Warn("a category's snapshots were not taken anew", "tenant", key.tenant.String(), "category", key.category, "error", err)
-			}
 		}
+		_, seen, err := s.sweepPage(ctx, r.tenant, r.category, r.after, math.MaxInt64)
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("a category's snapshots were not taken anew", "tenant", r.tenant.String(), "category", r.category, "error", err)
+		}
+		if err == nil && seen < math.MaxInt64 {
+			s.renewals.push(r.tenant, renewal{r.categoryKey, seen})
+		}
+		done()
 	}
 }
 
@@ -115,31 +121,38 @@ func (s *States) sweepTenant(ctx context.Context, head domain.Head, since time.T
 
 // sweepCategory takes the snapshots of a category's streams with events in the positions (after, upTo].
 func (s *States) sweepCategory(ctx context.Context, tenant domain.TenantID, category string, after, upTo int64) (taken int, err error) {
+	for after < upTo && err == nil {
+		var n int
+		n, after, err = s.sweepPage(ctx, tenant, category, after, upTo)
+		taken += n
+	}
+	return taken, err
+}
+
+// sweepPage is sweepCategory for some of the positions, from after on; seen is the last of them.
+func (s *States) sweepPage(ctx context.Context, tenant domain.TenantID, category string, after, upTo int64) (taken int, seen int64, err error) {
 	f, _, err := s.fold(ctx, tenant, category)
 	if err != nil {
 		if isTheClients(err) {
-			return 0, nil // removed meanwhile, or not to be compiled any more
+			return 0, upTo, nil // removed meanwhile, or not to be compiled any more
 		}
-		return 0, err
+		return 0, after, err
 	}
-	for after < upTo {
-		streams, seen, err := s.store.UnsnapshottedStreams(ctx, tenant, category, f.tag, sweepWorth, after, upTo)
-		if err != nil {
-			return taken, err
-		}
-		after = seen
-		for _, stream := range streams {
-			key := streamKey{tenant, stream}
-			err := s.refresh(ctx, key, f)
-			switch {
-			case endsSweep(ctx, err):
-				return taken, err
-			case err != nil:
-				s.complain(ctx, key, err)
-			default:
-				taken++
-			}
+	streams, seen, err := s.store.UnsnapshottedStreams(ctx, tenant, category, f.tag, sweepWorth, after, upTo)
+	if err != nil {
+		return 0, after, err
+	}
+	for _, stream := range streams {
+		key := streamKey{tenant, stream}
+		err := s.refresh(ctx, key, f)
+		switch {
+		case endsSweep(ctx, err):
+			return taken, seen, err
+		case err != nil:
+			s.complain(ctx, key, err)
+		default:
+			taken++
 		}
 	}
-	return taken, nil
+	return taken, seen, nil
 }

@@ -6,18 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 )
 
 // taker is the line of streams that wait for a snapshot. The append path only looks into its memory.
 type taker struct {
 	workers int
-	line    chan streamKey // each is in moved as well
+	line    *line[streamKey] // each is in moved as well
 	every   *lru.Cache[categoryKey, cadence]
 
 	mu    sync.Mutex
@@ -32,6 +34,9 @@ type streamKey struct {
 
 // span is what was appended to a stream: the versions behind from, up to to.
 type span struct{ from, to int64 }
+
+// due is the span of a stream that is to have a snapshot however many events were appended to it.
+var due = span{0, math.MaxInt64}
 
 // passes reports whether a multiple of every lies in the span.
 func (s span) passes(every int64) bool { return s.to/every > s.from/every }
@@ -53,7 +58,7 @@ func newTaker(workers, waiting int) (*taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &taker{workers: workers, line: make(chan streamKey, waiting), every: every, moved: make(map[streamKey]span)}, nil
+	return &taker{workers: workers, line: newLine[streamKey](waiting, max(1, workers-1)), every: every, moved: make(map[streamKey]span)}, nil
 }
 
 // forget makes the taker ask again how often a category wants snapshots.
@@ -61,11 +66,12 @@ func (t *taker) forget(tenant domain.TenantID, category string) {
 	t.every.Remove(categoryKey{tenant, category})
 }
 
-// add puts a stream into the line if it has passed a multiple, or if that is not known. A stream stands in the line
+// add puts a stream into the line if it has passed a multiple, or if that is not known, and in any case where moved is due:
+// whoever says so has folded it by a definition, which may be newer than what is remembered. A stream stands in the line
 // once; where the line is full, the stream waits for its next multiple or for the sweep.
 func (t *taker) add(tenant domain.TenantID, stream string, moved span) {
 	known, ok := t.every.Get(categoryKey{tenant, domain.Category(stream)})
-	if ok && time.Now().Before(known.until) && (known.every == 0 || !moved.passes(known.every)) {
+	if ok && moved != due && time.Now().Before(known.until) && (known.every == 0 || !moved.passes(known.every)) {
 		return
 	}
 	key := streamKey{tenant, stream}
@@ -75,10 +81,8 @@ func (t *taker) add(tenant domain.TenantID, stream string, moved span) {
 		t.moved[key] = span{min(waiting.from, moved.from), max(waiting.to, moved.to)}
 		return
 	}
-	select {
-	case t.line <- key:
+	if t.line.push(tenant, key) {
 		t.moved[key] = moved
-	default:
 	}
 }
 
@@ -116,14 +120,14 @@ func (s *States) Run(ctx context.Context) error {
 // take takes the snapshots of streams in the line, one after the other.
 func (s *States) take(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		key, done, ok := s.taker.line.next(ctx)
+		if !ok {
 			return
-		case key := <-s.taker.line:
-			if err := s.takeDue(ctx, key, s.taker.take(key)); err != nil && ctx.Err() == nil {
-				s.complain(ctx, key, err)
-			}
 		}
+		if err := s.takeDue(ctx, key, s.taker.take(key)); err != nil && ctx.Err() == nil {
+			s.complain(ctx, key, err)
+		}
+		done()
 	}
 }
 
@@ -146,14 +150,21 @@ func (s *States) takeDue(ctx context.Context, key streamKey, moved span) error {
 	return s.refresh(ctx, key, f)
 }
 
-// refresh folds a stream up to its newest event and keeps a snapshot of it.
+// refreshTime is how long one stream is folded in the background before others have their turn.
+const refreshTime = 2 * time.Second
+
+// refresh folds a stream up to its newest event and keeps a snapshot of it. Where that takes long, it keeps one of how far it
+// has come, and puts the stream into the line again: so the state of every stream is folded to its end at last.
 func (s *States) refresh(ctx context.Context, key streamKey, f *fold) error {
-	state, err := s.load(ctx, key.tenant, key.stream, f, 0, false)
+	state, err := s.load(budget.OfTenant(ctx, key.tenant), key.tenant, key.stream, f, At{until: time.Now().Add(refreshTime)})
 	if err != nil {
 		return err
 	}
 	if state.Snapshot == state.Version {
 		return nil
+	}
+	if state.partial {
+		defer s.taker.add(key.tenant, key.stream, due)
 	}
 	snapshot := domain.Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data}
 	if err := s.store.PutSnapshot(ctx, key.tenant, snapshot); err != nil {

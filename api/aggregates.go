@@ -87,16 +87,21 @@ func (s generated) GetState(ctx context.Context, request openapi.GetStateRequest
 	if err := caller.allow(domain.Category(request.StreamId), domain.ScopeEventsRead); err != nil {
 		return nil, inPlace("path streamId", err)
 	}
-	if request.Params.Version != nil && request.Params.At != nil {
+	switch params := request.Params; {
+	case params.At != nil && params.Version != nil:
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "query at", "give version or at, not both")
+	case params.OccurredAt != nil && (params.Version != nil || params.At != nil):
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "query occurredAt", "give version, at or occurredAt: one of them")
 	}
-	if at := request.Params.At; at != nil {
-		if err := checkTime("query at", *at); err != nil {
-			return nil, err
+	for where, at := range map[string]*openapi.Time{"query at": request.Params.At, "query occurredAt": request.Params.OccurredAt} {
+		if at != nil {
+			if err := checkTime(where, at.Time); err != nil {
+				return nil, err
+			}
 		}
 	}
 	state, err := s.config.Aggregates.Load(ctx, caller.tenant, request.StreamId, aggregate.At{
-		Version: value(request.Params.Version), Time: value(request.Params.At), AcceptLoss: value(request.Params.AcceptLoss),
+		Version: value(request.Params.Version), Time: value(request.Params.At).Time, OccurredAt: value(request.Params.OccurredAt).Time, AcceptLoss: value(request.Params.AcceptLoss),
 	})
 	if err != nil {
 		return nil, err

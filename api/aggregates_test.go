@@ -1,8 +1,11 @@
 package api_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -18,4 +21,63 @@ func TestStateAtTheBeginningOfTimeIsNotTheNewest(t *testing.T) {
 		a.get("/v1/streams/order-1/state?at="+at).wantProblem(400, domain.CodeInvalidRequest, "query at")
 	}
 	a.get("/v1/streams/order-1/state?at=0002-01-01T00:00:00Z").wantProblem(404, domain.CodeNotFound, "at")
+}
+
+// The state by when events happened is asked for by a moment of its own, and with no other.
+func TestStateByWhenEventsHappened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.post("/v1/streams/order-1/events", list{
+		object{"type": "A", "data": object{"n": 1}, "occurredAt": "2020-01-01T00:00:00Z"},
+		object{"type": "A", "data": object{"n": 2}, "occurredAt": "2020-03-01T00:00:00Z"},
+		object{"type": "A", "data": object{"n": 3}, "occurredAt": "2020-02-01T00:00:00Z"},
+	}).want(201)
+	a.send("PUT", "/v1/aggregates/order", `{"on": {"*": "{\"n\": event.data.n}"}}`).want(200)
+	got := a.get("/v1/streams/order-1/state?occurredAt=2020-02-15T00:00:00Z").want(200)
+	equal(t, "the state", got.at("state"), object{"n": 3})
+	equal(t, "its version", got.number("version"), 3)
+	for _, other := range []string{"version=1", "at=2020-02-15T00:00:00Z"} {
+		a.get("/v1/streams/order-1/state?occurredAt=2020-02-15T00:00:00Z&"+other).wantProblem(400, domain.CodeInvalidRequest, "query occurredAt")
+	}
+	a.get("/v1/streams/order-1/state?occurredAt=0001-01-01T00:00:00Z").wantProblem(400, domain.CodeInvalidRequest, "query occurredAt")
+	a.get("/v1/streams/order-1/state?occurredAt=2019-01-01T00:00:00Z").wantProblem(404, domain.CodeNotFound, "occurredAt")
+}
+
+// Who may only append can have a snapshot taken, and learns nothing by it of what others have appended.
+func TestASnapshotTellsNothingToWhoMayOnlyAppend(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	appends := &actor{w, w.key(a.tenantID, domain.ScopeEventsAppend), a.tenantID}
+	a.send("PUT", "/v1/aggregates/order", `{"on": {"*": "{\"n\": event.data.n, \"secret\": event.data.secret}"}}`).want(200)
+	a.post("/v1/streams/order-1/events", list{object{"type": "A", "data": object{"n": 1, "secret": "s3cret"}}}).want(201)
+	got := appends.post("/v1/snapshots/order-1", nil).want(201)
+	equal(t, "the state for who may only append", got.at("state"), nil)
+	equal(t, "its version", got.number("version"), 1)
+	equal(t, "the state for who may read", a.post("/v1/snapshots/order-1", nil).want(201).at("state"), object{"n": 1, "secret": "s3cret"})
+
+	own := `{"state":{"mine":true},"version":1,"tag":"x"}`
+	appends.send("POST", "/v1/snapshots/order-1", own).want(201)
+	equal(t, "what was put", a.get("/v1/snapshots/order-1/latest").want(200).at("state"), object{"mine": true})
+
+	a.post("/v1/streams/order-2/events", list{object{"type": "A", "data": object{"n": "s3cret"}}}).want(201)
+	a.send("PUT", "/v1/aggregates/order", `{"on": {"*": "{\"n\": timestamp(event.data.n)}"}}`).want(200)
+	told := a.post("/v1/snapshots/order-2", nil).want(409).text("detail")
+	hidden := appends.post("/v1/snapshots/order-2", nil).want(409).text("detail")
+	if !strings.Contains(told, "s3cret") || strings.Contains(hidden, "s3cret") {
+		t.Errorf("who may read is told %q; who may only append %q", told, hidden)
+	}
+}
+
+// The contract has the bounds that the service has.
+func TestTheContractHasTheBoundsOfSnapshots(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	for every, status := range map[int]int{
+		aggregate.MinSnapshotEvery - 1: 400, aggregate.MinSnapshotEvery: 200, aggregate.MaxSnapshotEvery: 200, aggregate.MaxSnapshotEvery + 1: 400,
+	} {
+		a.send("PUT", "/v1/aggregates/order", fmt.Sprintf(`{"on": {"*": "state"}, "snapshotEvery": %d}`, every)).want(status)
+	}
 }

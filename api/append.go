@@ -55,12 +55,17 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.decoders.readBody(request)
+	account := s.budgets.bodies.Account(caller.tenant)
+	defer account.Close()
+	body, err := s.decoders.readBody(request, account)
 	if err != nil {
 		return err
 	}
 	events, err := form.newEvents(request.Header, stream, body)
 	if err != nil {
+		return err
+	}
+	if err := account.Grow(int64(len(events)) * decodedEvent); err != nil {
 		return err
 	}
 	batch := domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: expected, Events: events}}}
@@ -88,12 +93,21 @@ func (s *Server) append(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.decoders.readBody(c.Request())
+	account := s.budgets.bodies.Account(caller.tenant)
+	defer account.Close()
+	body, err := s.decoders.readBody(c.Request(), account)
 	if err != nil {
 		return err
 	}
 	request, err := decodeAppend(body)
 	if err != nil {
+		return err
+	}
+	events := 0
+	for i := range request.Streams {
+		events += len(request.Streams[i].Events)
+	}
+	if err := account.Grow(int64(events) * decodedEvent); err != nil {
 		return err
 	}
 	for i := range request.Streams {

@@ -115,6 +115,8 @@ func TestAppendRefuses(t *testing.T) {
 		{`[{"type":"T","data":"\u0000"}]`, 400, domain.CodeInvalidJSON, "events[0].data"},
 		{`[{"type":"T","data":1,"metadata":{"a":["\u0000"]}}]`, 400, domain.CodeInvalidJSON, "events[0].metadata"},
 		{`[{"type":"T","data":1e999999}]`, 400, domain.CodeInvalidJSON, "events[0].data"},
+		{`[{"type":"T","data":[1` + strings.Repeat(",1e300", 7000) + `]}]`, 400, domain.CodeInvalidJSON, "events[0].data"},
+		{`[` + strings.Repeat(`{"type":"T","data":[1`+strings.Repeat(",1e300", 700)+`]},`, 20) + good + `]`, 400, domain.CodeInvalidJSON, "body"},
 		{`[{"type":"T","data":"` + "\xff" + `"}]`, 400, domain.CodeInvalidJSON, "events[0].data"},
 		{`[{"type":"T","data":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}]`, 400, domain.CodeInvalidJSON, "events[0].data"},
 		{`[` + good + `,{"type":"T","data":` + big + `}]`, 413, domain.CodeTooLarge, "events[1].data"},

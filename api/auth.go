@@ -30,6 +30,14 @@ func (c caller) by() string {
 // known says whether the caller has a key; where an operation has no scopes, nobody is known.
 func (c caller) known() bool { return c.credential.Operator || c.credential.KeyID != domain.KeyID{} }
 
+// shareOf is whose part of what is shared a request uses.
+func (c caller) shareOf() domain.TenantID {
+	if !c.known() {
+		return nobody
+	}
+	return c.tenant
+}
+
 // allow returns nil where the caller may do one of scopes with the events of a category, and else what an operation is
 // refused with. The empty category is all there can be. Whichever operation has x-categories in the contract asks here
 // for every category that a request is about, before it does anything.
@@ -68,6 +76,9 @@ func (s *Server) authenticate(request *http.Request, op *operation) (caller, err
 	if err != nil {
 		return caller{}, err
 	}
+	if err := s.admitHere(request.Context(), credential); err != nil {
+		return caller{}, err
+	}
 	if err := op.admit(credential); err != nil {
 		return caller{}, err
 	}
@@ -84,13 +95,27 @@ func (o *operation) admit(credential auth.Credential) error {
 }
 
 // credentialOf looks at the request's key or, where tickets are taken, at its ticket: a browser's EventSource and WebSocket
-// send no header. Without either it is domain.CodeUnauthenticated.
+// send no header. Without either it is domain.CodeUnauthenticated. More than one are refused: whoever stands between, a proxy that
+// looks at the first, say, must not see another caller than the service does.
 func (s *Server) credentialOf(request *http.Request, tickets bool) (auth.Credential, error) {
-	header := request.Header.Get("Authorization")
+	headers, given := request.Header["Authorization"], 0
+	query := request.URL.Query()
 	if tickets {
-		if ticket := request.URL.Query().Get("ticket"); ticket != "" && header == "" {
-			return s.config.Keys.AuthenticateTicket(request.Context(), ticket)
+		given = len(query["ticket"])
+	}
+	if len(headers)+given > 1 {
+		what := "it is given more than once; send one key"
+		if len(headers) == 1 {
+			what = "there is a ticket as well; send one of them"
 		}
+		return auth.Credential{}, domain.Errorf(domain.CodeInvalidRequest, "Authorization", "%s", what)
+	}
+	if given == 1 {
+		return s.config.Keys.AuthenticateTicket(request.Context(), query.Get("ticket"))
+	}
+	header := ""
+	if len(headers) == 1 {
+		header = headers[0]
 	}
 	kind, token, ok := strings.Cut(header, " ")
 	if !ok || !strings.EqualFold(kind, "Bearer") || token == "" {

@@ -1,18 +1,20 @@
 package api
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // trustedLength is up to how many bytes a Content-Length is believed before the bytes have come: a claim alone must not
@@ -21,17 +23,31 @@ const trustedLength = 256 << 10
 
 // decoders keeps the decompressors of request bodies for the next one.
 type decoders struct {
-	gzip sync.Pool
-	zstd sync.Pool
+	gzip       sync.Pool
+	zstd       sync.Pool
+	zstdNarrow sync.Pool // those that take narrowWindow at most
 }
 
+// Memory of decompressors, beside what they give.
+const (
+	gzipDecoderBytes = 64 << 10
+	zstdBlockBytes   = 512 << 10 // with the window, what zstd takes
+	// wideWindow is the largest window of zstd that is taken: what RFC 8878 asks of every decoder.
+	wideWindow = 8 << 20
+	// narrowWindow is the largest of most bodies.
+	narrowWindow = 512 << 10
+)
+
 // reader returns the request's body uncompressed, and a function that gives the decompressor back once the body was
-// read.
-func (d *decoders) reader(request *http.Request) (io.Reader, func(), error) {
+// read. The decompressor's memory is on the account, unless it refuses.
+func (d *decoders) reader(request *http.Request, account *fairshare.Account) (io.Reader, func(), error) {
 	switch encoding := request.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
 		return request.Body, func() {}, nil
 	case "gzip":
+		if err := account.Grow(gzipDecoderBytes); err != nil {
+			return nil, nil, err
+		}
 		r, ok := d.gzip.Get().(*gzip.Reader)
 		if !ok {
 			r = new(gzip.Reader)
@@ -40,28 +56,49 @@ func (d *decoders) reader(request *http.Request) (io.Reader, func(), error) {
 			d.gzip.Put(r)
 			return nil, nil, undecodable("gzip", err)
 		}
-		return decoding{r, "gzip"}, func() { d.gzip.Put(r) }, nil
-	case "zstd":
-		r, ok := d.zstd.Get().(*zstd.Decoder)
-		if !ok {
-			var err error
-			// One goroutine, and windows of up to 8 MiB: what RFC 8878 asks of every decoder.
-			if r, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20)); err != nil {
-				return nil, nil, fmt.Errorf("make a zstd decoder: %w", err)
-			}
-		}
-		if err := r.Reset(request.Body); err != nil {
-			d.zstd.Put(r)
-			return nil, nil, undecodable("zstd", err)
-		}
-		return decoding{r, "zstd"}, func() {
-			if r.Reset(nil) == nil { // lets go of the request
-				d.zstd.Put(r)
-			}
+		return decoding{r, "gzip"}, func() {
+			d.gzip.Put(r)
+			account.Shrink(gzipDecoderBytes)
 		}, nil
+	case "zstd":
+		return d.zstdReader(request.Body, account)
 	default:
 		return nil, nil, domain.Errorf(codeUnsupportedMediaType, "Content-Encoding", "%q is not taken; gzip and zstd are, or none", clip(encoding, 40))
 	}
+}
+
+// zstdReader looks at the first frame, which says how large its window is: most bodies must not be charged for the largest.
+func (d *decoders) zstdReader(body io.Reader, account *fairshare.Account) (io.Reader, func(), error) {
+	ahead := bufio.NewReaderSize(body, zstd.HeaderMaxSize)
+	start, err := ahead.Peek(zstd.HeaderMaxSize)
+	if err != nil && err != io.EOF {
+		return nil, nil, undecodable("zstd", err)
+	}
+	pool, window := &d.zstd, int64(wideWindow)
+	var header zstd.Header
+	if header.Decode(start) == nil && !header.Skippable && max(header.WindowSize, header.FrameContentSize) <= narrowWindow {
+		pool, window = &d.zstdNarrow, narrowWindow
+	}
+	if err := account.Grow(window + zstdBlockBytes); err != nil {
+		return nil, nil, err
+	}
+	r, ok := pool.Get().(*zstd.Decoder)
+	if !ok {
+		// One goroutine.
+		if r, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(uint64(window))); err != nil {
+			return nil, nil, fmt.Errorf("make a zstd decoder: %w", err)
+		}
+	}
+	if err := r.Reset(ahead); err != nil {
+		pool.Put(r)
+		return nil, nil, undecodable("zstd", err)
+	}
+	return decoding{r, "zstd"}, func() {
+		if r.Reset(nil) == nil { // lets go of the request
+			pool.Put(r)
+		}
+		account.Shrink(window + zstdBlockBytes)
+	}, nil
 }
 
 // decoding tells errors of the decompressor from those of the connection.
@@ -79,14 +116,35 @@ func (d decoding) Read(p []byte) (int, error) {
 }
 
 func undecodable(encoding string, err error) error {
-	if unwelcome := unreadable(err); unwelcome != err {
+	if unwelcome, ok := errors.AsType[*domain.Error](err); ok {
 		return unwelcome
 	}
 	return domain.Errorf(domain.CodeInvalidRequest, "body", "it cannot be decompressed as %s: %s", encoding, err)
 }
 
-// unreadable turns the errors of reading a body that are the client's into *domain.Error, and leaves others.
+// clientBody is a request's body. Whatever keeps it from being read is the client's doing, or its connection's: its errors
+// are *domain.Error.
+type clientBody struct {
+	io.ReadCloser
+	over atomic.Bool // nothing more comes: it was read to its end, or cannot be read
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.over.Store(true)
+	}
+	if err != nil && err != io.EOF {
+		err = unreadable(err)
+	}
+	return n, err
+}
+
+// unreadable is what the client is told where its body cannot be read.
 func unreadable(err error) error {
+	if known, ok := errors.AsType[*domain.Error](err); ok {
+		return known
+	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return domain.Errorf(domain.CodeTooLarge, "body", "the body has more than %d bytes", tooLarge.Limit)
 	}
@@ -96,35 +154,79 @@ func unreadable(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return domain.Errorf(domain.CodeInvalidRequest, "body", "it ended too early")
 	}
-	return err
+	return domain.Errorf(domain.CodeInvalidRequest, "body", "it cannot be read: its connection broke, or its chunks are not as HTTP has them")
 }
 
-// readBody reads a whole request body, uncompressed, of at most domain.MaxRequestBytes. The bytes belong to the caller.
-func (d *decoders) readBody(request *http.Request) ([]byte, error) {
+// readBody reads a whole request body, uncompressed, of at most domain.MaxRequestBytes. The bytes belong to the caller. Each
+// byte is on the account before there is memory for it.
+func (d *decoders) readBody(request *http.Request, account *fairshare.Account) ([]byte, error) {
 	length := request.ContentLength
 	if length > domain.MaxRequestBytes {
 		return nil, requestTooLarge()
 	}
-	plain, done, err := d.reader(request)
+	plain, done, err := d.reader(request, account)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if plain == request.Body && length >= 0 && length <= trustedLength {
-		body := make([]byte, length)
-		if _, err := io.ReadFull(plain, body); err != nil {
-			return nil, unreadable(err)
-		}
-		return body, nil
+	if plain != request.Body {
+		length = -1 // of what is compressed
 	}
-	var body bytes.Buffer
-	if _, err := body.ReadFrom(io.LimitReader(plain, domain.MaxRequestBytes+1)); err != nil {
+	body, err := readAll(plain, length, domain.MaxRequestBytes, account.Grow, account)
+	switch {
+	case err == errTooLong:
+		return nil, requestTooLarge()
+	case err != nil:
 		return nil, unreadable(err)
 	}
-	if body.Len() > domain.MaxRequestBytes {
-		return nil, requestTooLarge()
+	return body, nil
+}
+
+// errTooLong is that there is more to read than is allowed.
+var errTooLong = errors.New("there is more than is allowed")
+
+// firstRead is how much memory a body has at first whose length is not known.
+const firstRead = 4 << 10
+
+// readAll reads at most limit bytes, which are claimed to be length; -1: nobody knows. The memory for them grows as they
+// come, each time after take has put it on the account.
+func readAll(from io.Reader, length int64, limit int, take func(bytes int64) error, account *fairshare.Account) ([]byte, error) {
+	size, most := int64(firstRead), int64(limit)+1 // one more tells what is too long
+	if length >= 0 {
+		size, most = min(length, trustedLength), min(length, most)
 	}
-	return body.Bytes(), nil
+	if err := take(size); err != nil {
+		return nil, err
+	}
+	body := make([]byte, 0, size)
+	for {
+		if int64(len(body)) == most {
+			if len(body) > limit {
+				return nil, errTooLong
+			}
+			return body, nil
+		}
+		if len(body) == cap(body) {
+			size = min(2*int64(cap(body)), most)
+			if err := take(size); err != nil {
+				return nil, err
+			}
+			account.Shrink(int64(cap(body)))
+			body = append(make([]byte, 0, size), body...)
+		}
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case err == io.EOF && length > int64(len(body)):
+			return nil, io.ErrUnexpectedEOF
+		case err == io.EOF && len(body) > limit:
+			return nil, errTooLong
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 func requestTooLarge() error {

@@ -33,7 +33,7 @@ func TestCloudEventsThatAreRefused(t *testing.T) {
 		{stream, "application/cloudevents", event(nil), 415, "unsupported-media-type", "Content-Type", batch},
 		{stream, structured, event(object{"source": nil}), 400, domain.CodeInvalidRequest, "source", "needed"},
 		{stream, structured, list{event(nil)}, 400, domain.CodeInvalidRequest, "body", "an object"},
-		{stream, structured, "", 400, domain.CodeInvalidJSON, "body", "too early"},
+		{stream, structured, "", 400, domain.CodeInvalidJSON, "body", "the text is empty"},
 		{stream, batch, list{event(nil), event(object{"own": list{}})}, 400, domain.CodeInvalidRequest, "events[1].own", "into data"},
 		{stream, batch, list{event(nil), event(nil)}, 400, domain.CodeDuplicateID, "events[1].id", ""},
 		{stream, batch, list{event(nil), event(object{"id": "2", "manifoldmetadata": "1"})}, 400, domain.CodeInvalidRequest, "events[1].manifoldmetadata", "object"},

@@ -330,7 +330,7 @@ func TestEventsOfTheLogAreCloudEvents(t *testing.T) {
 	equal(t, "when it was recorded", event["manifoldrecordedat"], a.get("/v1/events/"+id).at("recordedAt"))
 	delete(event, "manifoldrecordedat")
 	equal(t, "the event", event, object{
-		"specversion": "1.0", "id": id, "source": "/categories/order", "subject": "a-b", "type": "OrderPlaced", "time": "2026-03-01T09:30:00Z",
+		"specversion": "1.0", "id": id, "source": "/categories/order", "subject": "a-b", "type": "OrderPlaced", "time": "2026-03-01T09:30:00.000000Z",
 		"datacontenttype": "application/json", "data": object{"n": 1},
 		"manifoldid": id, "manifoldstream": "order-a-b", "manifoldversion": "1", "manifoldposition": "1", "manifoldmetadata": `{"user":"u-1"}`,
 		"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -10,6 +12,9 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // worthCompressing is the size from which an answer is compressed: below, it goes out in one packet either way.
@@ -28,16 +33,19 @@ type encoder interface {
 	Reset(io.Writer)
 }
 
-// wrap compresses the answer where the client takes that. done ends it and puts the plain writer back; it is nil where
+// compress compresses the answer where the client takes that, and its tenant has room for it. done ends it and puts the plain writer back; it is nil where
 // nothing was wrapped.
-func (p *compressors) wrap(c echo.Context) (done func()) {
+func (s *Server) compress(c echo.Context, tenant domain.TenantID) (done func()) {
 	encoding := acceptedEncoding(c.Request().Header.Get("Accept-Encoding"))
 	if encoding == "" {
 		return nil
 	}
 	response := c.Response()
 	plain := response.Writer
-	w := &compressedWriter{ResponseWriter: plain, pools: p, encoding: encoding}
+	w := &compressedWriter{
+		ResponseWriter: plain, pools: &s.compressors, encoding: encoding,
+		ctx: c.Request().Context(), memory: s.budgets.answers.Account(tenant), turn: s.budgets.work.Account(tenant),
+	}
 	response.Writer = w
 	return func() {
 		w.close()
@@ -65,9 +73,24 @@ func acceptedEncoding(header string) string {
 	return best
 }
 
-// compressedWriter holds the beginning of an answer back until it is known to be worth compressing.
+const (
+	// compressorWindow is how far zstd looks back: further takes more memory than it saves bytes.
+	compressorWindow = 512 << 10
+	// compressorBytes is what an encoder has in memory, with what it holds back.
+	compressorBytes = 2 << 20
+	// compressedAtOnce is how much is compressed in one turn: a millisecond's work, about.
+	compressedAtOnce = 64 << 10
+)
+
+// compressedWriter holds the beginning of an answer back until it is known to be worth compressing. It compresses in turns,
+// piece by piece: the processors are shared between tenants, and no turn lasts while a client does not read.
 type compressedWriter struct {
 	http.ResponseWriter
+	ctx    context.Context
+	memory *fairshare.Account // has the encoder
+	turn   *fairshare.Account
+	ready  bytes.Buffer // compressed, and not written yet
+
 	pools    *compressors
 	encoding string
 	status   int // as the handler wrote it; 0: not yet
@@ -96,9 +119,40 @@ func (w *compressedWriter) Write(p []byte) (int, error) {
 		}
 	}
 	if w.encoder != nil {
-		return w.encoder.Write(p)
+		return w.writeCompressed(p)
 	}
 	return w.ResponseWriter.Write(p)
+}
+
+// writeCompressed writes what becomes of p.
+func (w *compressedWriter) writeCompressed(p []byte) (int, error) {
+	written := 0
+	for written < len(p) {
+		piece := p[written:min(len(p), written+compressedAtOnce)]
+		err := w.inTurn(func() error {
+			_, err := w.encoder.Write(piece)
+			return err
+		})
+		if err != nil {
+			return written, err
+		}
+		written += len(piece)
+	}
+	return written, nil
+}
+
+// inTurn has the encoder do something when it is the tenant's turn, and writes what came out.
+func (w *compressedWriter) inTurn(do func() error) error {
+	if err := w.turn.Wait(w.ctx, 1, 0); err != nil {
+		return err
+	}
+	err := do()
+	w.turn.Close()
+	if err != nil {
+		return err
+	}
+	_, err = w.ready.WriteTo(w.ResponseWriter)
+	return err
 }
 
 // FlushError sends what is there, compressed: who flushes streams.
@@ -109,7 +163,7 @@ func (w *compressedWriter) FlushError() error {
 		}
 	}
 	if w.encoder != nil {
-		if err := w.encoder.Flush(); err != nil {
+		if err := w.inTurn(w.encoder.Flush); err != nil {
 			return err
 		}
 	}
@@ -124,10 +178,10 @@ func (w *compressedWriter) start(compress bool) error {
 	w.started = true
 	header := w.Header()
 	header.Add("Vary", "Accept-Encoding")
-	if compress && header.Get("Content-Encoding") == "" {
+	if compress && header.Get("Content-Encoding") == "" && w.memory.Grow(compressorBytes) == nil {
 		header.Set("Content-Encoding", w.encoding)
 		header.Del("Content-Length")
-		w.encoder = w.pools.get(w.encoding, w.ResponseWriter)
+		w.encoder = w.pools.get(w.encoding, &w.ready)
 	}
 	if w.status != 0 {
 		w.ResponseWriter.WriteHeader(w.status)
@@ -139,7 +193,7 @@ func (w *compressedWriter) start(compress bool) error {
 	}
 	var err error
 	if w.encoder != nil {
-		_, err = w.encoder.Write(held)
+		_, err = w.writeCompressed(held)
 	} else {
 		_, err = w.ResponseWriter.Write(held)
 	}
@@ -152,10 +206,11 @@ func (w *compressedWriter) close() {
 		_ = w.start(false)
 	}
 	if w.encoder != nil {
-		_ = w.encoder.Close()
+		_ = w.inTurn(w.encoder.Close)
 		w.pools.put(w.encoding, w.encoder)
 		w.encoder = nil
 	}
+	w.memory.Close()
 }
 
 func (p *compressors) get(encoding string, w io.Writer) encoder {
@@ -165,7 +220,7 @@ func (p *compressors) get(encoding string, w io.Writer) encoder {
 			return e
 		}
 		// The options are constants that NewWriter takes.
-		e, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+		e, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(compressorWindow))
 		if err != nil {
 			panic(err)
 		}

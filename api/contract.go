@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // contract is openapi.yaml, made ready for holding requests to it.
@@ -40,6 +43,8 @@ type operation struct {
 	route      *routers.Route
 	body       bool // it takes a body, which is JSON
 	needs      bool // the body must be there
+	maxBody    int64
+	verbatim   []string // members of the body that are any JSON, and may be large
 }
 
 // loadContract reads the contract. An error means that openapi.yaml itself is wrong.
@@ -55,7 +60,7 @@ func loadContract() (*contract, error) {
 		for method, op := range item.Operations() {
 			op.Security = nil
 			o := &operation{
-				id: op.OperationID, path: path, query: map[string]bool{},
+				id: op.OperationID, path: path, query: map[string]bool{}, maxBody: maxBodyBytes,
 				route: &routers.Route{Spec: spec, Path: path, PathItem: item, Method: method, Operation: op},
 			}
 			scopes, ok := op.Extensions["x-scopes"].([]any)
@@ -76,6 +81,9 @@ func loadContract() (*contract, error) {
 			if op.RequestBody != nil {
 				o.body = op.RequestBody.Value.Content.Get("application/json") != nil
 				o.needs = op.RequestBody.Value.Required
+				if err := o.readLimits(op.RequestBody.Value); err != nil {
+					return nil, fmt.Errorf("openapi.yaml: %s %s: %w", method, path, err)
+				}
 			}
 			c.operations[method+" "+echoPath(path)] = o
 		}
@@ -114,59 +122,160 @@ func (o *operation) queryNames() string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// check holds a request to the contract: parameters, and the body where it is JSON. It reads the body and puts it back.
-func (o *operation) check(request *http.Request, pathParams map[string]string) error {
+// readLimits reads what the contract says of the size of a body.
+func (o *operation) readLimits(body *openapi3.RequestBody) error {
+	if given, ok := body.Extensions["x-max-body"]; ok {
+		bytes, ok := given.(float64)
+		if !ok || bytes < 1 {
+			return fmt.Errorf("x-max-body is %v; it must be a number of bytes", given)
+		}
+		o.maxBody = int64(bytes)
+	}
+	if given, ok := body.Extensions["x-verbatim"]; ok {
+		names, ok := given.([]any)
+		if !ok {
+			return fmt.Errorf("x-verbatim is %v; it must be a list of members", given)
+		}
+		for _, name := range names {
+			o.verbatim = append(o.verbatim, fmt.Sprint(name))
+		}
+	}
+	return nil
+}
+
+// check holds a request to the contract: parameters, and the body where it is JSON. It reads the body and puts it back;
+// account is charged for that. Large bodies are checked in turns, for which checking is charged meanwhile.
+func (o *operation) check(request *http.Request, pathParams map[string]string, account, checking *fairshare.Account) error {
 	query, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
 		return domain.Errorf(domain.CodeInvalidRequest, "query", "it cannot be read: %s", err)
 	}
+	if err := o.checkText(pathParams, query); err != nil {
+		return err
+	}
 	if err := o.checkQuery(query); err != nil {
 		return err
 	}
-	withBody, err := o.checkBody(request)
+	body, err := o.readBody(request, account)
 	if err != nil {
 		return err
+	}
+	if len(body) >= checkedAtOnce {
+		if err := checking.Wait(request.Context(), int64(len(body)), roomPatience); err != nil {
+			return err
+		}
+		defer checking.Close()
+	}
+	if body != nil {
+		if err := domain.CheckJSON(body); err != nil {
+			return domain.Errorf(domain.CodeInvalidJSON, "body", "%s", err)
+		}
+		setBody(request, o.withoutVerbatim(body))
 	}
 	err = openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
 		Request: request, PathParams: pathParams, QueryParams: query, Route: o.route,
 		Options: &openapi3filter.Options{
 			SkipSettingDefaults: true,
-			ExcludeRequestBody:  !withBody,
+			ExcludeRequestBody:  body == nil,
 		},
 	})
+	if body != nil {
+		setBody(request, body)
+	}
 	return explain(err)
 }
 
-// checkBody reads a JSON body, checks what holds for every JSON body, and puts it back for who comes next.
-func (o *operation) checkBody(request *http.Request) (there bool, err error) {
+func setBody(request *http.Request, body []byte) {
+	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+}
+
+// checkText refuses what no name and no value can have, and databases do not take.
+func (o *operation) checkText(pathParams map[string]string, query url.Values) error {
+	for name, value := range pathParams {
+		if !storable(value) {
+			return domain.Errorf(domain.CodeInvalidRequest, "path "+name, "it must be UTF-8 without U+0000")
+		}
+	}
+	for name, values := range query {
+		if !storable(name) {
+			return domain.Errorf(domain.CodeInvalidRequest, "query", "names of parameters must be UTF-8 without U+0000")
+		}
+		for _, value := range values {
+			if !storable(value) {
+				return domain.Errorf(domain.CodeInvalidRequest, "query "+name, "it must be UTF-8 without U+0000")
+			}
+		}
+	}
+	return nil
+}
+
+// storable says whether a text can be one of a database.
+func storable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+
+// readBody reads a body that is JSON; nil: there is none, or none that is held to the contract.
+func (o *operation) readBody(request *http.Request, account *fairshare.Account) ([]byte, error) {
 	if o.route.Operation.RequestBody == nil {
-		return false, noBody(request)
+		return nil, noBody(request)
 	}
 	if !o.body {
-		return false, nil
+		return nil, nil
 	}
-	body, err := io.ReadAll(request.Body)
-	if err != nil {
-		return false, unreadable(err)
+	if request.ContentLength > o.maxBody {
+		return nil, o.bodyTooLarge()
+	}
+	body, err := readAll(request.Body, request.ContentLength, int(o.maxBody), account.Grow, account)
+	switch {
+	case err == errTooLong:
+		return nil, o.bodyTooLarge()
+	case err != nil:
+		return nil, unreadable(err)
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
 		if o.needs {
-			return false, domain.Errorf(domain.CodeInvalidRequest, "body", "a body is needed: a JSON object")
+			return nil, domain.Errorf(domain.CodeInvalidRequest, "body", "a body is needed: a JSON object")
 		}
 		request.Body, request.ContentLength = http.NoBody, 0
-		return false, nil
+		return nil, nil
 	}
 	if err := wantContentType(request, "application/json"); err != nil {
-		return false, err
+		return nil, err
 	}
 	if request.Header.Get("Content-Encoding") != "" {
-		return false, domain.Errorf(codeUnsupportedMediaType, "Content-Encoding", "only append and import take compressed bodies")
+		return nil, domain.Errorf(codeUnsupportedMediaType, "Content-Encoding", "only append, publish and import take compressed bodies")
 	}
-	if err := domain.CheckJSON(body); err != nil {
-		return false, domain.Errorf(domain.CodeInvalidJSON, "body", "%s", err)
+	return body, account.Grow(decodedFactor * int64(len(body)))
+}
+
+func (o *operation) bodyTooLarge() error {
+	return domain.Errorf(domain.CodeTooLarge, "body", "the body has more than %d bytes, which is what %s takes", o.maxBody, o.id)
+}
+
+// withoutVerbatim is a body with null for the members that are any JSON: there is nothing to check about them, and the
+// validator would make a tree of them.
+func (o *operation) withoutVerbatim(body []byte) []byte {
+	if len(o.verbatim) == 0 {
+		return body
 	}
-	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return true, nil
+	scan := domain.NewJSONScanner(body)
+	short := []byte{'{'}
+	err := scan.Object(func(name string) error {
+		value, err := scan.Value()
+		if err != nil {
+			return err
+		}
+		if slices.Contains(o.verbatim, name) {
+			value = json.RawMessage("null")
+		}
+		if len(short) > 1 {
+			short = append(short, ',')
+		}
+		short = append(append(appendJSONText(short, name), ':'), value...)
+		return nil
+	})
+	if err != nil { // it is no object, which the validator says
+		return body
+	}
+	return append(short, '}')
 }
 
 // noBody refuses a body that says something, where there is none in the contract: it would be ignored, and who sends ids to be
@@ -186,8 +295,6 @@ func noBody(request *http.Request) error {
 			return nil
 		}
 	}
-	// As behind what is too large: some clients see a broken connection, and not the answer, where much of their body was not read.
-	_, _ = io.CopyN(io.Discard, request.Body, drained)
 	return domain.Errorf(domain.CodeInvalidRequest, "body", "this operation takes no body; what it does is said by its path and its parameters alone")
 }
 

@@ -83,7 +83,7 @@ func appendCloudLetters(b []byte, letters []subscription.DeadLetter, partitions 
 		}
 		moment := func(name string, at time.Time) {
 			b = append(append(append(b, `,"`...), name...), `":"`...)
-			b = append(at.UTC().AppendFormat(b, time.RFC3339Nano), '"')
+			b = append(domain.AppendTime(b, at), '"')
 		}
 		number(cloudevents.ExtensionAttempts, letter.Attempt-letter.Base)
 		if letter.Replays > 0 {
@@ -212,7 +212,7 @@ func (s generated) dealWithOne(ctx context.Context, name, text string, how deali
 func deadLetterAnswer(letter subscription.DeadLetter, partitions bool) openapi.DeadLetter {
 	answer := openapi.DeadLetter{
 		Event: eventAnswer(letter.Event), Attempts: letter.Attempt - letter.Base, Replays: letter.Replays, Reason: letter.Reason,
-		FirstParkedAt: letter.FirstParkedAt.UTC(), ParkedAt: letter.ParkedAt.UTC(), ReplayAt: moment(letter.ReplayAt),
+		FirstParkedAt: openapi.At(letter.FirstParkedAt), ParkedAt: openapi.At(letter.ParkedAt), ReplayAt: moment(letter.ReplayAt),
 	}
 	if partitions {
 		answer.Partition = &letter.Partition
@@ -221,8 +221,12 @@ func deadLetterAnswer(letter subscription.DeadLetter, partitions bool) openapi.D
 }
 
 func eventAnswer(e domain.Event) openapi.Event {
-	return openapi.Event{
+	answer := openapi.Event{
 		Id: e.ID.String(), Stream: e.Stream, Version: e.Version, Position: e.Position, Type: e.Type,
-		Data: e.Data, Metadata: e.Metadata, OccurredAt: moment(e.OccurredAt), RecordedAt: e.RecordedAt.UTC(),
+		Data: e.Data, Metadata: e.Metadata, OccurredAt: moment(e.OccurredAt), RecordedAt: openapi.At(e.RecordedAt),
 	}
+	if e.Gap != nil {
+		answer.Gap = &openapi.EventGap{Reason: string(e.Gap.Reason), Message: e.Gap.Message, At: openapi.At(e.Gap.At)}
+	}
+	return answer
 }

@@ -44,6 +44,7 @@ func (s generated) ListDocuments(ctx context.Context, request openapi.ListDocume
 		}
 		answer.Body.Documents = append(answer.Body.Documents, shown)
 	}
+	answer.Body.Warnings = page.Warnings
 	if query.Count {
 		answer.Body.Count = &page.Count
 	}

@@ -40,6 +40,7 @@ func problems() []problem {
 		{domain.CodeUnauthenticated, 401, 0, "A key is needed", "Send Authorization: Bearer and a key that was not revoked."},
 		{domain.CodeForbidden, 403, 0, "The key may not do this", "Use a key with one of the scopes that detail names."},
 		{domain.CodeTenantSuspended, 403, 0, "The tenant is suspended", "The operator has suspended the tenant, or is deleting it."},
+		{domain.CodeQuotaExceeded, 403, 0, "The tenant has as many as it may have", "detail names the kind and the quota. Remove something of that kind that is no longer needed."},
 		{domain.CodeNotFound, 404, 0, "There is no such thing", "Check the path: names are case-sensitive, and each tenant sees its own things only."},
 		{codeMethodNotAllowed, 405, 0, "The method is not for this path", "The Allow header names the methods that are."},
 		{domain.CodeVersionConflict, 409, 0, "The stream is not at the expected version", "Somebody else appended first, or the expectation was wrong: currentVersion says where the stream is. Read what is new, decide again, and append with the new version."},
@@ -65,6 +66,15 @@ func problems() []problem {
 		{domain.CodeUnavailable, 503, 1, "A database does not answer", "Try again later, with growing pauses."},
 		{domain.CodeNotCaughtUp, 503, 1, "The projection has not come so far yet", "Ask again, wait longer with timeout, or read without minPosition."},
 	}
+}
+
+// problemsByCode is the table by code.
+func problemsByCode() map[domain.Code]problem {
+	byCode := make(map[domain.Code]problem)
+	for _, p := range problems() {
+		byCode[p.code] = p
+	}
+	return byCode
 }
 
 // problemOf finds a code's line in the table.

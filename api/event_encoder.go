@@ -37,7 +37,7 @@ func (e *eventEncoder) event(b []byte, event *domain.Event) []byte {
 	b = content(b, event)
 	if !event.OccurredAt.IsZero() {
 		b = append(b, `,"occurredAt":"`...)
-		b = event.OccurredAt.UTC().AppendFormat(b, time.RFC3339Nano)
+		b = domain.AppendTime(b, event.OccurredAt)
 		b = append(b, '"')
 	}
 	return append(e.recordedAtField(b, event), '}')
@@ -54,7 +54,7 @@ func (e *eventEncoder) line(b []byte, event *domain.Event) []byte {
 	b = append(b, '"')
 	if !event.OccurredAt.IsZero() {
 		b = append(b, `,"time":"`...)
-		b = event.OccurredAt.UTC().AppendFormat(b, time.RFC3339Nano)
+		b = domain.AppendTime(b, event.OccurredAt)
 		b = append(b, '"')
 	}
 	b = content(b, event)
@@ -72,6 +72,9 @@ func content(b []byte, event *domain.Event) []byte {
 		b = append(b, `,"metadata":`...)
 		b = append(b, event.Metadata...)
 	}
+	if event.Gap != nil {
+		b = event.Gap.Append(append(b, `,"gap":`...))
+	}
 	return b
 }
 
@@ -79,7 +82,7 @@ func (e *eventEncoder) recordedAtField(b []byte, event *domain.Event) []byte {
 	if e.recorded == nil || !event.RecordedAt.Equal(e.recordedAt) {
 		e.recordedAt = event.RecordedAt
 		e.recorded = append(e.recorded[:0], `,"recordedAt":"`...)
-		e.recorded = event.RecordedAt.UTC().AppendFormat(e.recorded, time.RFC3339Nano)
+		e.recorded = domain.AppendTime(e.recorded, event.RecordedAt)
 		e.recorded = append(e.recorded, '"')
 	}
 	return append(b, e.recorded...)

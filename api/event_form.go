@@ -39,23 +39,6 @@ func exportForm(request *http.Request) eventForm {
 	return form
 }
 
-// page is the body of a page of events.
-func (f eventForm) page(events []domain.Event) []byte {
-	size := len(f.open) + len(f.close)
-	for i := range events {
-		size += 256 + len(events[i].Data) + len(events[i].Metadata)
-	}
-	var encoder eventEncoder
-	b := append(make([]byte, 0, size), f.open...)
-	for i := range events {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = f.encode(&encoder, b, &events[i])
-	}
-	return append(b, f.close...)
-}
-
 // accepts says whether a request's Accept names a media type.
 func accepts(request *http.Request, kind string) bool {
 	for _, header := range request.Header.Values("Accept") {

@@ -26,6 +26,8 @@ const (
 	// A stream is read in slices, so that a slow client holds neither memory nor a snapshot of the database.
 	sliceEvents = 2000
 	sliceBytes  = 1 << 20
+	// sliceRoom is what a slice takes: the largest, with an event that goes beyond it, and as it is written.
+	sliceRoom = 4 << 20
 )
 
 // readStream, readAll and readCategory are written by hand, since the answer may be a stream.
@@ -82,7 +84,7 @@ func (s *Server) readStream(c echo.Context, caller caller) error {
 		}
 		return events, err
 	}
-	return s.answerEvents(c, request, next, func(e *domain.Event) int64 { return e.Version })
+	return s.answerEvents(c, caller.tenant, request, next, func(e *domain.Event) int64 { return e.Version })
 }
 
 func (s *Server) readAll(c echo.Context, caller caller) error {
@@ -117,7 +119,7 @@ func (s *Server) readLog(c echo.Context, caller caller, request reading) error {
 	if err != nil {
 		return err
 	}
-	return s.answerEvents(c, request, next, func(e *domain.Event) int64 { return e.Position })
+	return s.answerEvents(c, caller.tenant, request, next, func(e *domain.Event) int64 { return e.Position })
 }
 
 // slicer gives the next events of a reading, at most limit of them and about maxBytes; none at its end.
@@ -232,38 +234,43 @@ func integer(query url.Values, name string) (int64, error) {
 }
 
 // answerEvents answers with a page or with lines. place is what the request's from counts in.
-func (s *Server) answerEvents(c echo.Context, request reading, next slicer, place func(*domain.Event) int64) error {
+func (s *Server) answerEvents(c echo.Context, tenant domain.TenantID, request reading, next slicer, place func(*domain.Event) int64) error {
 	c.Response().Header().Set("Cache-Control", "no-store")
 	if request.form.lines {
-		return s.streamEvents(c, request.count, next, request.form)
+		return s.streamEvents(c, tenant, request.count, next, request.form)
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), s.timeout)
 	defer cancel()
+	page := s.newPage(tenant, request.form)
+	defer page.close()
+	if err := page.wait(ctx); err != nil {
+		return err
+	}
 	// One more than wanted says whether there is a next page.
-	var events []domain.Event
-	bytes := 0
-	for int64(len(events)) <= request.count && bytes <= maxPageBytes {
-		slice, err := next(ctx, int(request.count)+1-len(events), maxPageBytes)
+	more, last := false, int64(0)
+	for !more {
+		slice, err := next(ctx, int(request.count)+1-page.events, min(sliceBytes, maxPageBytes-page.bytes))
 		if err != nil {
 			return err
 		}
 		if len(slice) == 0 {
 			break
 		}
-		bytes += bytesOf(slice)
-		events = append(events, slice...)
+		for i := range slice {
+			if int64(page.events) == request.count || page.full {
+				more = true
+				break
+			}
+			last = place(&slice[i])
+			page.add(&slice[i])
+		}
+		more = more || page.full // or nearly: the next page may be empty
 	}
-	more := int64(len(events)) > request.count
 	if more {
-		events = events[:request.count]
-	} else if bytes > maxPageBytes {
-		more = true // or nearly: the next page may be empty
+		c.Response().Header().Set("Link", nextPage(c.Request().URL, "from", strconv.FormatInt(step(last, request.direction), 10)))
 	}
-	if more {
-		c.Response().Header().Set("Link", nextPage(c.Request().URL, "from", strconv.FormatInt(step(place(&events[len(events)-1]), request.direction), 10)))
-	}
-	s.observeRead(len(events))
-	return c.Blob(http.StatusOK, request.form.kind, request.form.page(events))
+	s.observeRead(page.events)
+	return page.write(c)
 }
 
 func (s *Server) observeRead(events int) {
@@ -281,7 +288,7 @@ func nextPage(u *url.URL, name, value string) string {
 
 // streamEvents writes events as lines, at constant memory: while a slice is written, the next is read. A client that
 // goes away or stops reading ends the work.
-func (s *Server) streamEvents(c echo.Context, count int64, next slicer, form eventForm) error {
+func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int64, next slicer, form eventForm) error {
 	if c.Request().Method == http.MethodHead {
 		c.Response().Header().Set("Content-Type", form.kind)
 		return c.NoContent(http.StatusOK) // the length is not known without reading everything
@@ -289,15 +296,24 @@ func (s *Server) streamEvents(c echo.Context, count int64, next slicer, form eve
 	ctx, cancel := context.WithCancel(c.Request().Context())
 	type read struct {
 		events []domain.Event
+		held   int64
 		err    error
 	}
+	room := s.budgets.answers.Account(tenant)
+	defer room.Close()
 	reads := make(chan read)
 	go func() {
 		defer close(reads)
-		for left := count; left > 0; {
+		patience := roomPatience // of the first slice; behind it the client has a part of its answer
+		for left := count; left > 0; patience = 0 {
 			var r read
 			r.err = guarded(func() (err error) {
+				if err := room.Wait(ctx, sliceRoom, patience); err != nil {
+					return err
+				}
 				r.events, err = next(ctx, int(min(left, sliceEvents)), sliceBytes)
+				r.held = min(sliceRoom, 2*int64(bytesOf(r.events))+int64(len(r.events))*decodedEvent)
+				room.Shrink(sliceRoom - r.held)
 				return err
 			})
 			left -= int64(len(r.events))
@@ -342,6 +358,7 @@ func (s *Server) streamEvents(c echo.Context, count int64, next slicer, form eve
 			return fmt.Errorf("%w: %w", context.Canceled, err)
 		}
 		total += len(r.events)
+		room.Shrink(r.held)
 	}
 	if err := c.Request().Context().Err(); err != nil {
 		return err

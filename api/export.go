@@ -17,5 +17,5 @@ func (s *Server) exportEvents(c echo.Context, caller caller) error {
 		return err
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
-	return s.streamEvents(c, math.MaxInt64, next, exportForm(c.Request()))
+	return s.streamEvents(c, caller.tenant, math.MaxInt64, next, exportForm(c.Request()))
 }

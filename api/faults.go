@@ -17,6 +17,7 @@ type Faults interface {
 	Retry(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
 	Skip(ctx context.Context, tenant domain.TenantID, name string, position int64, reason, by string) (domain.SkippedEvent, error)
 	Skipped(ctx context.Context, tenant domain.TenantID, name string) ([]domain.SkippedEvent, error)
+	WithdrawSkip(ctx context.Context, tenant domain.TenantID, name string, position int64) error
 	// Parked returns the first limit parked documents whose ids are behind after, by id.
 	Parked(ctx context.Context, tenant domain.TenantID, name, after string, limit int) ([]domain.ParkedDocument, error)
 	ReplayParked(ctx context.Context, tenant domain.TenantID, name, document string) (projection.Replayed, error)
@@ -62,6 +63,17 @@ func (s generated) ListSkippedEvents(ctx context.Context, request openapi.ListSk
 		answer.Skipped[i] = skippedAnswer(event)
 	}
 	return answer, nil
+}
+
+func (s generated) WithdrawSkip(ctx context.Context, request openapi.WithdrawSkipRequestObject) (openapi.WithdrawSkipResponseObject, error) {
+	tenant, err := s.onBehalf(ctx, request.Params.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.config.Projections.WithdrawSkip(ctx, tenant, request.Name, request.Position); err != nil {
+		return nil, err
+	}
+	return openapi.WithdrawSkip204Response{}, nil
 }
 
 func (s generated) ListParkedDocuments(ctx context.Context, request openapi.ListParkedDocumentsRequestObject) (openapi.ListParkedDocumentsResponseObject, error) {
@@ -158,13 +170,13 @@ func (s generated) onBehalf(ctx context.Context, named *openapi.UUID) (domain.Te
 func faultAnswer(fault domain.Fault) openapi.Fault {
 	return openapi.Fault{
 		Position: fault.Position, EventId: fault.EventID.String(), Stream: fault.Stream, Type: fault.EventType, DocumentId: fault.DocumentID,
-		Where: fault.Where, Expression: fault.Expression, Message: fault.Message, Before: fault.Before, At: fault.At.UTC(),
+		Where: fault.Where, Expression: fault.Expression, Message: fault.Message, Before: fault.Before, At: openapi.At(fault.At),
 	}
 }
 
 func skippedAnswer(e domain.SkippedEvent) openapi.SkippedEvent {
 	return openapi.SkippedEvent{
-		Position: e.Position, EventId: e.EventID.String(), Version: e.Version, Message: e.Message, Reason: e.Reason, By: e.By, At: e.At.UTC(),
+		Position: e.Position, EventId: e.EventID.String(), Version: e.Version, Lasting: e.Lasting, Message: e.Message, Reason: e.Reason, By: e.By, At: openapi.At(e.At),
 	}
 }
 
@@ -176,6 +188,9 @@ func projectionState(name string, status projection.Status) openapi.ProjectionSt
 	}
 	if status.Known {
 		answer.Checkpoint, answer.LagEvents, answer.LagSeconds = new(status.Checkpoint), new(status.LagEvents), new(status.Lag.Seconds())
+	}
+	if behind := status.Projection.Fault; behind != nil {
+		answer.LeftBehind = &openapi.TenantFault{Reason: behind.Reason, Position: behind.Position}
 	}
 	if status.Fault != nil {
 		answer.Fault = new(faultAnswer(*status.Fault))

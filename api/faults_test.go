@@ -19,6 +19,10 @@ func testFaults(t *testing.T, documented *documentation, a, operator *actor) {
 	a.get(stopped).wantProblem(409, domain.CodeFaulted, "")
 	a.post("/v1/projections/stopping/skip", object{"position": position, "reason": "a test"}).want(200)
 	documented.run(a, "listSkippedEvents", 200)
+	documented.params["position"] = fmt.Sprint(position)
+	documented.run(a, "withdrawSkip", 204)
+	documented.run(a, "withdrawSkip", 404)
+	delete(documented.params, "position")
 
 	parked, _ := a.faulty("parking", "park")
 	a.get(parked).want(200)
@@ -95,6 +99,10 @@ func TestFaults(t *testing.T) {
 	equal(t, "what is skipped", len(a.get("/v1/projections/stopping/skipped").want(200).at("skipped").(list)), 1)
 	a.post(skipping, skip).wantProblem(409, domain.CodeConflict, "position")
 	a.post("/v1/projections/stopping/retry", nil).want(202)
+	withdrawn := "/v1/projections/stopping/skipped/" + fmt.Sprint(position)
+	other.send("DELETE", withdrawn, nil).wantProblem(404, domain.CodeNotFound, "name")
+	a.send("DELETE", withdrawn, nil).want(204)
+	equal(t, "what is skipped", len(a.get("/v1/projections/stopping/skipped").want(200).at("skipped").(list)), 0)
 
 	path, position = a.faulty("parking", "park")
 	equal(t, "the document", a.get(path).want(200).at("document"), object{"n": 1, "more": true})

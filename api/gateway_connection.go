@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // Limits of a connection of the gateway.
@@ -62,8 +63,9 @@ type gatewayConnection struct {
 	endWork   context.CancelFunc
 	sending   context.Context // ended when nothing can be sent any more
 	endSends  context.CancelFunc
-	caller    caller      // the reader's, and with what it begins; nobody until it is known
-	authTimer *time.Timer // nil where the request had a key
+	under     *fairshare.Account // the tenant has this connection under way, where AUTH has counted it; the reader's until that has ended
+	caller    caller             // the reader's, and with what it begins; nobody until it is known
+	authTimer *time.Timer        // nil where the request had a key
 
 	watch     func()         // ends looking at the key
 	working   sync.WaitGroup // lanes
@@ -96,6 +98,7 @@ func (g *gatewayConnection) serve(ctx context.Context, known caller) {
 	g.sending, g.endSends = context.WithCancel(g.work)
 	defer g.endSends()
 
+	defer func() { g.under.Close() }()
 	if known.known() {
 		g.recognise(known)
 	} else {
@@ -156,9 +159,9 @@ func (g *gatewayConnection) drain(cause error) {
 func (g *gatewayConnection) read() error {
 	for {
 		// The context is not for ending: the library would cut the connection. Closing the socket ends it.
-		kind, text, err := g.socket.ws.Read(context.Background())
+		kind, text, room, err := g.next()
 		switch {
-		case errors.Is(err, websocket.ErrMessageTooBig):
+		case errors.Is(err, websocket.ErrMessageTooBig) || isBusy(err):
 			return err
 		case err != nil:
 			return errGone
@@ -166,16 +169,50 @@ func (g *gatewayConnection) read() error {
 		case kind != websocket.MessageText:
 			return errBinary
 		default:
-			if err := g.receive(text); err != nil {
+			if err := g.receive(text, room); err != nil {
 				return err
 			}
 		}
 	}
 }
 
+// next reads a message, as far as the tenant has room for it, and in no more time than a request's body has. The room is the
+// receiver's, and nil where it is not known who the client is: then messages are short.
+func (g *gatewayConnection) next() (kind websocket.MessageType, text []byte, room *fairshare.Account, err error) {
+	kind, from, err := g.socket.ws.Reader(context.Background())
+	if err != nil {
+		return kind, nil, nil, err
+	}
+	late := time.AfterFunc(g.server.timeout+g.server.stallTimeout, func() { g.end(errSilent) })
+	defer late.Stop()
+	limit := unknownBytes
+	if g.caller.known() {
+		room, limit = g.server.budgets.bodies.Account(g.caller.tenant), domain.MaxRequestBytes
+	}
+	take := func(bytes int64) error { return room.Wait(g.alive, bytes, roomPatience) }
+	if text, err = readAll(from, -1, limit, take, room); err != nil {
+		room.Close()
+	}
+	if err == errTooLong {
+		err = websocket.ErrMessageTooBig
+	}
+	return kind, text, room, err
+}
+
+// isBusy says whether an error is that there is no room.
+func isBusy(err error) bool {
+	return isCode(err, domain.CodeTooManyRequests) || isCode(err, domain.CodeOverloaded)
+}
+
 // receive begins what a message asks for. An error ends the connection.
-func (g *gatewayConnection) receive(text []byte) error {
+func (g *gatewayConnection) receive(text []byte, room *fairshare.Account) error {
 	m, err := readGatewayMessage(text)
+	m.room = room
+	defer func() {
+		if !m.waits {
+			room.Close()
+		}
+	}()
 	if !g.bucket.Allow() {
 		if !g.refused.Allow() {
 			return errFlood
@@ -236,10 +273,14 @@ func (g *gatewayConnection) authenticate(m *gatewayMessage) error {
 		}
 		return err
 	}
+	known := caller{tenant: credential.Tenant, credential: credential}
+	if g.under, err = g.server.enter(known); err != nil {
+		return err
+	}
 	if !g.authTimer.Stop() {
 		return nil // too late: the connection is ending
 	}
-	g.recognise(caller{tenant: credential.Tenant, credential: credential})
+	g.recognise(known)
 	g.answer(answerTo(opOK, m.id).text("tenant", credential.Tenant.String()).end())
 	return nil
 }
@@ -247,6 +288,7 @@ func (g *gatewayConnection) authenticate(m *gatewayMessage) error {
 // recognise lets a caller in, and ends the connection when its key is refused later.
 func (g *gatewayConnection) recognise(known caller) {
 	g.caller = known
+	g.server.known(g.alive)
 	g.socket.ws.SetReadLimit(domain.MaxRequestBytes)
 	allowed, stop := g.server.whileAllowed(g.alive, known)
 	context.AfterFunc(allowed, func() {
@@ -313,15 +355,20 @@ func (g *gatewayConnection) newLane() *gatewayLane {
 // add has something done on a lane, with a context of its own, and answers with an error that it returns. It refuses where too
 // much waits on the lane. The lock is held.
 func (g *gatewayConnection) add(lane *gatewayLane, m *gatewayMessage, do func(ctx context.Context) error) error {
-	id := m.id
+	id, room := m.id, m.room
 	job := gatewayJob{bytes: m.size, do: func() {
+		defer room.Close()
 		ctx, cancel := context.WithTimeout(g.work, g.server.timeout)
 		defer cancel()
 		if err := do(ctx); err != nil {
 			g.refuse(id, err)
 		}
 	}}
-	if !g.ended && !lane.add(job) {
+	if g.ended {
+		return nil
+	}
+	m.waits = lane.add(job)
+	if !m.waits {
 		return domain.Errorf(domain.CodeTooManyRequests, "", "too much waits to be carried out; wait for answers before sending more")
 	}
 	return nil

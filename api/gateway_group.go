@@ -236,8 +236,9 @@ func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, e
 		begin := len(message)
 		message = s.encoder.delivery(message, d, !s.memberID().IsZero())
 		message = append(message[:begin], message[begin+1:]...) // without the object's opening
-		// Not until ctx ends: what is leased for a subscription that is paused is sent before it is.
-		if err := s.g.outbox.send(s.g.alive, message); err != nil {
+		// Not until ctx ends: what is leased for a subscription that is paused is sent before it is. A lease that expires before the client
+		// reads is not sent: it is an attempt that nobody has answered.
+		if err := s.g.outbox.sendBefore(s.g.alive, d.Expires, message); err != nil {
 			return false, err
 		}
 	}
@@ -274,13 +275,12 @@ func (s *gatewayGroup) giveBack(events int) {
 	s.g.inFlight.Release(int64(events))
 }
 
-// lease notes a delivery, whose room was taken. It gives the room back when the time to answer is over, by this process's clock:
-// a clock that is wrong lets more events be in flight, or fewer, and does no more harm.
+// lease notes a delivery, whose room was taken. It gives the room back when the time to answer is over.
 func (s *gatewayGroup) lease(d *domain.Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(d.Event.ID) // a lease of an earlier attempt
-	length := max(time.Until(d.AckDeadline), 0)
+	length := max(time.Until(d.Expires), 0)
 	lease := &gatewayLease{attempt: d.Attempt, length: length}
 	lease.expiry = time.AfterFunc(length, func() { s.settled(domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt}) })
 	s.leases[d.Event.ID] = lease

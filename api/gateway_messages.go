@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // Limits of what a client of the gateway may send, beside domain's. asyncapi.yaml has the same (a test holds the two alike).
@@ -41,6 +42,9 @@ type gatewayMessage struct {
 	id     string
 	fields gatewayFields
 	size   int // in bytes
+
+	room  *fairshare.Account // has the message's bytes
+	waits bool               // to be carried out: the room is given back then
 }
 
 // readGatewayMessage reads a message. Where it is refused, op and id are there as far as they could be read, so that the answer

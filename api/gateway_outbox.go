@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -18,21 +19,33 @@ const (
 // gatewayOutbox is the messages that wait to be sent over a connection, in their order. Whoever sends waits while there is no room:
 // a client that reads slowly is sent to slowly, and holds no more memory than this.
 type gatewayOutbox struct {
-	messages chan []byte
+	messages chan outboxMessage
 	room     *semaphore.Weighted // in bytes
 }
 
+type outboxMessage struct {
+	text    []byte
+	expires time.Time // it is not sent from then on; zero: it is sent in any case
+}
+
+func (m *outboxMessage) expired() bool { return !m.expires.IsZero() && !time.Now().Before(m.expires) }
+
 func newGatewayOutbox() *gatewayOutbox {
-	return &gatewayOutbox{messages: make(chan []byte, outboxMessages), room: semaphore.NewWeighted(outboxBytes)}
+	return &gatewayOutbox{messages: make(chan outboxMessage, outboxMessages), room: semaphore.NewWeighted(outboxBytes)}
 }
 
 // send has a message sent behind those that wait. It fails when ctx ends before there is room.
 func (o *gatewayOutbox) send(ctx context.Context, message []byte) error {
+	return o.sendBefore(ctx, time.Time{}, message)
+}
+
+// sendBefore is send for a message that is dropped when it still waits at a time.
+func (o *gatewayOutbox) sendBefore(ctx context.Context, expires time.Time, message []byte) error {
 	if err := o.room.Acquire(ctx, weight(message)); err != nil {
 		return err
 	}
 	select {
-	case o.messages <- message:
+	case o.messages <- outboxMessage{message, expires}:
 		return nil
 	case <-ctx.Done():
 		o.room.Release(weight(message))
@@ -45,7 +58,7 @@ func (o *gatewayOutbox) send(ctx context.Context, message []byte) error {
 func (o *gatewayOutbox) run(flush <-chan struct{}, write func(frames []byte) error) error {
 	var frames []byte
 	for {
-		var message []byte
+		var message outboxMessage
 		select {
 		case message = <-o.messages:
 		case <-flush:
@@ -55,18 +68,26 @@ func (o *gatewayOutbox) run(flush <-chan struct{}, write func(frames []byte) err
 				return nil
 			}
 		}
-		frames = appendMessage(frames[:0], message)
-		taken := weight(message)
-		for more := true; more && len(frames) < writeBytes; {
+		frames = frames[:0]
+		taken := int64(0)
+		for more := true; more; {
+			if !message.expired() {
+				frames = appendMessage(frames, message.text)
+			}
+			taken += weight(message.text)
+			if len(frames) >= writeBytes {
+				break
+			}
 			select {
-			case message := <-o.messages:
-				frames = appendMessage(frames, message)
-				taken += weight(message)
+			case message = <-o.messages:
 			default:
 				more = false
 			}
 		}
-		err := write(frames)
+		var err error
+		if len(frames) > 0 {
+			err = write(frames)
+		}
 		o.room.Release(taken)
 		if err != nil {
 			return err

@@ -73,3 +73,40 @@ func TestOutboxEndsWithAFailedWrite(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A lease that is over when its turn comes is not sent.
+func TestOutboxDropsWhatHasExpired(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newGatewayOutbox()
+		begin := time.Now()
+		large := bytes.Repeat([]byte("x"), outboxBytes/2)
+		for _, message := range []outboxMessage{
+			{text: []byte("first")}, {text: large, expires: begin.Add(time.Second)}, {text: []byte("later"), expires: begin.Add(time.Hour)},
+			{text: []byte("gone"), expires: begin.Add(time.Second)}, {text: []byte("last")},
+		} {
+			if err := o.sendBefore(t.Context(), message.expires, message.text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(time.Minute) // while the client reads nothing
+		var out, want []byte
+		for _, text := range []string{"first", "later", "last"} {
+			want = appendMessage(want, []byte(text))
+		}
+		flush := make(chan struct{})
+		close(flush)
+		if err := o.run(flush, func(frames []byte) error {
+			out = append(out, frames...)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(out, want) {
+			t.Errorf("sent is %q, want %q", out, want)
+		}
+		if !o.room.TryAcquire(outboxBytes) {
+			t.Error("what was dropped takes room")
+		}
+	})
+}

@@ -229,7 +229,7 @@ func TestGatewayPublishes(t *testing.T) {
 	equal(t, "the first", events[0], object{"id": id, "stream": "heartbeat.web-" + id, "version": 1, "position": 51})
 	equal(t, "the second's stream", events[1]["stream"], "heartbeat-"+events[1]["id"].(string))
 	equal(t, "what was kept", without(objects(a.get("/v1/streams/heartbeat.web-" + id).want(200).at("events"))[0], "recordedAt", "stream", "version", "position"), object{
-		"id": id, "type": "Beat", "data": object{"load": 1}, "metadata": object{"headers": object{"host": "web"}}, "occurredAt": "2026-03-01T09:30:00Z",
+		"id": id, "type": "Beat", "data": object{"load": 1}, "metadata": object{"headers": object{"host": "web"}}, "occurredAt": "2026-03-01T09:30:00.000000Z",
 	})
 	again := g.ask("PUBLISH", object{"message": message})
 	equal(t, "the answer to a repeat", without(again, "id"), object{"op": "OK", "position": 51, "duplicate": true, "events": list{events[0]}})

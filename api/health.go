@@ -44,6 +44,9 @@ func (s *Server) metrics(c echo.Context, _ caller) error {
 	if s.config.Metrics == nil {
 		return domain.Errorf(domain.CodeNotFound, "", "this service gives no metrics")
 	}
+	if s.config.AdminMetrics && !isAdmin(c.Request().Context()) {
+		return domain.Errorf(domain.CodeNotFound, "", "metrics are on the admin listener; see admin.listen in the configuration")
+	}
 	s.config.Metrics.ServeHTTP(c.Response(), c.Request())
 	return nil
 }

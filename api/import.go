@@ -14,11 +14,14 @@ import (
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 const (
 	// importBatchBytes bounds what is appended in one go, beside domain.MaxRequestEvents.
 	importBatchBytes = 4 << 20
+	// importBytes is what an import has in memory beside its lines.
+	importBytes = 1 << 20
 	// importFrameEvery is how often progress is told where there is nothing bad to tell.
 	importFrameEvery = 200 * time.Millisecond
 	// importPatience is how long an import waits for a log that has too much waiting, or for a database to come back.
@@ -36,7 +39,12 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	control := http.NewResponseController(c.Response())
 	body := stallingReader{request.Body, control, s.stallTimeout}
 	request.Body = body
-	plain, done, err := s.decoders.reader(request)
+	account := s.budgets.bodies.Account(caller.tenant)
+	defer account.Close()
+	if err := account.Wait(request.Context(), importBytes, roomPatience); err != nil {
+		return err
+	}
+	plain, done, err := s.decoders.reader(request, account)
 	if err != nil {
 		return err
 	}
@@ -53,22 +61,36 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	defer working.Wait()
 	ctx, cancel := context.WithCancelCause(request.Context())
 	defer cancel(nil)
-	lines := lineReader{from: plain, blocks: make(chan lineBlock, blocksAhead), stopped: ctx.Done()}
+	take := func(bytes int64) error { return account.Wait(ctx, bytes, importPatience) }
+	lines := lineReader{from: plain, blocks: make(chan lineBlock, blocksAhead), stopped: ctx.Done(), take: take}
 	working.Go(func() { lines.run() })
-	job := &importJob{server: s, tenant: caller.tenant, strict: query.Get("strict") == "true", control: control, response: response}
-	batches := make(chan importBatch) // without a buffer: only an appender that has nothing to do takes one
+	job := &importJob{
+		server: s, tenant: caller.tenant, account: account, strict: query.Get("strict") != "false", check: query.Get("check") == "true",
+		control: control, response: response,
+	}
+	job.strict = job.strict && !job.check // who checks wants to know all bad lines
+	batches := make(chan importBatch)     // without a buffer: only an appender that has nothing to do takes one
 	ended := make(chan error, 1)
 	working.Go(func() {
 		err := guarded(func() error { return job.appendAll(ctx, batches) })
 		cancel(err) // whoever reads lines need not go on
 		ended <- err
 	})
-	reader := importReader{blocks: lines.blocks, batches: batches, name: query.Get("name"), strict: job.strict, caller: caller}
+	reader := importReader{
+		blocks: lines.blocks, batches: batches, name: query.Get("name"), strict: job.strict, caller: caller,
+		begunBefore: func(ctx context.Context, id domain.EventID) (bool, error) {
+			_, err := s.config.Log.Event(ctx, caller.tenant, id)
+			if isCode(err, domain.CodeNotFound) {
+				return false, nil
+			}
+			return err == nil, err
+		},
+	}
 	readErr := reader.run(ctx)
 	close(batches)
 	err = <-ended
 	if err == nil && !job.stopped {
-		err = unreadable(readErr)
+		err = readErr
 	}
 	if imported := s.config.Observer.Imported; imported != nil {
 		imported(int(job.progress.Appended))
@@ -103,7 +125,9 @@ func (r stallingReader) Read(p []byte) (int, error) {
 type importJob struct {
 	server   *Server
 	tenant   domain.TenantID
+	account  *fairshare.Account
 	strict   bool
+	check    bool // append nothing
 	control  *http.ResponseController
 	response *echo.Response
 
@@ -143,6 +167,7 @@ func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) e
 		if err := j.append(ctx, lines); err != nil {
 			return err
 		}
+		j.account.Shrink(batch.spent)
 		j.bad(batch.bad...)
 		j.progress.Lines, j.untold = batch.read, true
 		if j.stopped {
@@ -167,7 +192,7 @@ func (j *importJob) bad(lines ...openapi.BadLine) {
 // append appends lines in one go. Where some are there already and others are not, or one cannot be, it does each half
 // by itself: down to the one line that is at fault.
 func (j *importJob) append(ctx context.Context, lines []importLine) error {
-	if len(lines) == 0 {
+	if len(lines) == 0 || j.check {
 		return nil
 	}
 	appended, err := j.patiently(ctx, lines)
@@ -185,7 +210,11 @@ func (j *importJob) append(ctx context.Context, lines []importLine) error {
 		return err
 	}
 	if len(lines) == 1 {
-		j.bad(openapi.BadLine{Line: lines[0].number, Reason: string(e.Code) + ": " + e.Message})
+		reason := string(e.Code) + ": " + e.Message
+		if lines[0].derived && e.Code == domain.CodeEventIDConflict {
+			reason = string(e.Code) + ": an import of this name has brought another event in this line; give other content another name"
+		}
+		j.bad(openapi.BadLine{Line: lines[0].number, Reason: reason})
 		j.stopped = j.stopped || j.strict
 		return nil
 	}

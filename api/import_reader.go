@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -16,9 +16,10 @@ import (
 
 // importLine is a good line.
 type importLine struct {
-	number int64
-	stream string
-	event  domain.NewEvent
+	number  int64
+	stream  string
+	event   domain.NewEvent
+	derived bool // the id follows from the import's name and the line's number
 }
 
 // importBatch is what is appended in one go, and the bad lines among it.
@@ -26,6 +27,7 @@ type importBatch struct {
 	lines []importLine
 	bad   []openapi.BadLine
 	read  int64 // lines read up to its end
+	spent int64 // bytes of memory that nobody has any more once it is appended
 }
 
 // importReader turns lines into batches: full ones while lines come faster than they can be appended, smaller ones where
@@ -41,13 +43,16 @@ type importReader struct {
 	bytes  int
 	ids    map[domain.EventID]struct{} // of the batch
 	number int64                       // of the line
-	seen   map[uint64]uint32           // how often a line without id came, by the first bits of its hash
+
+	// begunBefore says whether the log has an event with the id that an earlier release derived for a line.
+	begunBefore func(ctx context.Context, id domain.EventID) (bool, error)
+	checked     int // lines whose earlier id was looked up
 }
 
 // run reads to the end, or to the first bad line of a strict import. What it returns is an error of the body, or what
 // ended ctx; bad lines are none.
 func (r *importReader) run(ctx context.Context) error {
-	r.ids, r.seen = map[domain.EventID]struct{}{}, map[uint64]uint32{}
+	r.ids = map[domain.EventID]struct{}{}
 	for {
 		block, ok, err := r.next(ctx)
 		if err != nil {
@@ -56,6 +61,7 @@ func (r *importReader) run(ctx context.Context) error {
 		if !ok {
 			return r.flush(ctx)
 		}
+		r.batch.spent += block.spent
 		if block.err != nil {
 			return errors.Join(r.flush(ctx), block.err)
 		}
@@ -81,7 +87,7 @@ func (r *importReader) next(ctx context.Context) (block lineBlock, ok bool, err 
 	}
 	for {
 		idle := r.batches
-		if len(r.batch.lines)+len(r.batch.bad) == 0 {
+		if len(r.batch.lines)+len(r.batch.bad) == 0 && r.batch.spent == 0 {
 			idle = nil
 		}
 		select {
@@ -104,6 +110,8 @@ func (r *importReader) line(ctx context.Context, text []byte, tooLong bool) (end
 	} else if text = bytes.TrimSpace(text); len(text) > 0 {
 		if line, err := r.parse(text); err != nil {
 			bad = err.Error()
+		} else if err := r.checkName(ctx, line, text); err != nil {
+			return false, errors.Join(r.flush(ctx), err)
 		} else if err := r.caller.allow(domain.Category(line.stream), domain.ScopeEventsAppend); err != nil {
 			bad = inPlace("stream", err).Error()
 		} else if err := r.add(ctx, line, len(text)); err != nil {
@@ -153,9 +161,9 @@ func (r *importReader) clear() {
 }
 
 // importFields notes which fields a line has given.
-type importFields [9]bool
+type importFields [10]bool
 
-var importFieldNames = [len(importFields{})]string{"stream", "type", "data", "id", "time", "metadata", "version", "position", "recordedAt"}
+var importFieldNames = [len(importFields{})]string{"stream", "type", "data", "id", "time", "metadata", "version", "position", "recordedAt", "gap"}
 
 // give notes a field, and reports whether there is such a field and whether it was given before.
 func (f *importFields) give(name string) (known, again bool) {
@@ -237,6 +245,11 @@ func (r *importReader) parseLine(text []byte) (importLine, error) {
 			line.event.Data, err = d.scan.Value()
 		case "metadata":
 			line.event.Metadata, err = d.scan.Value()
+		case "gap":
+			var gap json.RawMessage
+			if gap, err = d.scan.Value(); err == nil && string(gap) != "null" {
+				err = domain.Errorf(domain.CodeInvalidRequest, name, "the event has no data, since it was unreadable or redacted when it was exported; leave the line out")
+			}
 		default: // export's; an event gets its own here
 			_, err = d.scan.Value()
 		}
@@ -259,19 +272,28 @@ func (r *importReader) parseLine(text []byte) (importLine, error) {
 	}
 	if line.event.ID.IsZero() {
 		if r.name == "" {
-			return line, domain.Errorf(domain.CodeInvalidRequest, "id", "the line has no id; give it one, or name the import (?name=), so that it can be repeated")
+			return line, domain.Errorf(domain.CodeInvalidRequest, "id", "the line has no id; give it one, or name the import (--name, ?name=), so that it can be repeated")
 		}
-		line.event.ID = r.derive(text)
+		line.event.ID, line.derived = domain.DeriveEventID("import line", r.name, strconv.FormatInt(r.number, 10)), true
 	}
 	return line, nil
 }
 
-// derive gives a line without id the one that it has each time this import comes: by the import's name, the line's
-// content, and how often the same line came before.
-func (r *importReader) derive(text []byte) domain.EventID {
+// linesChecked is how many lines without id are looked up by the ids that an earlier release derived for them. The first
+// alone may have been bad then, or be gone.
+const linesChecked = 20
+
+// checkName refuses to go on with an import that an earlier release began under the same name: that release derived ids
+// from the content of lines, so all of its events would be appended again.
+func (r *importReader) checkName(ctx context.Context, line importLine, text []byte) error {
+	if !line.derived || r.checked == linesChecked {
+		return nil
+	}
+	r.checked++
 	sum := sha256.Sum256(text)
-	key := binary.BigEndian.Uint64(sum[:8])
-	count := r.seen[key]
-	r.seen[key] = count + 1
-	return domain.DeriveEventID("import", r.name, string(sum[:]), strconv.FormatUint(uint64(count), 10))
+	begun, err := r.begunBefore(ctx, domain.DeriveEventID("import", r.name, string(sum[:]), "0"))
+	if err == nil && begun {
+		err = domain.Errorf(domain.CodeConflict, "query name", "line %d is in the log already, by an import %q of an earlier release, which cannot be continued; import only what is missing, under another name", r.number, r.name)
+	}
+	return err
 }

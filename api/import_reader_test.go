@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"testing"
@@ -8,6 +9,9 @@ import (
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 )
+
+// free takes memory where there is enough of it.
+func free(int64) error { return nil }
 
 // offered gives texts one Read each, and tells when it is asked for the next one.
 type offered struct {
@@ -29,9 +33,9 @@ func (o *offered) Read(b []byte) (int, error) {
 func TestImportReaderTakesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	from := &offered{texts: make(chan string), asked: make(chan struct{})}
-	lines := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: t.Context().Done()}
+	lines := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: t.Context().Done(), take: free}
 	batches := make(chan importBatch)
-	reader := importReader{blocks: lines.blocks, batches: batches, name: "a", caller: caller{credential: auth.Credential{Grants: domain.GrantsOf(domain.ScopeEventsAppend)}}}
+	reader := importReader{blocks: lines.blocks, batches: batches, name: "a", begunBefore: neverBegun, caller: caller{credential: auth.Credential{Grants: domain.GrantsOf(domain.ScopeEventsAppend)}}}
 	ended := make(chan error, 1)
 	go lines.run()
 	go func() {
@@ -82,3 +86,5 @@ func TestImportReaderTakesWhatIsThere(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func neverBegun(context.Context, domain.EventID) (bool, error) { return false, nil }

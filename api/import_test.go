@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func TestImportReportsBadLines(t *testing.T) {
 		`{"stream":"d-1","id":"` + domain.NewEventID().String() + `","type":"T","data":1,"version":9,"position":9,"recordedAt":"2020-01-01T00:00:00Z"}`,
 	}, "\n")
 	a := w.tenant("acme")
-	report := a.importLines("", text)
+	report := a.importLines("?strict=false", text)
 	equal(t, "the report", without(report, "bad"), object{"lines": 12, "appended": 3, "duplicates": 1, "badLines": 8, "position": 3, "done": true})
 	reasons := map[float64]string{}
 	for _, bad := range report["bad"].(list) {
@@ -92,14 +93,14 @@ func TestImportReportsBadLines(t *testing.T) {
 	}
 
 	strict := w.tenant("strict")
-	report = strict.importLines("?strict=true", text)
+	report = strict.importLines("", text)
 	equal(t, "the strict report", list{report["appended"], report["badLines"], report["position"], report["done"]}, list{1, 1, 1, true})
 	conflict := strings.Join([]string{
 		`{"stream":"x-1","id":"` + domain.NewEventID().String() + `","type":"T","data":1}`,
 		`{"stream":"x-1","id":"` + id + `","type":"Other","data":1}`,
 		`{"stream":"x-2","id":"` + domain.NewEventID().String() + `","type":"T","data":1}`,
 	}, "\n")
-	report = strict.importLines("?strict=true", conflict)
+	report = strict.importLines("", conflict)
 	equal(t, "the strict report of a conflict", list{report["appended"], report["badLines"], report["bad"].(list)[0].(object)["line"]}, list{1, 1, 2})
 	strict.get("/v1/streams/x-2").wantProblem(404, domain.CodeNotFound, "")
 
@@ -107,8 +108,50 @@ func TestImportReportsBadLines(t *testing.T) {
 	a.send("POST", "/v1/import?nmae=x", "{}", "Content-Type", ndjson).wantProblem(400, domain.CodeInvalidRequest, "query nmae")
 	a.send("POST", "/v1/import", "no gzip", "Content-Type", ndjson, "Content-Encoding", "gzip").wantProblem(400, domain.CodeInvalidRequest, "body")
 	cut := gzipped([]byte(strings.Repeat(text, 5)))
-	report = a.importLines("", string(cut[:len(cut)/2]), "Content-Encoding", "gzip")
+	report = a.importLines("?strict=false", string(cut[:len(cut)/2]), "Content-Encoding", "gzip")
 	equal(t, "the end of a body that was cut off", list{report["error"].(object)["code"], report["done"]}, list{"invalid-request", nil})
+}
+
+// A check reports every bad line and damage at the end of the body, and appends nothing.
+func TestImportCheck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	line := `{"stream":"a-1","type":"T","data":1}` + "\n"
+	report := a.importLines("?check=true&name=a", line+"x\n"+line+`{"stream":"a-1"}`)
+	equal(t, "the report", without(report, "bad"), object{"lines": 4, "appended": 0, "duplicates": 0, "badLines": 2, "done": true})
+	damaged := gzipped([]byte(strings.Repeat(line, 5000)))
+	damaged[len(damaged)-8] ^= 1 // of the checksum
+	report = a.importLines("?check=true&name=a", string(damaged), "Content-Encoding", "gzip")
+	equal(t, "the report of a damaged body", list{report["error"].(object)["code"], report["done"]}, list{"invalid-request", nil})
+	a.get("/v1/streams/a-1").wantProblem(404, domain.CodeNotFound, "")
+	equal(t, "a good one", a.importLines("?check=true&name=a", line)["badLines"], 0)
+}
+
+// Other content under the name of an import that was made before is no duplicate, and changes nothing.
+func TestImportOfOtherContentUnderTheSameName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	line := func(n int) string { return fmt.Sprintf(`{"stream":"a-%d","type":"T","data":%d}`, n%3, n) + "\n" }
+	equal(t, "the first", a.importLines("?name=a", line(1)+line(2)+line(2)+line(3))["appended"], 4)
+	for what, text := range map[string]string{"changed": line(1) + line(9) + line(2), "shifted": line(2) + line(2) + line(3), "another": line(7)} {
+		report := a.importLines("?name=a", text)
+		if bad := report["bad"].(list); report["appended"] != 0.0 || !strings.Contains(bad[0].(object)["reason"].(string), "an import of this name has brought another event in this line") {
+			t.Errorf("%s: %v", what, report)
+		}
+	}
+	equal(t, "one that has grown", a.importLines("?name=a", line(1)+line(2)+line(2)+line(3)+line(4)), object{"lines": 5, "appended": 1, "duplicates": 4, "badLines": 0, "bad": nil, "position": 5, "done": true})
+
+	// Earlier releases derived ids from content.
+	sum := sha256.Sum256([]byte(strings.TrimSpace(line(1))))
+	b := w.tenant("b")
+	b.post("/v1/streams/a-1/events", list{object{"id": domain.DeriveEventID("import", "old", string(sum[:]), "0").String(), "type": "T", "data": 1}}).want(201)
+	report := b.importLines("?name=old", line(1)+line(2))
+	if report["error"] == nil {
+		t.Fatalf("one begun by an earlier release: %v", report)
+	}
+	equal(t, "one begun by an earlier release", list{report["appended"], report["error"].(object)["code"], report["error"].(object)["where"]}, list{0, "conflict", "query name"})
 }
 
 // What export gives, import takes: into another tenant, the same log.
@@ -141,7 +184,7 @@ func TestImportTellsProgressAndIsPatient(t *testing.T) {
 	hesitant := &hesitantLog{refusals: 3}
 	a := newWorld(t, func(c *api.Config) { hesitant.Log = c.Log; c.Log = hesitant }).tenant("acme")
 	body, lines := io.Pipe()
-	request := a.request("POST", "/v1/import?name=a", body, "Content-Type", ndjson)
+	request := a.request("POST", "/v1/import?name=a&strict=false", body, "Content-Type", ndjson)
 	frames := make(chan string)
 	go framesOf(request, frames)
 	// Bad lines are told at once, with the batch that they are in; what is good before them may be told of by itself.

@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/manifold-es/manifold/api/openapi"
@@ -23,11 +25,11 @@ func (s generated) ListTenantKeys(ctx context.Context, request openapi.ListTenan
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.keysOf(ctx, tenant.ID)
+	list, link, err := s.keysOf(ctx, tenant.ID, "/v1/tenants/"+request.TenantId+"/keys", request.Params.PageSize, request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	return openapi.ListTenantKeys200JSONResponse(list), nil
+	return openapi.ListTenantKeys200JSONResponse{Body: list, Headers: openapi.ListTenantKeys200ResponseHeaders{Link: link}}, nil
 }
 
 func (s generated) CreateTenantKey(ctx context.Context, request openapi.CreateTenantKeyRequestObject) (openapi.CreateTenantKeyResponseObject, error) {
@@ -56,12 +58,12 @@ func (s generated) RevokeTenantKey(ctx context.Context, request openapi.RevokeTe
 	return openapi.RevokeTenantKey204Response{}, nil
 }
 
-func (s generated) ListKeys(ctx context.Context, _ openapi.ListKeysRequestObject) (openapi.ListKeysResponseObject, error) {
-	list, err := s.keysOf(ctx, callerOf(ctx).tenant)
+func (s generated) ListKeys(ctx context.Context, request openapi.ListKeysRequestObject) (openapi.ListKeysResponseObject, error) {
+	list, link, err := s.keysOf(ctx, callerOf(ctx).tenant, "/v1/keys", request.Params.PageSize, request.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	return openapi.ListKeys200JSONResponse(list), nil
+	return openapi.ListKeys200JSONResponse{Body: list, Headers: openapi.ListKeys200ResponseHeaders{Link: link}}, nil
 }
 
 func (s generated) CreateKey(ctx context.Context, request openapi.CreateKeyRequestObject) (openapi.CreateKeyResponseObject, error) {
@@ -79,16 +81,35 @@ func (s generated) RevokeKey(ctx context.Context, request openapi.RevokeKeyReque
 	return openapi.RevokeKey204Response{}, nil
 }
 
-func (s generated) keysOf(ctx context.Context, tenant domain.TenantID) (openapi.KeyList, error) {
-	keys, err := s.config.Tenants.Keys(ctx, tenant)
-	list := openapi.KeyList{Keys: []openapi.Key{}}
+// keysOf returns a page of a tenant's keys, and the link to the next page where there is one. path is the list's own.
+func (s generated) keysOf(ctx context.Context, tenant domain.TenantID, path string, pageSize *int, token *string) (list openapi.KeyList, link *string, err error) {
+	text, err := pageToken(token)
+	if err != nil {
+		return list, nil, err
+	}
+	var after domain.KeyID
+	if text != "" {
+		if after, err = domain.ParseKeyID(text); err != nil {
+			return list, nil, domain.Errorf(domain.CodeInvalidRequest, "query pageToken", "not a token of this list; take it from the Link header, or leave it out to begin with the first page")
+		}
+	}
+	size := pageSizeOf(pageSize)
+	keys, err := s.config.Tenants.Keys(ctx, tenant, after, size+1)
+	if err != nil {
+		return list, nil, err
+	}
+	if len(keys) > size {
+		keys = keys[:size]
+		link = pageLink(path, url.Values{"pageSize": {strconv.Itoa(size)}}, tokenOf(keys[size-1].ID.String()))
+	}
+	list.Keys = []openapi.Key{}
 	for _, key := range keys {
 		list.Keys = append(list.Keys, openapi.Key{
 			Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(),
-			CreatedAt: key.CreatedAt.UTC(), RevokedAt: moment(key.RevokedAt),
+			CreatedAt: openapi.At(key.CreatedAt), RevokedAt: moment(key.RevokedAt),
 		})
 	}
-	return list, err
+	return list, link, nil
 }
 
 func (s generated) newKey(ctx context.Context, tenant domain.TenantID, body openapi.NewKey) (openapi.CreatedKey, error) {
@@ -106,7 +127,7 @@ func (s generated) newKey(ctx context.Context, tenant domain.TenantID, body open
 		return openapi.CreatedKey{}, err
 	}
 	return openapi.CreatedKey{
-		Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), CreatedAt: key.CreatedAt.UTC(), Key: token,
+		Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), CreatedAt: openapi.At(key.CreatedAt), Key: token,
 	}, nil
 }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -59,13 +58,17 @@ func (s *Server) readLatest(c echo.Context, caller caller) error {
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
 	if form.lines {
-		return s.streamEvents(c, int64(len(streams)), next, form)
+		return s.streamEvents(c, caller.tenant, int64(len(streams)), next, form)
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), s.timeout)
 	defer cancel()
-	var events []domain.Event
-	for bytes := 0; bytes < maxPageBytes; {
-		slice, err := next(ctx, 0, maxPageBytes-bytes)
+	page := s.newPage(caller.tenant, form)
+	defer page.close()
+	if err := page.wait(ctx); err != nil {
+		return err
+	}
+	for !page.full {
+		slice, err := next(ctx, 0, min(sliceBytes, maxPageBytes-page.bytes))
 		if err != nil {
 			return err
 		}
@@ -73,15 +76,14 @@ func (s *Server) readLatest(c echo.Context, caller caller) error {
 			break
 		}
 		for i := range slice {
-			bytes += len(slice[i].Data) + len(slice[i].Metadata)
+			page.add(&slice[i])
 		}
-		events = append(events, slice...)
 	}
 	if at < len(streams) {
 		c.Response().Header().Set("Link", nextPage(c.Request().URL, "keys", joinKeys(keys[at:])))
 	}
-	s.observeRead(len(events))
-	return c.Blob(http.StatusOK, form.kind, form.page(events))
+	s.observeRead(page.events)
+	return page.write(c)
 }
 
 // latestStreams reads the keys that are asked for, and the streams that they name. A key that comes again is asked for once.

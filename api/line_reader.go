@@ -22,6 +22,7 @@ type lineBlock struct {
 	text    []byte // belongs to the receiver
 	tooLong bool   // before text stands a line of more than maxImportLine bytes, which was passed over
 	err     error  // the body ends here, but for this reason; text is empty then
+	spent   int64  // bytes of memory that go when the blocks before this one are done with; text is empty then
 }
 
 // lineReader reads a body ahead of who works on its lines.
@@ -29,6 +30,8 @@ type lineReader struct {
 	from    io.Reader
 	blocks  chan lineBlock  // closed at the end
 	stopped <-chan struct{} // closed when nobody wants more
+
+	take func(bytes int64) error // is asked before there is memory for a block
 }
 
 // run reads to the end, or until stopped is closed and a read that is under way has returned.
@@ -40,18 +43,35 @@ func (r *lineReader) run() {
 }
 
 func (r *lineReader) read() error {
+	if err := r.take(lineBlockBytes); err != nil {
+		return err
+	}
 	buffer := make([]byte, lineBlockBytes)
 	start, end := 0, 0 // what has come of a line without its end
 	passing := false   // that line is too long: it is not kept
+	shared := false    // somebody else has some of the buffer
 	for {
 		if end == len(buffer) {
 			// What was sent is the receiver's, so the rest moves.
 			if end-start > maxImportLine {
 				passing, start = true, end
 			}
-			fresh := make([]byte, max(lineBlockBytes, 2*(end-start)))
-			end = copy(fresh, buffer[start:end])
-			buffer, start = fresh, 0
+			if passing && !shared {
+				end = 0 // nobody has any of it
+			} else {
+				// First that goes which is done with: whoever waits must not wait for itself.
+				if !r.send(lineBlock{spent: int64(len(buffer))}) {
+					return nil
+				}
+				size := max(lineBlockBytes, 2*(end-start))
+				if err := r.take(int64(size)); err != nil {
+					return err
+				}
+				fresh := make([]byte, size)
+				end = copy(fresh, buffer[start:end])
+				buffer, shared = fresh, false
+			}
+			start = 0
 		}
 		n, err := r.from.Read(buffer[end:])
 		came := buffer[end : end+n]
@@ -78,6 +98,7 @@ func (r *lineReader) read() error {
 			block.text = buffer[from:end:end]
 			start = end
 		}
+		shared = shared || len(block.text) > 0
 		if (block.tooLong || len(block.text) > 0) && !r.send(block) {
 			return nil
 		}

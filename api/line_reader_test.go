@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -12,7 +13,7 @@ import (
 
 // readLines reads all lines as an importReader gets them: nil stands for one that is too long.
 func readLines(from io.Reader) (lines [][]byte, err error) {
-	r := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: make(chan struct{})}
+	r := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: make(chan struct{}), take: free}
 	go r.run()
 	for block := range r.blocks {
 		if block.tooLong {
@@ -108,5 +109,31 @@ func TestLineReaderByByteAndCutOff(t *testing.T) {
 	got, err = readLines(io.MultiReader(strings.NewReader("a\nb\nc"), iotest.ErrReader(io.ErrUnexpectedEOF)))
 	if text := string(bytes.Join(got, []byte{'|'})); text != "a\n|b\n" || err != io.ErrUnexpectedEOF {
 		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+// What a reader has in memory is asked for before, and told when it is done with: of a line that never ends, too.
+func TestLineReaderTellsWhatItHolds(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("short\n", 100_000) + strings.Repeat("long", 20<<20/4) + "\n" + strings.Repeat("y", 3*lineBlockBytes) + "\nend"
+	held, most := int64(0), int64(0)
+	var mu sync.Mutex
+	r := lineReader{from: strings.NewReader(text), blocks: make(chan lineBlock, blocksAhead), stopped: make(chan struct{}), take: func(bytes int64) error {
+		mu.Lock()
+		defer mu.Unlock()
+		held += bytes
+		most = max(most, held)
+		return nil
+	}}
+	go r.run()
+	lines := 0
+	for block := range r.blocks {
+		mu.Lock()
+		held -= block.spent
+		mu.Unlock()
+		lines += bytes.Count(block.text, []byte("\n"))
+	}
+	if lines != 100_001 || held > 2*maxImportLine || most > 4*maxImportLine {
+		t.Errorf("%d lines came; %d bytes are held at the end, and %d were at most", lines, held, most)
 	}
 }

@@ -27,7 +27,7 @@ func (s generated) ListMembers(ctx context.Context, _ openapi.ListMembersRequest
 	for _, member := range members {
 		answer.Members = append(answer.Members, openapi.Member{
 			Id: member.ID.String(), Name: member.Name, Version: member.Version,
-			StartedAt: member.StartedAt.UTC(), AliveAt: member.AliveAt.UTC(), Tenants: member.Tenants,
+			StartedAt: openapi.At(member.StartedAt), AliveAt: openapi.At(member.AliveAt), Tenants: member.Tenants,
 		})
 	}
 	return answer, nil

@@ -111,7 +111,7 @@ func (s generated) PreviewProjection(ctx context.Context, request openapi.Previe
 		return nil, err
 	}
 	for i, e := range source.Events {
-		q.Given[i] = projection.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt)}
+		q.Given[i] = projection.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
 		if e.Id != "" {
 			if q.Given[i].ID, err = domain.ParseEventID(e.Id); err != nil {
 				return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("source.events[%d].id", i), "%s", err)
@@ -145,7 +145,7 @@ func previewStep(step projection.PreviewStep) openapi.PreviewStep {
 		failure := step.Fault.Failure()
 		answer.Fault = &openapi.Fault{
 			Position: e.Position, EventId: e.ID.String(), Stream: e.Stream, Type: e.Type, DocumentId: failure.DocumentID, Where: failure.Where,
-			Expression: failure.Expression, Message: failure.Message, Before: failure.Before, At: e.RecordedAt.UTC(),
+			Expression: failure.Expression, Message: failure.Message, Before: failure.Before, At: openapi.At(e.RecordedAt),
 		}
 	}
 	return answer
@@ -212,7 +212,8 @@ func (s generated) ResetProjection(ctx context.Context, request openapi.ResetPro
 }
 
 func (s generated) ListProjectionVersions(ctx context.Context, request openapi.ListProjectionVersionsRequestObject) (openapi.ListProjectionVersionsResponseObject, error) {
-	versions, err := s.config.Projections.Versions(ctx, callerOf(ctx).tenant, request.Name)
+	caller := callerOf(ctx)
+	versions, err := s.config.Projections.Versions(ctx, caller.tenant, request.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +224,10 @@ func (s generated) ListProjectionVersions(ctx context.Context, request openapi.L
 			return nil, err
 		}
 		answer.Versions[i] = openapi.ProjectionVersion{
-			Version: v.Version, Cause: string(v.Cause), By: v.By, At: v.At.UTC(), Definition: definition, Changes: changesAnswer(v.Changes),
+			Version: v.Version, Cause: string(v.Cause), By: v.By, At: openapi.At(v.At), Definition: definition, Changes: changesAnswer(v.Changes),
+		}
+		if v.Owner != caller.tenant {
+			answer.Versions[i].By = "" // a tenant does not learn who the operator's people are
 		}
 		if v.Rebuild != (domain.RebuildID{}) {
 			answer.Versions[i].Rebuild = v.Rebuild.String()
@@ -296,6 +300,6 @@ func projectionAnswer(p domain.Projection) (openapi.Projection, error) {
 	definition, err := definitionAnswer(p.Definition)
 	return openapi.Projection{
 		Name: p.Name, Shared: p.Shared(), Definition: definition, Version: p.Version, Build: p.Build, Revision: p.Revision,
-		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(),
+		CreatedAt: openapi.At(p.CreatedAt), UpdatedAt: openapi.At(p.UpdatedAt),
 	}, err
 }

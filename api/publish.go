@@ -23,12 +23,17 @@ func (s *Server) publish(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.decoders.readBody(request)
+	account := s.budgets.bodies.Account(caller.tenant)
+	defer account.Close()
+	body, err := s.decoders.readBody(request, account)
 	if err != nil {
 		return err
 	}
 	p, err := publicationOf(request, body)
 	if err != nil {
+		return err
+	}
+	if err := account.Grow(int64(len(p.messages)) * decodedEvent); err != nil {
 		return err
 	}
 	p.identify(key)

@@ -66,7 +66,7 @@ func (s *Server) watchRebuild(c echo.Context, caller caller) error {
 		switch {
 		case err != nil: // the database does not answer now
 			err = w.idle()
-		case now.EndedAt != nil || !now.UpdatedAt.Equal(seen.UpdatedAt):
+		case now.EndedAt != nil || !now.UpdatedAt.Equal(seen.UpdatedAt.Time):
 			seen = now
 			err = w.send(now)
 		default:

@@ -23,8 +23,8 @@ type Rebuilds interface {
 	Pause(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	Resume(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	Rollback(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID, by string, acceptLoss bool) (domain.Rebuild, error)
-	// Tenants returns how far a rebuild is with the tenants behind after, by their ids.
-	Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, after domain.TenantID, limit int) (page []rebuild.TenantProgress, more bool, err error)
+	// Tenants returns how far a rebuild is with the tenants after one, by their ids; with faulted, of those that it leaves behind.
+	Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, faulted bool, after domain.TenantID, limit int) (page []rebuild.TenantProgress, more bool, err error)
 	// Deploy makes the definition the projection's: it creates it, changes it, starts a rebuild, or finds nothing to do.
 	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string, acceptLoss bool) (rebuild.Deployment, error)
 }
@@ -61,7 +61,7 @@ func rebuildRequest(request *rebuild.Request, name string, body openapi.NewRebui
 	}
 	request.Database, request.MaxEventsPerSecond = body.Database, body.MaxEventsPerSecond
 	request.Manual, request.DryRun, request.Assert = body.Approve == "manual", body.DryRun, body.Assertions
-	request.AcceptLoss = body.AcceptLoss
+	request.AcceptLoss, request.MaxFaulted = body.AcceptLoss, body.MaxFaultedTenants
 	for i, text := range body.Tenants {
 		tenant, err := domain.ParseTenantID(text)
 		if err != nil {
@@ -130,12 +130,14 @@ func seenBy(caller caller, p domain.Projection, r domain.Rebuild) openapi.Rebuil
 	if caller.tenant == p.Owner {
 		if until := r.EndedAt.Add(r.Keep); r.State == domain.RebuildSwapped && r.Previous != nil && r.Previous.Build != 0 &&
 			(len(r.Tenants) > 0 || r.Build == p.Build) && time.Now().Before(until) {
-			until = until.UTC()
-			answer.RollbackUntil = &until
+			answer.RollbackUntil = moment(until)
 		}
 		return answer
 	}
-	answer.By, answer.Difference, answer.Loss = "", nil, nil
+	// A count of all tenants' events or documents, watched while one appends, tells of the others. So does the rate.
+	answer.EventsDone, answer.EventsTotal, answer.Documents, answer.LiveDocuments = 0, 0, 0, 0
+	answer.EventsPerSecond, answer.SecondsLeft, answer.MaxEventsPerSecond = nil, nil, 0
+	answer.By, answer.Difference, answer.Loss, answer.FaultedTenants, answer.MaxFaultedTenants = "", nil, nil, nil, nil
 	if answer.Tenants != nil {
 		answer.Tenants = []string{}
 		if slices.Contains(r.Tenants, caller.tenant) {
@@ -217,19 +219,24 @@ func (s generated) ListRebuildTenants(ctx context.Context, request openapi.ListR
 		}
 	}
 	size := pageSizeOf(request.Params.PageSize)
-	tenants, more, err := s.config.Rebuilds.Tenants(ctx, id, rebuildID, after, size)
+	faulted := value(request.Params.Faulted)
+	tenants, more, err := s.config.Rebuilds.Tenants(ctx, id, rebuildID, faulted, after, size)
 	if err != nil {
 		return nil, err
 	}
 	answer := openapi.ListRebuildTenants200JSONResponse{Body: openapi.TenantProgressList{Tenants: []openapi.TenantProgress{}}}
 	for _, t := range tenants {
 		answer.Body.Tenants = append(answer.Body.Tenants, openapi.TenantProgress{
-			Tenant: t.Tenant.String(), Position: t.Position, Head: t.Head, Swapped: t.Swapped,
+			Tenant: t.Tenant.String(), Position: t.Position, Head: t.Head, Swapped: t.Swapped, Fault: tenantFaultAnswer(t.Fault),
 		})
 	}
 	if more {
+		query := url.Values{"pageSize": {strconv.Itoa(size)}}
+		if faulted {
+			query.Set("faulted", "true")
+		}
 		answer.Headers.Link = pageLink("/v1/projections/"+request.Name+"/rebuilds/"+request.RebuildId+"/tenants",
-			url.Values{"pageSize": {strconv.Itoa(size)}}, tokenOf(tenants[len(tenants)-1].Tenant.String()))
+			query, tokenOf(tenants[len(tenants)-1].Tenant.String()))
 	}
 	return answer, nil
 }
@@ -267,10 +274,19 @@ func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 		MaxEventsPerSecond: r.MaxEventsPerSecond, AcceptLoss: r.AcceptLoss, By: r.By, Loss: lossAnswer(r.Loss),
 		EventsDone: r.EventsDone, EventsTotal: r.EventsTotal, Documents: r.Documents, LiveDocuments: r.LiveBefore,
 		Difference: differenceAnswer(r.Difference), Error: r.Error,
-		CreatedAt: r.CreatedAt.UTC(), StartedAt: moment(r.StartedAt), UpdatedAt: r.UpdatedAt.UTC(), EndedAt: moment(r.EndedAt),
+		CreatedAt: openapi.At(r.CreatedAt), StartedAt: moment(r.StartedAt), UpdatedAt: openapi.At(r.UpdatedAt), EndedAt: moment(r.EndedAt),
 	}
 	if r.Manual {
 		answer.Approve = "manual"
+	}
+	if r.Shared() {
+		answer.MaxFaultedTenants = &r.MaxFaulted
+	}
+	if r.Faulted != nil {
+		answer.FaultedTenants = &openapi.FaultedTenants{Count: r.Faulted.Count, First: make([]openapi.TenantFault, len(r.Faulted.First))}
+		for i := range r.Faulted.First {
+			answer.FaultedTenants.First[i] = *tenantFaultAnswer(&r.Faulted.First[i])
+		}
 	}
 	if r.RollbackOf != (domain.RebuildID{}) {
 		answer.RollbackOf = r.RollbackOf.String()
@@ -288,6 +304,14 @@ func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 		}
 	}
 	return answer
+}
+
+// tenantFaultAnswer is why a tenant is left behind, as the operator sees it.
+func tenantFaultAnswer(fault *domain.TenantFault) *openapi.TenantFault {
+	if fault == nil {
+		return nil
+	}
+	return &openapi.TenantFault{Tenant: fault.Tenant.String(), Reason: fault.Reason, Position: fault.Position}
 }
 
 func lossAnswer(losses []domain.Loss) []openapi.Loss {
@@ -311,11 +335,10 @@ func differenceAnswer(d *domain.Difference) *openapi.Difference {
 	return answer
 }
 
-// moment is a time in UTC, or nothing where there is none.
-func moment(t time.Time) *time.Time {
+// moment is t, or nil where t is zero.
+func moment(t time.Time) *openapi.Time {
 	if t.IsZero() {
 		return nil
 	}
-	t = t.UTC()
-	return &t
+	return &openapi.Time{Time: t}
 }

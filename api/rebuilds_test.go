@@ -118,9 +118,14 @@ func TestFollowRebuild(t *testing.T) {
 		t.Errorf("a tenant sees %v", theirs)
 	}
 	for _, e := range theirs {
-		for _, name := range []string{"difference", "by", "rollbackUntil", "tenants"} {
+		for _, name := range []string{"difference", "by", "rollbackUntil", "tenants", "faultedTenants", "maxFaultedTenants", "eventsPerSecond", "secondsLeft"} {
 			if e.data[name] != nil {
 				t.Errorf("a tenant sees %s: %v", name, e.data[name])
+			}
+		}
+		for _, name := range []string{"eventsDone", "eventsTotal", "documents", "liveDocuments"} {
+			if e.data[name] != 0. {
+				t.Errorf("a tenant sees %s of all tenants: %v", name, e.data[name])
 			}
 		}
 	}
@@ -138,7 +143,7 @@ func TestFollowRebuild(t *testing.T) {
 	}
 
 	// A failure is the operator's to know: it names a tenant's document.
-	failed := operator.post("/v1/projections/counts/rebuilds", object{"assertions": list{"doc.n < 10"}}).want(202)
+	failed := operator.post("/v1/projections/counts/rebuilds", object{"assertions": list{"doc.n < 10"}, "maxFaultedTenants": 0}).want(202)
 	path = "/v1/projections/counts/rebuilds/" + failed.text("id")
 	events(t, operator.open("GET", path+"/progress", nil), func(e event) { last = e })
 	if text, _ := last.data["error"].(string); !strings.Contains(text, other.tenantID) {
@@ -147,6 +152,40 @@ func TestFollowRebuild(t *testing.T) {
 	if mine := one.get(path).want(200); strings.Contains(string(mine.body), other.tenantID) || mine.text("state") != "failed" {
 		t.Errorf("a tenant sees %s", mine.body)
 	}
+	for _, version := range one.get("/v1/projections/counts/versions").want(200).at("versions").(list) {
+		equal(t, "who made a version, as a tenant sees it", version.(object)["by"], "")
+	}
+
+	// Where it may be left behind, the other tenant is swapped, and the operator is told of this one.
+	left := operator.post("/v1/projections/counts/rebuilds", object{"assertions": list{"doc.n < 10"}}).want(202)
+	path = "/v1/projections/counts/rebuilds/" + left.text("id")
+	events(t, operator.open("GET", path+"/progress", nil), func(e event) { last = e })
+	equal(t, "its state", last.data["state"], "swapped")
+	shown = operator.get(path).want(200)
+	equal(t, "how many are left behind", shown.at("faultedTenants", "count"), 1)
+	equal(t, "which", shown.at("faultedTenants", "first", 0, "tenant"), other.tenantID)
+	if mine := one.get(path).want(200); strings.Contains(string(mine.body), other.tenantID) || mine.json()["faultedTenants"] != nil {
+		t.Errorf("a tenant sees %s", mine.body)
+	}
+	faulted := operator.get(path + "/tenants?faulted=true&pageSize=1").want(200)
+	equal(t, "the faulted tenants", len(faulted.at("tenants").(list)), 1)
+	equal(t, "which", faulted.at("tenants", 0, "tenant"), other.tenantID)
+	if reason, _ := faulted.at("tenants", 0, "fault", "reason").(string); !strings.Contains(reason, "doc.n < 10") {
+		t.Errorf("the reason is %q", reason)
+	}
+	if state := one.get("/v1/projections/counts/state").want(200).json(); state["leftBehind"] != nil {
+		t.Errorf("the state of one that is swapped is %v", state)
+	}
+	if state := other.get("/v1/projections/counts/state").want(200).json(); state["leftBehind"] == nil {
+		t.Errorf("the state of the one that is left behind is %v", state)
+	}
+	trial := object{"tenants": list{one.tenantID}, "definition": object{"name": "counts", "on": object{"*": "{'n': 7.0}"}}}
+	tried := operator.post("/v1/projections/counts/rebuilds", trial).want(202)
+	events(t, operator.open("GET", "/v1/projections/counts/rebuilds/"+tried.text("id")+"/progress", nil), func(e event) { last = e })
+	equal(t, "its state", last.data["state"], "swapped")
+	equal(t, "the one with another definition", one.get("/v1/projections/counts/documents/order-1").want(200).at("document", "n"), 7)
+	equal(t, "the other", other.get("/v1/projections/counts/documents/order-1").want(200).at("document", "n"), 10)
+
 	one.get("/v1/projections/none/rebuilds/"+failed.text("id")+"/progress").wantProblem(404, domain.CodeNotFound, "")
 	one.get(path + "0/progress").want(400)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 	"github.com/manifold-es/manifold/subscription"
 )
 
@@ -42,7 +44,12 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 	if err := s.allowOwnGroup(ctx, caller, name, domain.ScopeEventsConsume); err != nil {
 		return err
 	}
-	deliveries, err := s.waitForDeliveries(ctx, caller, name, wanted)
+	// Only who has some room left may begin: what is delivered is known when it is there.
+	room := fairshare.From(ctx)
+	if err := room.Wait(ctx, 1, roomPatience); err != nil {
+		return err
+	}
+	deliveries, searching, err := s.waitForDeliveries(ctx, caller, name, wanted)
 	if err != nil {
 		return err
 	}
@@ -50,19 +57,28 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 	for i := range deliveries {
 		size += 400 + len(deliveries[i].Event.Data) + len(deliveries[i].Event.Metadata)
 	}
+	room.Set(2 * int64(size))
 	var encoder deliveryEncoder
-	kind, encode := "application/json", encoder.deliveries
+	kind, body := "application/json", make([]byte, 0, size)
 	if accepts(request, cloudevents.BatchType) {
-		kind, encode = cloudevents.BatchType, encoder.cloudEvents
+		kind, body = cloudevents.BatchType, encoder.cloudEvents(body, deliveries, !wanted.Member.IsZero())
+	} else {
+		body = encoder.deliveries(body, deliveries, !wanted.Member.IsZero(), searching)
 	}
-	body := encode(make([]byte, 0, size), deliveries, !wanted.Member.IsZero())
 	if ctx.Err() != nil { // the client has gone
 		s.giveBack(ctx, caller, name, deliveries)
 		return context.Cause(ctx)
 	}
+	if now := time.Now(); slices.ContainsFunc(deliveries, func(d domain.Delivery) bool { return !now.Before(d.Expires) }) {
+		s.giveBack(ctx, caller, name, deliveries)
+		return domain.Errorf(domain.CodeUnavailable, "", "the service took so long that the group's ackTimeout was over before the events were sent; try again")
+	}
 	response := c.Response()
 	response.Header().Set("Cache-Control", "no-store")
 	response.Header().Set("Content-Type", kind)
+	if searching {
+		response.Header().Set(headerSearching, "true")
+	}
 	response.WriteHeader(http.StatusOK)
 	if _, err := response.Write(body); err != nil {
 		s.giveBack(ctx, caller, name, deliveries) // it has gone: what it has of the answer is not whole
@@ -78,7 +94,7 @@ func receiveOf(request *http.Request) (subscription.Receive, error) {
 	if err := json.NewDecoder(request.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) { // there need not be one
 		return subscription.Receive{}, domain.Errorf(domain.CodeInvalidRequest, "body", "%s", err)
 	}
-	wanted := subscription.Receive{Batch: body.Batch, Wait: seconds(body.Wait)}
+	wanted := subscription.Receive{Batch: body.Batch, Wait: seconds(body.Wait), Search: receiveSearch}
 	if body.MemberId != "" {
 		var err error
 		if wanted.Member, err = domain.ParseGroupMemberID(body.MemberId); err != nil {
@@ -88,30 +104,39 @@ func receiveOf(request *http.Request) (subscription.Receive, error) {
 	return wanted, nil
 }
 
-// waitForDeliveries returns nothing, early, when the process is about to end.
-func (s *Server) waitForDeliveries(ctx context.Context, caller caller, name string, wanted subscription.Receive) ([]domain.Delivery, error) {
+// receiveSearch is for how long a receive looks for an event, though it is not to wait for one, where it has to pass over very many others.
+const receiveSearch = 2 * time.Second
+
+// headerSearching says what searching says in the body, which a batch of CloudEvents has no place for.
+const headerSearching = "Manifold-Searching"
+
+// waitForDeliveries returns nothing, early, when the process is about to end. searching says that it is not known whether something is due.
+func (s *Server) waitForDeliveries(
+	ctx context.Context, caller caller, name string, wanted subscription.Receive,
+) (deliveries []domain.Delivery, searching bool, err error) {
 	begin := time.Now()
 	waiting, release := s.untilStop(ctx)
 	defer release()
-	deliveries, err := s.config.Groups.Receive(waiting, caller.tenant, name, wanted)
+	received, err := s.config.Groups.Poll(waiting, caller.tenant, name, wanted)
 	if err != nil {
 		if errors.Is(context.Cause(waiting), errStopping) {
-			return nil, nil
+			return nil, true, nil
 		}
-		return nil, err
+		return nil, false, err
 	}
+	deliveries = received.Deliveries
 	// Whoever is refused now gets nothing: what was leased for it comes again at once.
 	if time.Since(begin) >= s.recheck {
 		if _, err := s.config.Keys.Again(ctx, caller.credential); isRefusal(err) {
 			s.giveBack(ctx, caller, name, deliveries)
-			return nil, err
+			return nil, false, err
 		}
 	}
 	if err := caller.allowDeliveries(deliveries); err != nil {
 		s.giveBack(ctx, caller, name, deliveries)
-		return nil, err
+		return nil, false, err
 	}
-	return deliveries, nil
+	return deliveries, received.Searching, nil
 }
 
 // giveBackWithin bounds giving events back.
@@ -158,13 +183,16 @@ type deliveryEncoder struct {
 }
 
 // deliveries is the whole answer of a receive. partitions says whether the group has any.
-func (e *deliveryEncoder) deliveries(b []byte, all []domain.Delivery, partitions bool) []byte {
+func (e *deliveryEncoder) deliveries(b []byte, all []domain.Delivery, partitions, searching bool) []byte {
 	b = append(b, `{"deliveries":[`...)
 	for i := range all {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = e.delivery(b, &all[i], partitions)
+	}
+	if searching {
+		return append(b, `],"searching":true}`+"\n"...)
 	}
 	return append(b, "]}\n"...)
 }
@@ -182,7 +210,7 @@ func (e *deliveryEncoder) cloudEvents(b []byte, all []domain.Delivery, partition
 		b = append(b, `,"`+cloudevents.ExtensionAttempt+`":`...)
 		b = strconv.AppendInt(b, int64(d.Attempt), 10)
 		b = append(b, `,"`+cloudevents.ExtensionAckDeadline+`":"`...)
-		b = d.AckDeadline.UTC().AppendFormat(b, time.RFC3339Nano)
+		b = domain.AppendTime(b, d.AckDeadline)
 		b = append(b, '"')
 		if partitions {
 			b = append(b, `,"`+cloudevents.ExtensionPartition+`":`...)
@@ -213,7 +241,7 @@ func (e *deliveryEncoder) delivery(b []byte, d *domain.Delivery, partitions bool
 	if e.text == nil || !d.AckDeadline.Equal(e.deadline) {
 		e.deadline = d.AckDeadline
 		e.text = append(e.text[:0], `,"ackDeadline":"`...)
-		e.text = d.AckDeadline.UTC().AppendFormat(e.text, time.RFC3339Nano)
+		e.text = domain.AppendTime(e.text, d.AckDeadline)
 		e.text = append(e.text, '"')
 	}
 	b = append(b, e.text...)

@@ -18,13 +18,13 @@ type lateGroups struct {
 	between func(ctx context.Context)
 }
 
-func (g *lateGroups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) ([]domain.Delivery, error) {
-	deliveries, err := g.Groups.Receive(ctx, tenant, name, wanted)
-	if between := g.between; between != nil && len(deliveries) > 0 {
+func (g *lateGroups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) (subscription.Received, error) {
+	received, err := g.Groups.Poll(ctx, tenant, name, wanted)
+	if between := g.between; between != nil && len(received.Deliveries) > 0 {
 		g.between = nil
 		between(ctx)
 	}
-	return deliveries, err
+	return received, err
 }
 
 // lateWorld has a group with one attempt for each event, and two events.

@@ -19,8 +19,8 @@ import (
 
 const headerRequestID = "X-Request-Id"
 
-// maxPlainBytes bounds the bodies of everything but append and import: definitions, snapshots, keys.
-const maxPlainBytes = domain.MaxRequestBytes
+// unknownPatience is how long the body of a request may take whose client is not known. A known client has longer.
+const unknownPatience = 5 * time.Second
 
 // serve is around every request, also those that no route answers: it names the request, bounds its time on the
 // connection, and brings its path into the one form that routes are found by.
@@ -36,7 +36,7 @@ func (s *Server) serve(w http.ResponseWriter, request *http.Request) {
 	// deadlines on as they go. A writer that knows no deadlines is a test's.
 	control := http.NewResponseController(w)
 	now := time.Now()
-	_ = control.SetReadDeadline(now.Add(s.timeout + s.stallTimeout))
+	_ = control.SetReadDeadline(now.Add(min(unknownPatience, s.timeout+s.stallTimeout)))
 	_ = control.SetWriteDeadline(now.Add(s.timeout + s.stallTimeout))
 	canonicalPath(request.URL)
 	s.echo.ServeHTTP(w, request)

@@ -107,7 +107,7 @@ func policyOf(category string, rules openapi.RetentionRules) domain.RetentionPol
 func retentionOf(p domain.RetentionStatus) openapi.RetentionPolicy {
 	policy := openapi.RetentionPolicy{
 		Category: p.Category, MaxAge: int64(p.MaxAge / time.Second), MaxCount: p.MaxCount, Compact: p.Compact,
-		CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, RemovedTo: p.Floor.RemovedTo, Removed: p.Floor.Removed, Spared: p.Spared,
+		CreatedAt: openapi.At(p.CreatedAt), UpdatedAt: openapi.At(p.UpdatedAt), RemovedTo: p.Floor.RemovedTo, Removed: p.Floor.Removed, Spared: p.Spared,
 		HeldBy: holdsOf(p.HeldBy), AskedAt: moment(p.AskedAt), LastRunAt: moment(p.LastRunAt), Error: p.LastError,
 	}
 	if f := p.Force; len(f.Groups)+len(f.Projections)+len(f.Rebuilds) > 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // handler answers a request on behalf of a caller.
@@ -38,6 +39,14 @@ const (
 // drained is how much of a body that is not wanted any more is read and thrown away.
 const drained = 32 << 20
 
+const (
+	// unwantedPatience is how long a request may take to send a body that its operation has no use for.
+	unwantedPatience = time.Second
+	// unreadPatience is how long the rest of a body may take when its request has been answered. net/http waits for it before it sends
+	// the answer, and the connection counts as busy for as long.
+	unreadPatience = 2 * time.Second
+)
+
 // route registers a handler for an operation of the contract, with all that is done around it. What answers GET answers
 // HEAD as well, without the body.
 func (s *Server) route(method, path string, kind routeKind, handle handler) error {
@@ -45,7 +54,7 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 	if op == nil {
 		return fmt.Errorf("%s %s has a handler, but is not in openapi.yaml", method, path)
 	}
-	run := func(c echo.Context) error {
+	run := func(c echo.Context, body *clientBody) (err error) {
 		request := c.Request()
 		if kind == following {
 			c.Response().Header().Set("Access-Control-Allow-Origin", "*")
@@ -54,19 +63,44 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		if err != nil {
 			return err
 		}
+		under, err := s.enter(caller)
+		if err != nil {
+			return err
+		}
+		defer under.Close()
+		if caller.known() {
+			s.known(request.Context())
+			setReadDeadline(c, time.Now().Add(s.timeout+s.stallTimeout))
+		}
+		unwanted := op.route.Operation.RequestBody == nil && !body.over.Load()
+		if unwanted {
+			setReadDeadline(c, time.Now().Add(unwantedPatience))
+		}
+		defer func() {
+			e, ok := errors.AsType[*domain.Error](err)
+			if ok && (unwanted || e.Code == domain.CodeTooLarge) && !body.over.Load() && request.Header.Get("Expect") == "" {
+				// Some clients see a broken connection, and not the answer, where much of their body was not read.
+				_, _ = io.CopyN(io.Discard, body, drained)
+			}
+		}()
 		if kind != hot {
 			if kind != upload {
-				request.Body = http.MaxBytesReader(c.Response(), request.Body, maxPlainBytes)
+				request.Body = http.MaxBytesReader(c.Response(), request.Body, op.maxBody)
 			}
 			params, err := pathParams(c)
 			if err != nil {
 				return err
 			}
-			if err := op.check(request, params); err != nil {
+			account := s.budgets.bodies.Account(caller.tenant)
+			defer account.Close()
+			if err := op.check(request, params, account, s.budgets.checking.Account(caller.tenant)); err != nil {
 				return err
 			}
+			if unwanted {
+				setReadDeadline(c, time.Time{}) // it was read to its end; the server watches the connection from now on
+			}
 			if kind != following {
-				if done := s.compressors.wrap(c); done != nil {
+				if done := s.compress(c, caller.shareOf()); done != nil {
 					defer done()
 				}
 			}
@@ -74,11 +108,20 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		if kind == plain || kind == hot {
 			ctx, cancel := context.WithTimeout(request.Context(), s.timeout)
 			defer cancel()
+			if kind == plain {
+				// Whoever makes a large answer that has to wait for something first finds the account in the context.
+				room := s.budgets.answers.Account(caller.shareOf())
+				defer room.Close()
+				if err := room.Wait(ctx, answerRoom[op.id], roomPatience); err != nil {
+					return err
+				}
+				ctx = fairshare.With(ctx, room)
+			}
 			c.SetRequest(request.WithContext(ctx))
 		} else {
 			if kind != upload {
 				// There is no more to read: the server watches the connection from now on, for as long as the answer takes.
-				_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // a test's writer may know no deadlines
+				setReadDeadline(c, time.Time{})
 			}
 			ctx, stop := s.whileAllowed(request.Context(), caller)
 			defer stop()
@@ -94,14 +137,22 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 	route := echoPath(path)
 	answer := func(c echo.Context) error {
 		start := time.Now()
-		body := c.Request().Body
+		request := c.Request()
+		body := &clientBody{ReadCloser: request.Body}
+		body.over.Store(request.ContentLength == 0)
+		// A copy: net/http looks at the body of its own one to know whether the rest of it is worth waiting for.
+		request = request.WithContext(request.Context())
+		request.Body = body
+		c.SetRequest(request)
 		s.guard(c, func(c echo.Context) error {
-			err := run(c)
-			if e, ok := errors.AsType[*domain.Error](err); ok && e.Code == domain.CodeTooLarge && c.Request().Header.Get("Expect") == "" {
-				// Some clients see a broken connection, and not the answer, where much of their body was not read.
-				_, _ = io.CopyN(io.Discard, body, drained)
-			}
-			return err
+			// Before an error is answered: a long answer is sent, and the body waited for, while it is written. A WebSocket's
+			// connection has deadlines of its own.
+			defer func() {
+				if !body.over.Load() && c.Response().Status != http.StatusSwitchingProtocols {
+					setReadDeadline(c, time.Now().Add(unreadPatience))
+				}
+			}()
+			return run(c, body)
 		})
 		duration := time.Since(start)
 		if observe := s.config.Observer.Request; observe != nil {
@@ -118,6 +169,11 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		s.echo.Add(http.MethodHead, route, answer)
 	}
 	return nil
+}
+
+// setReadDeadline says until when the rest of a request's body may come; zero: there is no bound.
+func setReadDeadline(c echo.Context, deadline time.Time) {
+	_ = http.NewResponseController(c.Response()).SetReadDeadline(deadline) // a test's writer may know no deadlines
 }
 
 // registrar registers what is generated by way of route. The generated code calls the four methods that the contract

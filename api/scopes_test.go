@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"maps"
@@ -59,6 +60,7 @@ var categoryCalls = map[string]categoryCall{
 	"getSubscription":         {method: "GET", path: "/v1/subscriptions/{c}"},
 	"deleteSubscription":      {method: "DELETE", path: "/v1/subscriptions/{c}-gone"},
 	"receive":                 {method: "POST", path: "/v1/subscriptions/{c}/receive", body: `{}`},
+	"peekSubscription":        {method: "GET", path: "/v1/subscriptions/{c}/peek"},
 	"ackEvents":               {method: "POST", path: "/v1/subscriptions/{c}/ack", body: attemptsAtIt},
 	"ackEvent":                {method: "POST", path: "/v1/subscriptions/{c}/ack/" + idOfNothing + "?attempt=1"},
 	"nackEvents":              {method: "POST", path: "/v1/subscriptions/{c}/nack", body: attemptsAtIt},
@@ -229,7 +231,7 @@ func TestScopesOfSeveralCategories(t *testing.T) {
 	some.get("/v1/streams/order-9").want(404)
 	some.post("/v1/streams/billing-1/events", `[{"type":"T","data":1}]`).wantProblem(403, domain.CodeForbidden, "path streamId")
 
-	report := some.importLines("?name=a", strings.Join([]string{
+	report := some.importLines("?name=a&strict=false", strings.Join([]string{
 		`{"stream":"order-9","type":"T","data":1}`, `{"stream":"billing-9","type":"T","data":1}`, `{"stream":"order-9","type":"T","data":2}`,
 	}, "\n"))
 	equal(t, "the lines appended", report["appended"], 2)
@@ -237,7 +239,7 @@ func TestScopesOfSeveralCategories(t *testing.T) {
 	if reason := report["bad"].(list)[0].(object)["reason"].(string); !strings.HasPrefix(reason, "stream: ") || !strings.Contains(reason, "events:append for the category billing") {
 		t.Errorf("the reason is %q", reason)
 	}
-	strict := some.importLines("?name=b&strict=true", `{"stream":"billing-9","type":"T","data":1}`+"\n"+`{"stream":"order-10","type":"T","data":1}`)
+	strict := some.importLines("?name=b", `{"stream":"billing-9","type":"T","data":1}`+"\n"+`{"stream":"order-10","type":"T","data":1}`)
 	equal(t, "a strict import", list{strict["appended"], strict["badLines"], strict["done"]}, list{0, 1, true})
 }
 
@@ -268,6 +270,31 @@ func TestGrantsOfKeys(t *testing.T) {
 		a.post("/v1/keys", object{"name": "k", "scopes": scopes}).wantProblem(400, domain.CodeInvalidRequest, strings.TrimSpace(where))
 	}
 	a.post("/v1/keys", object{"name": "k", "scopes": list{"events:read", "events:read"}}).wantProblem(400, domain.CodeInvalidRequest, "scopes")
+}
+
+// Keys come in pages, for a tenant's administrator and for the operator.
+func TestKeysArePaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	for _, name := range []string{"one", "two", "three"} {
+		a.post("/v1/keys", object{"name": name, "scopes": list{"events:read"}}).want(201)
+	}
+	for path, by := range map[string]*actor{"/v1/keys": a, "/v1/tenants/" + a.tenantID + "/keys": w.operator()} {
+		names := map[any]bool{}
+		pages := 0
+		for next := path + "?pageSize=2"; next != ""; pages++ {
+			page := by.get(next).want(200)
+			for _, key := range page.at("keys").([]any) {
+				names[key.(map[string]any)["name"]] = true
+			}
+			next = page.next()
+		}
+		if pages != 2 || len(names) != 4 {
+			t.Errorf("%s: %d pages with the keys %v", path, pages, names)
+		}
+		by.get(path+"?pageToken="+base64.RawURLEncoding.EncodeToString([]byte("nobody"))).wantProblem(400, domain.CodeInvalidRequest, "query pageToken")
+	}
 }
 
 // A preview shows events of the log, whatever their category.

@@ -43,6 +43,14 @@ type Config struct {
 	Ready func(ctx context.Context) []Check
 	// Metrics answers /metrics; optional.
 	Metrics http.Handler
+	// AdminMetrics has AdminHandler alone answer /metrics.
+	AdminMetrics bool
+	// AdminOperator has AdminHandler alone take the operator's keys.
+	AdminOperator bool
+	// TenantRequests is how many requests and WebSockets of one tenant may be under way; 0: no bound.
+	TenantRequests int
+	// Known is called for each request, and each WebSocket, when its key was found to work; optional.
+	Known func(ctx context.Context)
 	// Observer is told of what happens; its functions are optional.
 	Observer Observer
 	// Logger gets faults, and at debug level each request.
@@ -55,6 +63,12 @@ type Config struct {
 	Recheck time.Duration
 	// Heartbeat is how often those who follow something hear from the service at least; 0: 15 s.
 	Heartbeat time.Duration
+	// BodyBytes bounds what requests hold that come in or are being worked on, of all tenants together (0: 256 MiB), and
+	// TenantBodyBytes of one tenant (0: 32 MiB). Above it they are refused.
+	BodyBytes, TenantBodyBytes int64
+	// AnswerBytes bounds what large answers hold, of all tenants together (0: 256 MiB), and TenantAnswerBytes of one tenant
+	// (0: 64 MiB). Above it they wait, and are refused where that takes too long.
+	AnswerBytes, TenantAnswerBytes int64
 	// AuthTimeout is how long a connection of the gateway may be open before its client has sent a key; 0: 10 s.
 	AuthTimeout time.Duration
 }
@@ -84,12 +98,14 @@ type Server struct {
 	problems     map[domain.Code]problem
 	decoders     decoders
 	compressors  compressors
+	budgets      budgets
 	timeout      time.Duration
 	stallTimeout time.Duration
 	recheck      time.Duration
 	heartbeat    time.Duration
 	authTimeout  time.Duration
 	ending       *ending
+	known        func(ctx context.Context)
 	requestIDs   requestIDs
 	docsPage     func() ([]byte, error)
 	errorPage    []byte
@@ -103,8 +119,8 @@ func New(config Config) (*Server, error) {
 	}
 	s := &Server{
 		log: config.Logger, config: config, contract: contract, echo: echo.New(),
-		problems: map[domain.Code]problem{},
-		timeout:  config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: newEnding(),
+		problems: problemsByCode(), budgets: newBudgets(config),
+		timeout: config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: newEnding(),
 		requestIDs: newRequestIDs(), docsPage: newDocsPage(contract),
 	}
 	if s.log == nil {
@@ -125,8 +141,8 @@ func New(config Config) (*Server, error) {
 	if s.authTimeout == 0 {
 		s.authTimeout = 10 * time.Second
 	}
-	for _, p := range problems() {
-		s.problems[p.code] = p
+	if s.known = config.Known; s.known == nil {
+		s.known = func(context.Context) {}
 	}
 	if s.errorPage, err = renderErrorPage(problems()); err != nil {
 		return nil, fmt.Errorf("make the API: %w", err)
@@ -164,6 +180,7 @@ func (s *Server) routes() error {
 	add("GET", "/v1/subscribe/categories/{category}", following, s.followCategory)
 	add("GET", "/v1/ws", following, s.gateway)
 	add("POST", "/v1/subscriptions/{name}/receive", plain, s.receive)
+	add("GET", "/v1/subscriptions/{name}/peek", plain, s.peekSubscription)
 	add("GET", "/v1/subscriptions/{name}/dead-letters", plain, s.listDeadLetters)
 	add("GET", "/asyncapi.yaml", plain, s.serveAsyncContract)
 	add("GET", "/livez", plain, s.livez)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -428,4 +429,27 @@ func TestHead(t *testing.T) {
 		}
 	}
 	(&actor{a.world, "wrong", ""}).send("HEAD", "/v1/streams", nil).want(401)
+}
+
+// Every moment in an answer has six fractional digits, so that the texts sort as the moments do.
+func TestTimesSort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.post("/v1/projections", object{"name": "times", "on": object{"T": `{"at": event.occurredAt}`}}).want(201)
+	a.post("/v1/streams/order-1/events", `[{"type":"T","data":1,"occurredAt":"2026-03-01T09:30:00Z"},{"type":"T","data":1,"occurredAt":"2026-03-01T09:30:00.5Z"}]`).want(201)
+	full := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$`)
+	short := regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*"`)
+	for _, path := range []string{"/v1/streams/order-1", "/v1/streams/order-1/metadata", "/v1/projections/times", "/v1/keys", "/v1/export", "/v1/projections/times/documents?minPosition=2&timeout=10"} {
+		answer := a.get(path).want(200)
+		times := short.FindAllString(string(answer.body), -1)
+		if len(times) == 0 {
+			t.Errorf("%s has no times: %s", path, answer.body)
+		}
+		for _, text := range times {
+			if !full.MatchString(strings.Trim(text, `"`)) {
+				t.Errorf("%s has the time %s", path, text)
+			}
+		}
+	}
 }

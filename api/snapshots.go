@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
@@ -24,6 +26,13 @@ func (s generated) TakeSnapshot(ctx context.Context, request openapi.TakeSnapsho
 		})
 	} else {
 		snapshot, err = s.config.Aggregates.TakeSnapshot(ctx, caller.tenant, request.StreamId, value(request.Params.AcceptLoss))
+	}
+	if caller.allow(domain.Category(request.StreamId), domain.ScopeEventsRead) != nil {
+		// Who may only append learns nothing of what others have appended: neither the state, nor what is in an event.
+		snapshot.State = json.RawMessage("null")
+		if fault, ok := errors.AsType[*domain.Error](err); ok && fault.Code == domain.CodeFaulted {
+			err = domain.Errorf(domain.CodeFaulted, "", "an event of %s cannot be folded; a key with the scope events:read is told which one, and why", request.StreamId)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -48,7 +57,7 @@ func (s generated) GetLatestSnapshot(ctx context.Context, request openapi.GetLat
 
 func snapshotAnswer(snapshot domain.Snapshot) openapi.Snapshot {
 	return openapi.Snapshot{
-		Stream: snapshot.Stream, Version: snapshot.Version, Tag: snapshot.Tag, State: snapshot.State, TakenAt: snapshot.TakenAt.UTC(),
+		Stream: snapshot.Stream, Version: snapshot.Version, Tag: snapshot.Tag, State: snapshot.State, TakenAt: openapi.At(snapshot.TakenAt),
 		RemovedTo: snapshot.RemovedTo,
 	}
 }

@@ -111,7 +111,7 @@ func pageToken(given *string) (string, error) {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(*given)
 	name, ok := strings.CutPrefix(string(raw), "n")
-	if err != nil || !ok {
+	if err != nil || !ok || !storable(name) {
 		return "", domain.Errorf(domain.CodeInvalidRequest, "query pageToken", "it is not from a Link header of this list; leave it out to begin with the first page")
 	}
 	return name, nil

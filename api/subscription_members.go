@@ -77,7 +77,7 @@ func (s generated) memberOf(ctx context.Context, name, text string) (caller, dom
 
 func memberAnswer(member domain.GroupMember) openapi.SubscriptionMember {
 	return openapi.SubscriptionMember{
-		MemberId: member.ID.String(), Label: member.Label, JoinedAt: member.JoinedAt.UTC(), AliveAt: member.AliveAt.UTC(),
+		MemberId: member.ID.String(), Label: member.Label, JoinedAt: openapi.At(member.JoinedAt), AliveAt: openapi.At(member.AliveAt),
 		Partitions: append([]int{}, member.Partitions...),
 	}
 }

@@ -25,6 +25,9 @@ type Groups interface {
 	Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error)
 
 	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) ([]domain.Delivery, error)
+	// Poll is Receive, and says whether it is known that nothing is due.
+	Poll(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) (subscription.Received, error)
+	Peek(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Peek) (subscription.Peeked, error)
 	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
 	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
 	Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error)
@@ -243,7 +246,7 @@ func groupOf(group domain.GroupStatus) openapi.Subscription {
 		AckTimeout: group.AckTimeout.Seconds(), MaxAttempts: group.MaxAttempts,
 		Backoff:  openapi.Backoff{Min: new(group.BackoffMin.Seconds()), Max: new(group.BackoffMax.Seconds())},
 		Ordering: string(group.Ordering), Partitions: group.GroupDefinition.Partitions, Paused: group.Paused,
-		CreatedAt: group.CreatedAt.UTC(), UpdatedAt: group.UpdatedAt.UTC(), Head: group.Head, RemovedTo: group.RemovedTo,
+		CreatedAt: openapi.At(group.CreatedAt), UpdatedAt: openapi.At(group.UpdatedAt), Head: group.Head, RemovedTo: group.RemovedTo,
 		Progress: make([]openapi.SubscriptionProgress, len(group.Partitions)),
 	}
 	for i, p := range group.Partitions {

@@ -23,8 +23,11 @@ type Tenants interface {
 	SetTenantShare(ctx context.Context, id domain.TenantID, weight, ceiling *int) error
 
 	CreateKey(ctx context.Context, key domain.APIKey) error
-	Keys(ctx context.Context, tenant domain.TenantID) ([]domain.APIKey, error)
+	Keys(ctx context.Context, tenant domain.TenantID, after domain.KeyID, limit int) ([]domain.APIKey, error)
 	RevokeKey(ctx context.Context, tenant domain.TenantID, id domain.KeyID) error
+
+	// RedactEvent removes the data of an event that cannot be read; domain.CodeConflict: it can.
+	RedactEvent(ctx context.Context, tenant domain.TenantID, position int64, reason string) (domain.Event, error)
 }
 
 func (s generated) ListTenants(ctx context.Context, request openapi.ListTenantsRequestObject) (openapi.ListTenantsResponseObject, error) {
@@ -123,6 +126,20 @@ func (s generated) DeleteTenant(ctx context.Context, request openapi.DeleteTenan
 	return openapi.DeleteTenant202JSONResponse(tenantAnswer(tenant)), nil
 }
 
+func (s generated) RedactEvent(ctx context.Context, request openapi.RedactEventRequestObject) (openapi.RedactEventResponseObject, error) {
+	tenant, err := s.tenant(ctx, request.TenantId)
+	if err != nil {
+		return nil, err
+	}
+	event, err := s.config.Tenants.RedactEvent(ctx, tenant.ID, request.Position, request.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Warn("the operator has redacted an event", "tenant", tenant.ID.String(), "position", event.Position, "event", event.ID.String(),
+		"stream", event.Stream, "version", event.Version, "type", event.Type, "reason", request.Body.Reason, "by", callerOf(ctx).by())
+	return openapi.RedactEvent200JSONResponse(eventAnswer(event)), nil
+}
+
 func (s generated) setState(ctx context.Context, text string, state domain.TenantState) (domain.Tenant, error) {
 	id, err := parseTenantID("path tenantId", text)
 	if err != nil {
@@ -169,7 +186,7 @@ func label(where, text string) (string, error) {
 func tenantAnswer(tenant domain.Tenant) openapi.Tenant {
 	answer := openapi.Tenant{
 		Id: tenant.ID.String(), Name: tenant.Name, State: string(tenant.State), Ceiling: tenant.Ceiling,
-		CreatedAt: tenant.CreatedAt.UTC(), DeletedAt: moment(tenant.DeletedAt),
+		CreatedAt: openapi.At(tenant.CreatedAt), DeletedAt: moment(tenant.DeletedAt),
 	}
 	if tenant.Weight != 1 {
 		answer.Weight = tenant.Weight

@@ -21,5 +21,5 @@ func (s generated) CreateTicket(ctx context.Context, _ openapi.CreateTicketReque
 	if err != nil {
 		return nil, err
 	}
-	return openapi.CreateTicket201JSONResponse{Ticket: token, ExpiresAt: expires.UTC()}, nil
+	return openapi.CreateTicket201JSONResponse{Ticket: token, ExpiresAt: openapi.At(expires)}, nil
 }

@@ -164,7 +164,7 @@ func (s generated) PreviewUpcaster(ctx context.Context, request openapi.PreviewU
 func givenEvents(given []openapi.GivenEvent) ([]domain.Event, error) {
 	events := make([]projection.GivenEvent, len(given))
 	for i, e := range given {
-		events[i] = projection.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt)}
+		events[i] = projection.GivenEvent{Stream: e.Stream, Type: e.Type, Data: e.Data, Metadata: e.Metadata, OccurredAt: value(e.OccurredAt).Time}
 		if e.Id != "" {
 			var err error
 			if events[i].ID, err = domain.ParseEventID(e.Id); err != nil {
@@ -178,7 +178,7 @@ func givenEvents(given []openapi.GivenEvent) ([]domain.Event, error) {
 func upcasterBody(u domain.Upcaster) openapi.Upcaster {
 	return openapi.Upcaster{
 		Type: u.Type, Version: u.Version, Expression: u.Expression, Shared: u.Owner == domain.Everyone,
-		Revision: u.Revision, By: u.By, UpdatedAt: u.UpdatedAt.UTC(),
+		Revision: u.Revision, By: u.By, UpdatedAt: openapi.At(u.UpdatedAt),
 	}
 }
 

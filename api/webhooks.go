@@ -88,7 +88,7 @@ func (s generated) GetWebhook(ctx context.Context, request openapi.GetWebhookReq
 	answer := webhookAnswer{200, webhookOf(webhook, group)}
 	if failing != nil {
 		answer.body.Failing = &openapi.WebhookFailing{
-			Since: failing.Since.UTC(), Attempts: failing.Attempts, LastAt: failing.LastAt.UTC(), Outcome: string(failing.Outcome), Status: failing.Status, Error: failing.Error,
+			Since: openapi.At(failing.Since), Attempts: failing.Attempts, LastAt: openapi.At(failing.LastAt), Outcome: string(failing.Outcome), Status: failing.Status, Error: failing.Error,
 		}
 	}
 	return answer, err
@@ -340,13 +340,13 @@ func webhookOf(webhook domain.Webhook, group domain.GroupStatus) openapi.Webhook
 		Source: openapi.WebhookSource{Stream: webhook.Stream, Categories: webhook.Categories, Projection: webhook.Projection},
 		Types:  webhook.Types, Filter: webhook.Filter, Url: webhook.URL, Delay: webhook.Delay.Seconds(), From: webhook.From, Format: string(webhook.Format),
 		Ordering: string(webhook.Ordering), Timeout: webhook.Timeout.Seconds(), Paused: webhook.Paused, Secrets: make([]openapi.WebhookSecret, len(webhook.Secrets)),
-		CreatedAt: webhook.CreatedAt.UTC(), UpdatedAt: webhook.UpdatedAt.UTC(), Head: group.Head, Progress: webhookProgress(group),
+		CreatedAt: openapi.At(webhook.CreatedAt), UpdatedAt: openapi.At(webhook.UpdatedAt), Head: group.Head, Progress: webhookProgress(group),
 	}
 	if webhook.DedupeID != "" {
 		answer.Dedupe = &openapi.WebhookDedupe{Id: webhook.DedupeID, Window: webhook.DedupeWindow.Seconds()}
 	}
 	if !webhook.DisabledAt.IsZero() {
-		answer.Disabled = &openapi.WebhookDisabled{At: webhook.DisabledAt.UTC(), Reason: webhook.DisabledReason}
+		answer.Disabled = &openapi.WebhookDisabled{At: openapi.At(webhook.DisabledAt), Reason: webhook.DisabledReason}
 	}
 	for i, secret := range webhook.Secrets {
 		answer.Secrets[i] = secretOf(secret, false)
@@ -355,7 +355,7 @@ func webhookOf(webhook domain.Webhook, group domain.GroupStatus) openapi.Webhook
 }
 
 func secretOf(secret domain.WebhookSecret, show bool) openapi.WebhookSecret {
-	answer := openapi.WebhookSecret{Id: secret.ID.String(), CreatedAt: secret.CreatedAt.UTC(), ExpiresAt: moment(secret.ExpiresAt)}
+	answer := openapi.WebhookSecret{Id: secret.ID.String(), CreatedAt: openapi.At(secret.CreatedAt), ExpiresAt: moment(secret.ExpiresAt)}
 	if show {
 		// The written form is that of the Standard Webhooks.
 		answer.Secret = secret.Text()
@@ -387,12 +387,12 @@ func (s generated) replayOf(ctx context.Context, caller caller, webhook domain.W
 		err = none // it was cancelled just now
 	}
 	r := webhook.Replay
-	return openapi.WebhookReplay{From: r.From, To: r.To, StartedAt: r.StartedAt.UTC(), DoneAt: moment(r.DoneAt), Progress: webhookProgress(group)}, err
+	return openapi.WebhookReplay{From: r.From, To: r.To, StartedAt: openapi.At(r.StartedAt), DoneAt: moment(r.DoneAt), Progress: webhookProgress(group)}, err
 }
 
 func attemptOf(a domain.WebhookAttempt) openapi.WebhookAttempt {
 	return openapi.WebhookAttempt{
 		Id: a.ID.String(), EventId: a.EventID.String(), Type: a.Type, Position: a.Position, Attempt: a.Attempt, Replay: a.Replay, Url: a.URL, Outcome: string(a.Outcome),
-		Status: a.Status, Took: float64(a.Took.Microseconds()) / 1000, Error: a.Error, Excerpt: a.Excerpt, At: a.At.UTC(), NextAt: moment(a.NextAt),
+		Status: a.Status, Took: float64(a.Took.Microseconds()) / 1000, Error: a.Error, Excerpt: a.Excerpt, At: openapi.At(a.At), NextAt: moment(a.NextAt),
 	}
 }

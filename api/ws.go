@@ -17,11 +17,14 @@ var gatewayScopes = []domain.Scope{domain.ScopeEventsAppend, domain.ScopeEventsR
 // gateway serves a connection until it ends. Its messages are those of asyncapi.yaml.
 func (s *Server) gateway(c echo.Context, _ caller) error {
 	request := c.Request()
+	if isAdmin(request.Context()) {
+		return errAdminListener
+	}
 	if !wantsSocket(request) {
 		return domain.Errorf(domain.CodeInvalidRequest, "Upgrade", "this is for WebSockets; /asyncapi.yaml describes what goes over them")
 	}
 	var known caller
-	if request.Header.Get("Authorization") != "" || request.URL.Query().Get("ticket") != "" {
+	if len(request.Header["Authorization"]) > 0 || request.URL.Query().Has("ticket") {
 		credential, err := s.credentialOf(request, true)
 		if err == nil {
 			err = credential.RequireSome(gatewayScopes...)
@@ -30,6 +33,11 @@ func (s *Server) gateway(c echo.Context, _ caller) error {
 			return err
 		}
 		known = caller{tenant: credential.Tenant, credential: credential}
+		under, err := s.enter(known)
+		if err != nil {
+			return err
+		}
+		defer under.Close()
 	}
 	socket, err := s.upgrade(c)
 	if err != nil {
@@ -56,6 +64,8 @@ func leaveGateway(socket *socket, cause error) {
 	switch {
 	case errors.Is(cause, errFlood):
 		socket.close(websocket.StatusPolicyViolation, errFlood.Message)
+	case isBusy(cause):
+		socket.close(websocket.StatusTryAgainLater, domain.ClientMessage(cause))
 	case errors.Is(cause, errBinary):
 		socket.close(websocket.StatusUnsupportedData, errBinary.Error())
 	case errors.Is(cause, websocket.ErrMessageTooBig):

@@ -29,10 +29,18 @@ type counted struct {
 	asked atomic.Int64
 	gate  chan struct{}
 	read  chan struct{} // told when a look-up has read
+
+	running, most atomic.Int64 // look-ups now, and at the same time
 }
 
 func (c *counted) Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error) {
 	c.asked.Add(1)
+	for now := c.running.Add(1); ; {
+		if most := c.most.Load(); now <= most || c.most.CompareAndSwap(most, now) {
+			break
+		}
+	}
+	defer c.running.Add(-1)
 	key, state, err := c.Store.Key(ctx, tenant, id)
 	if c.gate != nil {
 		c.read <- struct{}{}
@@ -246,6 +254,37 @@ func TestOneLookUpServesAll(t *testing.T) {
 	authenticate()
 	if n := s.asked.Load(); n != 2 {
 		t.Errorf("asked the store %d times, once of it after the key's time was over", n)
+	}
+}
+
+// Made-up tokens leave the store's connections to others.
+func TestLookUpsTakeTurns(t *testing.T) {
+	t.Parallel()
+	s, k, _ := begin(t, Config{})
+	tenant := newTenant(t, s)
+	s.gate, s.read = make(chan struct{}), make(chan struct{}, 100)
+	var wg sync.WaitGroup
+	for range 20 {
+		_, token := NewKey(tenant, "made up", domain.GrantsOf(domain.ScopeEventsRead))
+		wg.Go(func() {
+			if _, err := k.Authenticate(t.Context(), token); code(err) != domain.CodeUnauthenticated {
+				t.Error(err)
+			}
+		})
+	}
+	for range maxLookUps {
+		<-s.read
+	}
+	_, ticket := NewTicket(Credential{Tenant: tenant, KeyID: domain.NewKeyID()})
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := k.AuthenticateTicket(gone, ticket); !errors.Is(err, context.Canceled) {
+		t.Errorf("a ticket whose client has gone: %v", err)
+	}
+	close(s.gate)
+	wg.Wait()
+	if n := s.most.Load(); n > maxLookUps {
+		t.Errorf("%d look-ups at the same time", n)
 	}
 }
 

@@ -41,11 +41,16 @@ const absentKept = 1000
 // lookUpTimeout bounds one look-up, which may serve several requests and therefore outlasts each of them.
 const lookUpTimeout = 10 * time.Second
 
+// maxLookUps is how many look-ups run at the same time. Made-up tokens, which anybody can send, take no more of the store's
+// connections than that.
+const maxLookUps = 2
+
 // Keys tells whose a token is. It remembers the keys that it has lately seen; Forget makes it ask again. All methods may
 // be called concurrently.
 type Keys struct {
 	config  Config
 	flights singleflight.Group
+	lookUps chan struct{} // an element for each look-up that runs
 
 	mu         sync.Mutex
 	generation uint64 // how often something was forgotten: what was asked before is not to be remembered after
@@ -81,7 +86,7 @@ func NewKeys(config Config) (*Keys, error) {
 	if config.now == nil {
 		config.now = time.Now
 	}
-	k := &Keys{config: config}
+	k := &Keys{config: config, lookUps: make(chan struct{}, maxLookUps)}
 	var err error
 	if k.present, err = lru.New[keyName, entry](config.Kept); err != nil {
 		return nil, fmt.Errorf("keys remembered: %w", err)
@@ -201,12 +206,26 @@ func (k *Keys) recall(name keyName) (found entry, ok bool, generation uint64) {
 	return found, ok && k.config.now().Before(found.until), k.generation
 }
 
+// beginLookUp waits for a turn to ask the store. Unless it fails, done must be called after.
+func (k *Keys) beginLookUp(ctx context.Context) (done func(), err error) {
+	select {
+	case k.lookUps <- struct{}{}:
+		return func() { <-k.lookUps }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for other look-ups of keys: %w", ctx.Err())
+	}
+}
+
 // lookUp asks the store and remembers its answer, unless something was forgotten meanwhile.
 func (k *Keys) lookUp(ctx context.Context, name keyName, generation uint64) (entry, error) {
+	done, err := k.beginLookUp(ctx)
+	if err != nil {
+		return entry{}, err
+	}
+	defer done()
 	asked := k.config.now()
 	found := entry{found: true, until: asked.Add(k.config.TTL)}
 	cache, other := k.present, k.absent
-	var err error
 	found.key, found.tenant, err = k.config.Store.Key(ctx, name.tenant, name.id)
 	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeNotFound {
 		found = entry{until: asked.Add(k.config.AbsentTTL)}

@@ -30,7 +30,7 @@ func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential
 		return Credential{}, refusedTicket()
 	}
 	// Also without a ticket there is a comparison, with a hash that nothing has.
-	ticket, err := k.config.Store.Ticket(ctx, tenant, id)
+	ticket, err := k.lookUpTicket(ctx, tenant, id)
 	if e, ok := errors.AsType[*domain.Error](err); err != nil && (!ok || e.Code != domain.CodeNotFound) {
 		return Credential{}, fmt.Errorf("look up a ticket: %w", err)
 	}
@@ -44,6 +44,15 @@ func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential
 		return Credential{}, err
 	}
 	return found.credential(name, refusedTicket)
+}
+
+func (k *Keys) lookUpTicket(ctx context.Context, tenant domain.TenantID, id domain.TicketID) (domain.Ticket, error) {
+	done, err := k.beginLookUp(ctx)
+	if err != nil {
+		return domain.Ticket{}, err
+	}
+	defer done()
+	return k.config.Store.Ticket(ctx, tenant, id)
 }
 
 func refusedTicket() error {

@@ -222,7 +222,7 @@ type Backoff struct {
 
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
 // service gives each event `manifoldid`, `manifoldstream`, `manifoldversion`, `manifoldposition` and `manifoldrecordedat`, and
-// `manifoldmetadata` and `traceparent` where it has such.
+// `manifoldmetadata` and `traceparent` where it has such. `manifoldgap` says in a word why an event has no data, as the reason of an event's gap does.
 type CloudEvent struct {
 	Specversion CloudEventSpecversion `json:"specversion"`
 
@@ -373,6 +373,9 @@ type DefinitionError struct {
 // Deliveries defines model for Deliveries.
 type Deliveries struct {
 	Deliveries []Delivery `json:"deliveries"`
+
+	// Searching Nothing was found so far, and the search is not finished: ask again. Missing otherwise.
+	Searching bool `json:"searching,omitempty"`
 }
 
 // Delivery defines model for Delivery.
@@ -446,6 +449,9 @@ type DocumentList struct {
 	// Count With `count=exact`: how many there are on all pages.
 	Count *int64 `json:"count,omitempty"`
 
+	// Warnings Fields that the filter or the order names although no document can have them by the definition: a misspelt one, most likely. Missing where there are none, and where the definition does not show its fields.
+	Warnings []string `json:"warnings,omitempty"`
+
 	// Explanation With `explain=true`: how the database would answer.
 	Explanation *Explanation `json:"explanation,omitempty"`
 }
@@ -472,6 +478,23 @@ type Event struct {
 	Metadata   JSON       `json:"metadata,omitempty"`
 	OccurredAt *time.Time `json:"occurredAt,omitempty"`
 	RecordedAt time.Time  `json:"recordedAt"`
+
+	// Gap Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
+	// `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+	Gap *EventGap `json:"gap,omitempty"`
+}
+
+// EventGap Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
+// `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+type EventGap struct {
+	// Reason `unreadable` or `redacted`; there may be more in a later release.
+	Reason string `json:"reason"`
+
+	// Message For people.
+	Message string `json:"message"`
+
+	// At Since when.
+	At time.Time `json:"at"`
 }
 
 // EventList defines model for EventList.
@@ -533,6 +556,16 @@ type Fault struct {
 	// Before The document before the event, where there was one and it is not too large to be kept here.
 	Before json.RawMessage `json:"before,omitempty"`
 	At     time.Time       `json:"at"`
+}
+
+// FaultedTenants The tenants of a shared projection whose events cannot be folded, or whose documents do not pass: the rebuild leaves
+// them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
+// with `faulted=true` has all of them once it is swapped.
+type FaultedTenants struct {
+	Count int `json:"count"`
+
+	// First Up to 20 of them.
+	First []TenantFault `json:"first"`
 }
 
 // FieldChange defines model for FieldChange.
@@ -711,7 +744,7 @@ type Nack struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
+// NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
 type NewEvent struct {
 	// Id Names the event for ever; repeating it appends nothing.
 	Id *UUID `json:"id,omitempty"`
@@ -748,8 +781,11 @@ type NewRebuild struct {
 	// Database A database named in the configuration: the documents move there. Short for a definition that names it.
 	Database string `json:"database,omitempty"`
 
-	// Tenants These alone, of a shared projection; not together with a definition or a database.
+	// Tenants These alone, of a shared projection. With a definition, they have that one until a rebuild for all; it must have the mode and the database that the projection has.
 	Tenants []UUID `json:"tenants,omitempty"`
+
+	// MaxFaultedTenants Of a shared projection: with more tenants than that whose events cannot be folded, or whose documents do not pass, it fails.
+	MaxFaultedTenants *int `json:"maxFaultedTenants,omitempty"`
 
 	// MaxEventsPerSecond It folds no faster than that.
 	MaxEventsPerSecond int64 `json:"maxEventsPerSecond,omitempty"`
@@ -890,6 +926,29 @@ type ParkedDocument struct {
 // ParkedDocumentList defines model for ParkedDocumentList.
 type ParkedDocumentList struct {
 	Parked []ParkedDocument `json:"parked"`
+}
+
+// PeekedEvent defines model for PeekedEvent.
+type PeekedEvent struct {
+	Event Event `json:"event"`
+
+	// Attempt The attempt that a receive would make, that is in flight, or that was made last.
+	Attempt int `json:"attempt"`
+
+	// AckDeadline Of what is in flight. It may be over where no consumer has asked since.
+	AckDeadline *time.Time `json:"ackDeadline,omitempty"`
+
+	// DueAt Of what waits for a retry.
+	DueAt *time.Time `json:"dueAt,omitempty"`
+
+	// Reason The last consumer's word, of what waits for a retry.
+	Reason string `json:"reason,omitempty"`
+
+	// Partition Missing where the group has none.
+	Partition *int `json:"partition,omitempty"`
+
+	// Replays How often the event has come back from the dead letters; missing where it has not.
+	Replays int `json:"replays,omitempty"`
 }
 
 // Plan defines model for Plan.
@@ -1035,18 +1094,21 @@ type ProjectionState struct {
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
-	// Checkpoint The position up to which the log was seen; this and lag are missing while its database does not tell.
+	// Checkpoint The position up to which the log was seen, as `/v1/lag` has it; this and lag are missing while its database does not tell.
 	Checkpoint *int64 `json:"checkpoint,omitempty"`
 
 	// Head The log's newest position.
 	Head int64 `json:"head"`
 
-	// LagEvents Events of the projection's source that it has not seen yet.
+	// LagEvents Events of the projection's source that it has not seen yet; `/v1/lag` has how many positions these are among.
 	LagEvents *int64 `json:"lagEvents,omitempty"`
 
 	// LagSeconds The age of the oldest of them.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 	Fault      *Fault   `json:"fault,omitempty"`
+
+	// LeftBehind Why the last rebuild of a shared projection left the tenant on its old documents, by the definition that they were made by; missing where it did not.
+	LeftBehind *TenantFault `json:"leftBehind,omitempty"`
 
 	// Parked Documents that are parked, with `onError: park`; missing where there are none.
 	Parked int64 `json:"parked,omitempty"`
@@ -1156,10 +1218,12 @@ type Rebuild struct {
 	RollbackOf string `json:"rollbackOf,omitempty"`
 
 	// By Who started it.
-	By          string      `json:"by,omitempty"`
-	Definition  *Definition `json:"definition,omitempty"`
-	EventsDone  int64       `json:"eventsDone"`
-	EventsTotal int64       `json:"eventsTotal"`
+	By         string      `json:"by,omitempty"`
+	Definition *Definition `json:"definition,omitempty"`
+
+	// EventsDone Of a shared projection, a tenant's key gets 0 for this and for every other count, since they are about all tenants.
+	EventsDone  int64 `json:"eventsDone"`
+	EventsTotal int64 `json:"eventsTotal"`
 
 	// EventsPerSecond While it is under way, over the last half minute; missing while it folds none. Of one that has ended, on average.
 	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
@@ -1178,6 +1242,14 @@ type Rebuild struct {
 
 	// Loss With acceptLoss: what was missing, over all tenants; for the projection's owner alone.
 	Loss []Loss `json:"loss,omitempty"`
+
+	// MaxFaultedTenants Of a shared projection, for the operator alone: as it was asked for.
+	MaxFaultedTenants *int `json:"maxFaultedTenants,omitempty"`
+
+	// FaultedTenants The tenants of a shared projection whose events cannot be folded, or whose documents do not pass: the rebuild leaves
+	// them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
+	// with `faulted=true` has all of them once it is swapped.
+	FaultedTenants *FaultedTenants `json:"faultedTenants,omitempty"`
 
 	// RollbackUntil With swapped: until when the old documents are kept.
 	RollbackUntil *time.Time `json:"rollbackUntil,omitempty"`
@@ -1207,6 +1279,12 @@ type Receive struct {
 	//
 	// Example: 0190d3a4-2222-7def-8123-456789abcdef
 	MemberId string `json:"memberId,omitempty"`
+}
+
+// Redaction defines model for Redaction.
+type Redaction struct {
+	// Reason Shown to everybody who reads the event.
+	Reason string `json:"reason"`
 }
 
 // Replayed defines model for Replayed.
@@ -1366,8 +1444,11 @@ type SkippedEvent struct {
 	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
-	// Version Of the definition that skips it.
+	// Version Of the definition, when it was skipped.
 	Version int64 `json:"version"`
+
+	// Lasting It holds for later versions too, until it is withdrawn. False: it was recorded by an earlier release, and holds for that version alone.
+	Lasting bool `json:"lasting"`
 
 	// Message Of the fault.
 	Message string    `json:"message"`
@@ -1516,6 +1597,21 @@ type SubscriptionMemberList struct {
 	Members []SubscriptionMember `json:"members"`
 }
 
+// SubscriptionPeek defines model for SubscriptionPeek.
+type SubscriptionPeek struct {
+	// Next What a receive would deliver now, also where the group is paused.
+	Next []PeekedEvent `json:"next"`
+
+	// InFlight The oldest first.
+	InFlight []PeekedEvent `json:"inFlight"`
+
+	// Retrying Those first that are due first.
+	Retrying []PeekedEvent `json:"retrying"`
+
+	// Searching There may be more in `next`: the search was not finished. Missing otherwise.
+	Searching bool `json:"searching,omitempty"`
+}
+
 // SubscriptionProgress defines model for SubscriptionProgress.
 type SubscriptionProgress struct {
 	Partition int `json:"partition"`
@@ -1590,6 +1686,15 @@ type TenantDocumentList struct {
 	Documents []TenantDocument `json:"documents"`
 }
 
+// TenantFault defines model for TenantFault.
+type TenantFault struct {
+	Tenant string `json:"tenant,omitempty"`
+	Reason string `json:"reason"`
+
+	// Position Of the event that it is about, which can be skipped; missing where it is not about one.
+	Position int64 `json:"position,omitempty"`
+}
+
 // TenantList defines model for TenantList.
 type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
@@ -1609,7 +1714,8 @@ type TenantProgress struct {
 	Head int64 `json:"head"`
 
 	// Swapped Its readers see the new build.
-	Swapped bool `json:"swapped"`
+	Swapped bool         `json:"swapped"`
+	Fault   *TenantFault `json:"fault,omitempty"`
 }
 
 // TenantProgressList defines model for TenantProgressList.
@@ -2109,8 +2215,20 @@ type ImportEventsParams struct {
 	// Name Names the import; repeat it under the same name. Needed where lines have no id.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 
-	// Strict Stop at the first bad line.
+	// Strict Stop at the first bad line. Events that are skipped and come later are out of order in their streams.
 	Strict *bool `form:"strict,omitempty" json:"strict,omitempty"`
+
+	// Check Read and check everything, and append nothing.
+	Check *bool `form:"check,omitempty" json:"check,omitempty"`
+}
+
+// ListKeysParams defines parameters for ListKeys.
+type ListKeysParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // PutProjectionParams defines parameters for PutProjection.
@@ -2210,6 +2328,9 @@ type RollbackRebuildParams struct {
 
 // ListRebuildTenantsParams defines parameters for ListRebuildTenants.
 type ListRebuildTenantsParams struct {
+	// Faulted Only those that it leaves on their old documents, with the reason.
+	Faulted *bool `form:"faulted,omitempty" json:"faulted,omitempty"`
+
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
@@ -2237,6 +2358,12 @@ type SkipEventParams struct {
 
 // ListSkippedEventsParams defines parameters for ListSkippedEvents.
 type ListSkippedEventsParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// WithdrawSkipParams defines parameters for WithdrawSkip.
+type WithdrawSkipParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
@@ -2346,8 +2473,11 @@ type GetStateParams struct {
 	// Version The state behind this version.
 	Version *int64 `form:"version,omitempty" json:"version,omitempty"`
 
-	// At The state as recorded at this time. Not together with `version`.
+	// At The state as recorded at this time. Not together with `version` or `occurredAt`.
 	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
+
+	// OccurredAt The state of the events that had happened at this time. Not together with `version` or `at`.
+	OccurredAt *time.Time `form:"occurredAt,omitempty" json:"occurredAt,omitempty"`
 
 	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
@@ -2434,6 +2564,15 @@ type ListDeadLettersParams struct {
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
+// PeekSubscriptionParams defines parameters for PeekSubscription.
+type PeekSubscriptionParams struct {
+	// Limit How many events of each kind at most.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Partition The only partition to be shown.
+	Partition *int `form:"partition,omitempty" json:"partition,omitempty"`
+}
+
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
 	// PageSize At most this many on a page.
@@ -2447,6 +2586,15 @@ type ListTenantsParams struct {
 type DeleteTenantParams struct {
 	// Confirm The tenant's name.
 	Confirm string `form:"confirm" json:"confirm"`
+}
+
+// ListTenantKeysParams defines parameters for ListTenantKeys.
+type ListTenantKeysParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // DeleteUpcasterParams defines parameters for DeleteUpcaster.
@@ -2565,6 +2713,9 @@ type CreateTenantJSONRequestBody = NewTenant
 
 // ChangeTenantJSONRequestBody defines body for ChangeTenant for application/json ContentType.
 type ChangeTenantJSONRequestBody = TenantChange
+
+// RedactEventJSONRequestBody defines body for RedactEvent for application/json ContentType.
+type RedactEventJSONRequestBody = Redaction
 
 // CreateTenantKeyJSONRequestBody defines body for CreateTenantKey for application/json ContentType.
 type CreateTenantKeyJSONRequestBody = NewKey
@@ -2873,6 +3024,8 @@ type ClientInterface interface {
 
 	// Metrics Prometheus metrics
 	//
+	// At the admin listener alone, where there is one; 404 elsewhere.
+	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2917,7 +3070,7 @@ type ClientInterface interface {
 	// PutAggregateWithBody Define a category's aggregate
 	//
 	// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
-	// definition are not used any more.
+	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2927,7 +3080,7 @@ type ClientInterface interface {
 	// PutAggregate Define a category's aggregate
 	//
 	// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
-	// definition are not used any more.
+	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2994,10 +3147,12 @@ type ClientInterface interface {
 	// ImportEventsWithBody Import events
 	//
 	// One JSON object a line. They are appended in order, many lines in one go; a line that is there already counts
-	// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name`, the
-	// line's content, and how often the same line came before. Bad lines are reported and do not stop the others, unless
-	// `strict`: then nothing behind the first bad line is appended. The answer is a stream of progress frames, a line
-	// each; the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
+	// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name` and the
+	// line's number; a line that had other content when an import of that name came before is a bad line. Nothing after
+	// the first bad line is appended, unless `strict` is false: then bad lines are reported and skipped. With `check`
+	// nothing is appended at all, and every bad line is reported. The answer is a stream of progress frames, a line each;
+	// the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`): its checksum comes
+	// at its end, when most of it has been appended, so check it first.
 	//
 	// A line may be a CloudEvent in the structured form. It goes to the stream that its `manifoldstream` names, under the id in `manifoldid`:
 	// where it was in the log that it was exported from. Without these, type and subject are topic and key, as when publishing.
@@ -3010,7 +3165,7 @@ type ClientInterface interface {
 	// ListKeys List one's own tenant's keys
 	//
 	// Corresponds with GET /v1/keys (the `ListKeys` operationId).
-	ListKeys(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListKeys(ctx context.Context, params *ListKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateKeyWithBody Create a key for one's own tenant
 	//
@@ -3090,7 +3245,7 @@ type ClientInterface interface {
 	//
 	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
 	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-	// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
+	// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3101,7 +3256,7 @@ type ClientInterface interface {
 	//
 	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
 	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-	// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
+	// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3183,7 +3338,8 @@ type ClientInterface interface {
 
 	// DiscardParkedDocument Give up the events that wait for a parked document
 	//
-	// Each of them is recorded as skipped; the document goes on with the next event, from where it was before.
+	// Each of them is recorded as skipped, which holds until it is withdrawn; the document goes on with the next event, from
+	// where it was before.
 	//
 	// Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
 	DiscardParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3202,7 +3358,10 @@ type ClientInterface interface {
 	//
 	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-	// hold, fails it and leaves the live documents as they are.
+	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
+	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
+	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3213,7 +3372,10 @@ type ClientInterface interface {
 	//
 	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-	// hold, fails it and leaves the live documents as they are.
+	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
+	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
+	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3291,8 +3453,9 @@ type ClientInterface interface {
 
 	// SkipEventWithBody Pass over the event that a projection stands before
 	//
-	// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
-	// before that position.
+	// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
+	// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
+	// old documents for it.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3301,8 +3464,9 @@ type ClientInterface interface {
 
 	// SkipEvent Pass over the event that a projection stands before
 	//
-	// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
-	// before that position.
+	// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
+	// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
+	// old documents for it.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3313,6 +3477,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
 	ListSkippedEvents(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WithdrawSkip Pass over an event no more
+	//
+	// Builds that are made from now on fold it again, and so does the live one where it has not come to the event yet. What was
+	// passed over already stays so until the next rebuild.
+	//
+	// Corresponds with DELETE /v1/projections/{name}/skipped/{position} (the `WithdrawSkip` operationId).
+	WithdrawSkip(ctx context.Context, name Name, position int64, params *WithdrawSkipParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetProjectionState How far a projection has come
 	//
@@ -3474,6 +3646,8 @@ type ClientInterface interface {
 	// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
 	// a team folded in its own language, under its own tag.
 	//
+	// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
@@ -3483,6 +3657,8 @@ type ClientInterface interface {
 	//
 	// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
 	// a team folded in its own language, under its own tag.
+	//
+	// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3592,7 +3768,13 @@ type ClientInterface interface {
 	// GetState An aggregate's state
 	//
 	// Folds the stream's events by its category's aggregate definition, beginning at the newest snapshot that fits.
-	// `version` or `at` asks for the state as it was.
+	// `version`, `at` or `occurredAt` asks for the state as it was: of them one at most.
+	//
+	// With `occurredAt` the state is that of business time: of the events that had happened by then, in the order in which they
+	// stand in the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late
+	// counts from when it happened. An event without a time of its own happened when it was recorded. `version` in the answer
+	// is that of the last of these events. No snapshot is used, since one has events that may have happened later: the whole
+	// stream is read.
 	//
 	// Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 	GetState(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3824,9 +4006,19 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
 	PauseSubscription(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// PeekSubscription Look at the next events
+	//
+	// What a receive would deliver now, what is in flight, and what waits for a retry. Nothing is leased, and no attempt is counted. Of a group with
+	// partitions all are shown, each with an equal share of `limit`, or the one that `partition` names. At most 8 MiB of events are shown.
+	//
+	// Corresponds with GET /v1/subscriptions/{name}/peek (the `PeekSubscription` operationId).
+	PeekSubscription(ctx context.Context, name GroupName, params *PeekSubscriptionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReceiveWithBody Take events
 	//
-	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
+	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
+	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
@@ -3837,7 +4029,9 @@ type ClientInterface interface {
 
 	// Receive Take events
 	//
-	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
+	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
+	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
@@ -3923,10 +4117,32 @@ type ClientInterface interface {
 	// Corresponds with PATCH /v1/tenants/{tenantId} (the `ChangeTenant` operationId).
 	ChangeTenant(ctx context.Context, tenantId TenantId, body ChangeTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RedactEventWithBody Remove the data of an event that cannot be read
+	//
+	// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
+	// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
+	// changes nothing.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
+	RedactEventWithBody(ctx context.Context, tenantId TenantId, position int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedactEvent Remove the data of an event that cannot be read
+	//
+	// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
+	// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
+	// changes nothing.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
+	RedactEvent(ctx context.Context, tenantId TenantId, position int64, body RedactEventJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListTenantKeys List a tenant's keys
 	//
 	// Corresponds with GET /v1/tenants/{tenantId}/keys (the `ListTenantKeys` operationId).
-	ListTenantKeys(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListTenantKeys(ctx context.Context, tenantId TenantId, params *ListTenantKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateTenantKeyWithBody Create a key for a tenant
 	//
@@ -4226,6 +4442,8 @@ func (c *Client) Livez(ctx context.Context, reqEditors ...RequestEditorFn) (*htt
 
 // Metrics Prometheus metrics
 //
+// At the admin listener alone, where there is one; 404 elsewhere.
+//
 // Corresponds with GET /metrics (the `Metrics` operationId).
 func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewMetricsRequest(c.Server)
@@ -4350,7 +4568,7 @@ func (c *Client) GetAggregate(ctx context.Context, category Category, reqEditors
 // PutAggregateWithBody Define a category's aggregate
 //
 // For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
-// definition are not used any more.
+// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4370,7 +4588,7 @@ func (c *Client) PutAggregateWithBody(ctx context.Context, category Category, co
 // PutAggregate Define a category's aggregate
 //
 // For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
-// definition are not used any more.
+// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4517,10 +4735,12 @@ func (c *Client) ExportEvents(ctx context.Context, params *ExportEventsParams, r
 // ImportEventsWithBody Import events
 //
 // One JSON object a line. They are appended in order, many lines in one go; a line that is there already counts
-// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name`, the
-// line's content, and how often the same line came before. Bad lines are reported and do not stop the others, unless
-// `strict`: then nothing behind the first bad line is appended. The answer is a stream of progress frames, a line
-// each; the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
+// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name` and the
+// line's number; a line that had other content when an import of that name came before is a bad line. Nothing after
+// the first bad line is appended, unless `strict` is false: then bad lines are reported and skipped. With `check`
+// nothing is appended at all, and every bad line is reported. The answer is a stream of progress frames, a line each;
+// the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`): its checksum comes
+// at its end, when most of it has been appended, so check it first.
 //
 // A line may be a CloudEvent in the structured form. It goes to the stream that its `manifoldstream` names, under the id in `manifoldid`:
 // where it was in the log that it was exported from. Without these, type and subject are topic and key, as when publishing.
@@ -4543,8 +4763,8 @@ func (c *Client) ImportEventsWithBody(ctx context.Context, params *ImportEventsP
 // ListKeys List one's own tenant's keys
 //
 // Corresponds with GET /v1/keys (the `ListKeys` operationId).
-func (c *Client) ListKeys(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListKeysRequest(c.Server)
+func (c *Client) ListKeys(ctx context.Context, params *ListKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListKeysRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4723,7 +4943,7 @@ func (c *Client) PlanProjections(ctx context.Context, body PlanProjectionsJSONRe
 //
 // Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
 // can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
+// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4744,7 +4964,7 @@ func (c *Client) PreviewProjectionWithBody(ctx context.Context, contentType stri
 //
 // Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
 // can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
+// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4926,7 +5146,8 @@ func (c *Client) ReplayParkedDocuments(ctx context.Context, name Name, params *R
 
 // DiscardParkedDocument Give up the events that wait for a parked document
 //
-// Each of them is recorded as skipped; the document goes on with the next event, from where it was before.
+// Each of them is recorded as skipped, which holds until it is withdrawn; the document goes on with the next event, from
+// where it was before.
 //
 // Corresponds with DELETE /v1/projections/{name}/parked/{documentId} (the `DiscardParkedDocument` operationId).
 func (c *Client) DiscardParkedDocument(ctx context.Context, name Name, documentId ParkedId, params *DiscardParkedDocumentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4975,7 +5196,10 @@ func (c *Client) ListRebuilds(ctx context.Context, name Name, reqEditors ...Requ
 //
 // Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-// hold, fails it and leaves the live documents as they are.
+// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
+// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
+// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4996,7 +5220,10 @@ func (c *Client) StartRebuildWithBody(ctx context.Context, name Name, contentTyp
 //
 // Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-// hold, fails it and leaves the live documents as they are.
+// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
+// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
+// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5184,8 +5411,9 @@ func (c *Client) RetryProjection(ctx context.Context, name Name, params *RetryPr
 
 // SkipEventWithBody Pass over the event that a projection stands before
 //
-// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
-// before that position.
+// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
+// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
+// old documents for it.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5204,8 +5432,9 @@ func (c *Client) SkipEventWithBody(ctx context.Context, name Name, params *SkipE
 
 // SkipEvent Pass over the event that a projection stands before
 //
-// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
-// before that position.
+// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
+// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
+// old documents for it.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5227,6 +5456,24 @@ func (c *Client) SkipEvent(ctx context.Context, name Name, params *SkipEventPara
 // Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
 func (c *Client) ListSkippedEvents(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListSkippedEventsRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WithdrawSkip Pass over an event no more
+//
+// Builds that are made from now on fold it again, and so does the live one where it has not come to the event yet. What was
+// passed over already stays so until the next rebuild.
+//
+// Corresponds with DELETE /v1/projections/{name}/skipped/{position} (the `WithdrawSkip` operationId).
+func (c *Client) WithdrawSkip(ctx context.Context, name Name, position int64, params *WithdrawSkipParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWithdrawSkipRequest(c.Server, name, position, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5537,6 +5784,8 @@ func (c *Client) SnapDocument(ctx context.Context, projection string, key string
 // Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
 // a team folded in its own language, under its own tag.
 //
+// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
@@ -5556,6 +5805,8 @@ func (c *Client) TakeSnapshotWithBody(ctx context.Context, streamId StreamId, pa
 //
 // Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
 // a team folded in its own language, under its own tag.
+//
+// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5765,7 +6016,13 @@ func (c *Client) GetStreamMetadata(ctx context.Context, streamId StreamId, reqEd
 // GetState An aggregate's state
 //
 // Folds the stream's events by its category's aggregate definition, beginning at the newest snapshot that fits.
-// `version` or `at` asks for the state as it was.
+// `version`, `at` or `occurredAt` asks for the state as it was: of them one at most.
+//
+// With `occurredAt` the state is that of business time: of the events that had happened by then, in the order in which they
+// stand in the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late
+// counts from when it happened. An event without a time of its own happened when it was recorded. `version` in the answer
+// is that of the last of these events. No snapshot is used, since one has events that may have happened later: the whole
+// stream is read.
 //
 // Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 func (c *Client) GetState(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6267,9 +6524,29 @@ func (c *Client) PauseSubscription(ctx context.Context, name GroupName, reqEdito
 	return c.Client.Do(req)
 }
 
+// PeekSubscription Look at the next events
+//
+// What a receive would deliver now, what is in flight, and what waits for a retry. Nothing is leased, and no attempt is counted. Of a group with
+// partitions all are shown, each with an equal share of `limit`, or the one that `partition` names. At most 8 MiB of events are shown.
+//
+// Corresponds with GET /v1/subscriptions/{name}/peek (the `PeekSubscription` operationId).
+func (c *Client) PeekSubscription(ctx context.Context, name GroupName, params *PeekSubscriptionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPeekSubscriptionRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReceiveWithBody Take events
 //
-// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
+// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
+// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
@@ -6290,7 +6567,9 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 
 // Receive Take events
 //
-// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
+// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
+// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
@@ -6486,11 +6765,53 @@ func (c *Client) ChangeTenant(ctx context.Context, tenantId TenantId, body Chang
 	return c.Client.Do(req)
 }
 
+// RedactEventWithBody Remove the data of an event that cannot be read
+//
+// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
+// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
+// changes nothing.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
+func (c *Client) RedactEventWithBody(ctx context.Context, tenantId TenantId, position int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedactEventRequestWithBody(c.Server, tenantId, position, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedactEvent Remove the data of an event that cannot be read
+//
+// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
+// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
+// changes nothing.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
+func (c *Client) RedactEvent(ctx context.Context, tenantId TenantId, position int64, body RedactEventJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedactEventRequest(c.Server, tenantId, position, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListTenantKeys List a tenant's keys
 //
 // Corresponds with GET /v1/tenants/{tenantId}/keys (the `ListTenantKeys` operationId).
-func (c *Client) ListTenantKeys(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListTenantKeysRequest(c.Server, tenantId)
+func (c *Client) ListTenantKeys(ctx context.Context, tenantId TenantId, params *ListTenantKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTenantKeysRequest(c.Server, tenantId, params)
 	if err != nil {
 		return nil, err
 	}
@@ -7870,6 +8191,18 @@ func NewImportEventsRequestWithBody(server string, params *ImportEventsParams, c
 
 		}
 
+		if params.Check != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "check", *params.Check, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -7887,7 +8220,7 @@ func NewImportEventsRequestWithBody(server string, params *ImportEventsParams, c
 }
 
 // NewListKeysRequest constructs an http.Request for the ListKeys method
-func NewListKeysRequest(server string) (*http.Request, error) {
+func NewListKeysRequest(server string, params *ListKeysParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -7903,6 +8236,45 @@ func NewListKeysRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -9344,6 +9716,18 @@ func NewListRebuildTenantsRequest(server string, name Name, rebuildId RebuildId,
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
+		if params.Faulted != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "faulted", *params.Faulted, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.PageSize != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -9632,6 +10016,74 @@ func NewListSkippedEventsRequest(server string, name Name, params *ListSkippedEv
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewWithdrawSkipRequest constructs an http.Request for the WithdrawSkip method
+func NewWithdrawSkipRequest(server string, name Name, position int64, params *WithdrawSkipParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "position", position, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/skipped/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -10715,6 +11167,18 @@ func NewGetStateRequest(server string, streamId StreamId, params *GetStateParams
 		if params.At != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "at", *params.At, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.OccurredAt != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "occurredAt", *params.OccurredAt, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -11885,6 +12349,79 @@ func NewPauseSubscriptionRequest(server string, name GroupName) (*http.Request, 
 	return req, nil
 }
 
+// NewPeekSubscriptionRequest constructs an http.Request for the PeekSubscription method
+func NewPeekSubscriptionRequest(server string, name GroupName, params *PeekSubscriptionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subscriptions/%s/peek", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Partition != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partition", *params.Partition, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewReceiveRequest calls the generic Receive builder with application/json body
 func NewReceiveRequest(server string, name GroupName, body ReceiveJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -12257,8 +12794,62 @@ func NewChangeTenantRequestWithBody(server string, tenantId TenantId, contentTyp
 	return req, nil
 }
 
+// NewRedactEventRequest calls the generic RedactEvent builder with application/json body
+func NewRedactEventRequest(server string, tenantId TenantId, position int64, body RedactEventJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRedactEventRequestWithBody(server, tenantId, position, "application/json", bodyReader)
+}
+
+// NewRedactEventRequestWithBody constructs an http.Request for the RedactEvent method, with any body, and a specified content type
+func NewRedactEventRequestWithBody(server string, tenantId TenantId, position int64, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "tenantId", tenantId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "position", position, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s/events/%s/redact", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListTenantKeysRequest constructs an http.Request for the ListTenantKeys method
-func NewListTenantKeysRequest(server string, tenantId TenantId) (*http.Request, error) {
+func NewListTenantKeysRequest(server string, tenantId TenantId, params *ListTenantKeysParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -12281,6 +12872,45 @@ func NewListTenantKeysRequest(server string, tenantId TenantId) (*http.Request, 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -13347,6 +13977,8 @@ type ClientWithResponsesInterface interface {
 
 	// MetricsWithResponse Prometheus metrics
 	//
+	// At the admin listener alone, where there is one; 404 elsewhere.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
@@ -13407,7 +14039,7 @@ type ClientWithResponsesInterface interface {
 	// PutAggregateWithBodyWithResponse Define a category's aggregate
 	//
 	// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
-	// definition are not used any more.
+	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13417,7 +14049,7 @@ type ClientWithResponsesInterface interface {
 	// PutAggregateWithResponse Define a category's aggregate
 	//
 	// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
-	// definition are not used any more.
+	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13494,10 +14126,12 @@ type ClientWithResponsesInterface interface {
 	// ImportEventsWithBodyWithResponse Import events
 	//
 	// One JSON object a line. They are appended in order, many lines in one go; a line that is there already counts
-	// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name`, the
-	// line's content, and how often the same line came before. Bad lines are reported and do not stop the others, unless
-	// `strict`: then nothing behind the first bad line is appended. The answer is a stream of progress frames, a line
-	// each; the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
+	// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name` and the
+	// line's number; a line that had other content when an import of that name came before is a bad line. Nothing after
+	// the first bad line is appended, unless `strict` is false: then bad lines are reported and skipped. With `check`
+	// nothing is appended at all, and every bad line is reported. The answer is a stream of progress frames, a line each;
+	// the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`): its checksum comes
+	// at its end, when most of it has been appended, so check it first.
 	//
 	// A line may be a CloudEvent in the structured form. It goes to the stream that its `manifoldstream` names, under the id in `manifoldid`:
 	// where it was in the log that it was exported from. Without these, type and subject are topic and key, as when publishing.
@@ -13512,7 +14146,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/keys (the `ListKeys` operationId).
-	ListKeysWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListKeysResponse, error)
+	ListKeysWithResponse(ctx context.Context, params *ListKeysParams, reqEditors ...RequestEditorFn) (*ListKeysResponse, error)
 
 	// CreateKeyWithBodyWithResponse Create a key for one's own tenant
 	//
@@ -13598,7 +14232,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
 	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-	// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
+	// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13609,7 +14243,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
 	// can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-	// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
+	// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13705,7 +14339,8 @@ type ClientWithResponsesInterface interface {
 
 	// DiscardParkedDocumentWithResponse Give up the events that wait for a parked document
 	//
-	// Each of them is recorded as skipped; the document goes on with the next event, from where it was before.
+	// Each of them is recorded as skipped, which holds until it is withdrawn; the document goes on with the next event, from
+	// where it was before.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13730,7 +14365,10 @@ type ClientWithResponsesInterface interface {
 	//
 	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-	// hold, fails it and leaves the live documents as they are.
+	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
+	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
+	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13741,7 +14379,10 @@ type ClientWithResponsesInterface interface {
 	//
 	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-	// hold, fails it and leaves the live documents as they are.
+	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
+	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
+	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13839,8 +14480,9 @@ type ClientWithResponsesInterface interface {
 
 	// SkipEventWithBodyWithResponse Pass over the event that a projection stands before
 	//
-	// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
-	// before that position.
+	// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
+	// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
+	// old documents for it.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13849,8 +14491,9 @@ type ClientWithResponsesInterface interface {
 
 	// SkipEventWithResponse Pass over the event that a projection stands before
 	//
-	// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
-	// before that position.
+	// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
+	// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
+	// old documents for it.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13863,6 +14506,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/projections/{name}/skipped (the `ListSkippedEvents` operationId).
 	ListSkippedEventsWithResponse(ctx context.Context, name Name, params *ListSkippedEventsParams, reqEditors ...RequestEditorFn) (*ListSkippedEventsResponse, error)
+
+	// WithdrawSkipWithResponse Pass over an event no more
+	//
+	// Builds that are made from now on fold it again, and so does the live one where it has not come to the event yet. What was
+	// passed over already stays so until the next rebuild.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/projections/{name}/skipped/{position} (the `WithdrawSkip` operationId).
+	WithdrawSkipWithResponse(ctx context.Context, name Name, position int64, params *WithdrawSkipParams, reqEditors ...RequestEditorFn) (*WithdrawSkipResponse, error)
 
 	// GetProjectionStateWithResponse How far a projection has come
 	//
@@ -14036,6 +14689,8 @@ type ClientWithResponsesInterface interface {
 	// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
 	// a team folded in its own language, under its own tag.
 	//
+	// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
@@ -14045,6 +14700,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
 	// a team folded in its own language, under its own tag.
+	//
+	// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14164,7 +14821,13 @@ type ClientWithResponsesInterface interface {
 	// GetStateWithResponse An aggregate's state
 	//
 	// Folds the stream's events by its category's aggregate definition, beginning at the newest snapshot that fits.
-	// `version` or `at` asks for the state as it was.
+	// `version`, `at` or `occurredAt` asks for the state as it was: of them one at most.
+	//
+	// With `occurredAt` the state is that of business time: of the events that had happened by then, in the order in which they
+	// stand in the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late
+	// counts from when it happened. An event without a time of its own happened when it was recorded. `version` in the answer
+	// is that of the last of these events. No snapshot is used, since one has events that may have happened later: the whole
+	// stream is read.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14430,9 +15093,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/subscriptions/{name}/pause (the `PauseSubscription` operationId).
 	PauseSubscriptionWithResponse(ctx context.Context, name GroupName, reqEditors ...RequestEditorFn) (*PauseSubscriptionResponse, error)
 
+	// PeekSubscriptionWithResponse Look at the next events
+	//
+	// What a receive would deliver now, what is in flight, and what waits for a retry. Nothing is leased, and no attempt is counted. Of a group with
+	// partitions all are shown, each with an equal share of `limit`, or the one that `partition` names. At most 8 MiB of events are shown.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subscriptions/{name}/peek (the `PeekSubscription` operationId).
+	PeekSubscriptionWithResponse(ctx context.Context, name GroupName, params *PeekSubscriptionParams, reqEditors ...RequestEditorFn) (*PeekSubscriptionResponse, error)
+
 	// ReceiveWithBodyWithResponse Take events
 	//
-	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
+	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
+	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
@@ -14443,7 +15118,9 @@ type ClientWithResponsesInterface interface {
 
 	// ReceiveWithResponse Take events
 	//
-	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
+	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
+	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
@@ -14537,12 +15214,34 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /v1/tenants/{tenantId} (the `ChangeTenant` operationId).
 	ChangeTenantWithResponse(ctx context.Context, tenantId TenantId, body ChangeTenantJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeTenantResponse, error)
 
+	// RedactEventWithBodyWithResponse Remove the data of an event that cannot be read
+	//
+	// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
+	// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
+	// changes nothing.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
+	RedactEventWithBodyWithResponse(ctx context.Context, tenantId TenantId, position int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedactEventResponse, error)
+
+	// RedactEventWithResponse Remove the data of an event that cannot be read
+	//
+	// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
+	// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
+	// changes nothing.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
+	RedactEventWithResponse(ctx context.Context, tenantId TenantId, position int64, body RedactEventJSONRequestBody, reqEditors ...RequestEditorFn) (*RedactEventResponse, error)
+
 	// ListTenantKeysWithResponse List a tenant's keys
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/tenants/{tenantId}/keys (the `ListTenantKeys` operationId).
-	ListTenantKeysWithResponse(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*ListTenantKeysResponse, error)
+	ListTenantKeysWithResponse(ctx context.Context, tenantId TenantId, params *ListTenantKeysParams, reqEditors ...RequestEditorFn) (*ListTenantKeysResponse, error)
 
 	// CreateTenantKeyWithBodyWithResponse Create a key for a tenant
 	//
@@ -15818,6 +16517,11 @@ func (r ImportEventsResponse) ContentType() string {
 	return ""
 }
 
+// ListKeysResponse200Headers the declared response headers of an HTTP 200 response for ListKeys
+type ListKeysResponse200Headers struct {
+	Link *string
+}
+
 type ListKeysResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -15825,6 +16529,8 @@ type ListKeysResponse struct {
 	JSON200 *KeyList
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListKeysResponse200Headers
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -17691,6 +18397,54 @@ func (r ListSkippedEventsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListSkippedEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type WithdrawSkipResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r WithdrawSkipResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r WithdrawSkipResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WithdrawSkipResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WithdrawSkipResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WithdrawSkipResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WithdrawSkipResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -19939,6 +20693,66 @@ func (r PauseSubscriptionResponse) ContentType() string {
 	return ""
 }
 
+type PeekSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionPeek
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PeekSubscriptionResponse) GetJSON200() *SubscriptionPeek {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PeekSubscriptionResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PeekSubscriptionResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PeekSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PeekSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PeekSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PeekSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ReceiveResponse200Headers the declared response headers of an HTTP 200 response for Receive
+type ReceiveResponse200Headers struct {
+	ManifoldSearching *string
+}
+
 type ReceiveResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -19952,6 +20766,8 @@ type ReceiveResponse struct {
 	ApplicationproblemJSON409 *Conflict
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ReceiveResponse200Headers
 }
 
 // GetApplicationcloudeventsBatchJSON200 returns the response for an HTTP 200 `application/cloudevents-batch+json` response
@@ -20421,6 +21237,73 @@ func (r ChangeTenantResponse) ContentType() string {
 	return ""
 }
 
+type RedactEventResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Event
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RedactEventResponse) GetJSON200() *Event {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RedactEventResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RedactEventResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedactEventResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedactEventResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedactEventResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedactEventResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedactEventResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListTenantKeysResponse200Headers the declared response headers of an HTTP 200 response for ListTenantKeys
+type ListTenantKeysResponse200Headers struct {
+	Link *string
+}
+
 type ListTenantKeysResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -20430,6 +21313,8 @@ type ListTenantKeysResponse struct {
 	ApplicationproblemJSON404 *NotFound
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListTenantKeysResponse200Headers
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -21740,6 +22625,8 @@ func (c *ClientWithResponses) LivezWithResponse(ctx context.Context, reqEditors 
 
 // MetricsWithResponse Prometheus metrics
 //
+// At the admin listener alone, where there is one; 404 elsewhere.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /metrics (the `Metrics` operationId).
@@ -21848,7 +22735,7 @@ func (c *ClientWithResponses) GetAggregateWithResponse(ctx context.Context, cate
 // PutAggregateWithBodyWithResponse Define a category's aggregate
 //
 // For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
-// definition are not used any more.
+// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -21864,7 +22751,7 @@ func (c *ClientWithResponses) PutAggregateWithBodyWithResponse(ctx context.Conte
 // PutAggregateWithResponse Define a category's aggregate
 //
 // For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
-// definition are not used any more.
+// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -21989,10 +22876,12 @@ func (c *ClientWithResponses) ExportEventsWithResponse(ctx context.Context, para
 // ImportEventsWithBodyWithResponse Import events
 //
 // One JSON object a line. They are appended in order, many lines in one go; a line that is there already counts
-// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name`, the
-// line's content, and how often the same line came before. Bad lines are reported and do not stop the others, unless
-// `strict`: then nothing behind the first bad line is appended. The answer is a stream of progress frames, a line
-// each; the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
+// as a duplicate, so an import can be repeated after it was cut off. Lines without id get one from `name` and the
+// line's number; a line that had other content when an import of that name came before is a bad line. Nothing after
+// the first bad line is appended, unless `strict` is false: then bad lines are reported and skipped. With `check`
+// nothing is appended at all, and every bad line is reported. The answer is a stream of progress frames, a line each;
+// the last has `done` or `error`. The body may be compressed (`Content-Encoding: gzip` or `zstd`): its checksum comes
+// at its end, when most of it has been appended, so check it first.
 //
 // A line may be a CloudEvent in the structured form. It goes to the stream that its `manifoldstream` names, under the id in `manifoldid`:
 // where it was in the log that it was exported from. Without these, type and subject are topic and key, as when publishing.
@@ -22013,8 +22902,8 @@ func (c *ClientWithResponses) ImportEventsWithBodyWithResponse(ctx context.Conte
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/keys (the `ListKeys` operationId).
-func (c *ClientWithResponses) ListKeysWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListKeysResponse, error) {
-	rsp, err := c.ListKeys(ctx, reqEditors...)
+func (c *ClientWithResponses) ListKeysWithResponse(ctx context.Context, params *ListKeysParams, reqEditors ...RequestEditorFn) (*ListKeysResponse, error) {
+	rsp, err := c.ListKeys(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -22159,7 +23048,7 @@ func (c *ClientWithResponses) PlanProjectionsWithResponse(ctx context.Context, b
 //
 // Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
 // can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
+// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22176,7 +23065,7 @@ func (c *ClientWithResponses) PreviewProjectionWithBodyWithResponse(ctx context.
 //
 // Folds without storing anything, and says what each event did, from nothing. With the operator's key only given events
 // can be folded; for a tenant's own its key needs `events:read` as well. 413 where the events and the documents after
-// them come to more than 8 MiB, 422 `too-costly` where folding takes more than 5 s.
+// them come to more than 8 MiB, 422 `too-costly` where folding takes more steps than a request may take.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22332,7 +23221,8 @@ func (c *ClientWithResponses) ReplayParkedDocumentsWithResponse(ctx context.Cont
 
 // DiscardParkedDocumentWithResponse Give up the events that wait for a parked document
 //
-// Each of them is recorded as skipped; the document goes on with the next event, from where it was before.
+// Each of them is recorded as skipped, which holds until it is withdrawn; the document goes on with the next event, from
+// where it was before.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -22375,7 +23265,10 @@ func (c *ClientWithResponses) ListRebuildsWithResponse(ctx context.Context, name
 //
 // Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-// hold, fails it and leaves the live documents as they are.
+// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
+// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
+// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22392,7 +23285,10 @@ func (c *ClientWithResponses) StartRebuildWithBodyWithResponse(ctx context.Conte
 //
 // Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
-// hold, fails it and leaves the live documents as they are.
+// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
+// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
+// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22556,8 +23452,9 @@ func (c *ClientWithResponses) RetryProjectionWithResponse(ctx context.Context, n
 
 // SkipEventWithBodyWithResponse Pass over the event that a projection stands before
 //
-// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
-// before that position.
+// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
+// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
+// old documents for it.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22572,8 +23469,9 @@ func (c *ClientWithResponses) SkipEventWithBodyWithResponse(ctx context.Context,
 
 // SkipEventWithResponse Pass over the event that a projection stands before
 //
-// It is recorded, and holds for every build by this version of the definition. 409 where the projection does not stand
-// before that position.
+// It is recorded, and holds for every build that is made until it is withdrawn, by this version of the definition and by
+// later ones. 409 where the projection does not stand before that position, and no rebuild has left the tenant on its
+// old documents for it.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22597,6 +23495,22 @@ func (c *ClientWithResponses) ListSkippedEventsWithResponse(ctx context.Context,
 		return nil, err
 	}
 	return ParseListSkippedEventsResponse(rsp)
+}
+
+// WithdrawSkipWithResponse Pass over an event no more
+//
+// Builds that are made from now on fold it again, and so does the live one where it has not come to the event yet. What was
+// passed over already stays so until the next rebuild.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/projections/{name}/skipped/{position} (the `WithdrawSkip` operationId).
+func (c *ClientWithResponses) WithdrawSkipWithResponse(ctx context.Context, name Name, position int64, params *WithdrawSkipParams, reqEditors ...RequestEditorFn) (*WithdrawSkipResponse, error) {
+	rsp, err := c.WithdrawSkip(ctx, name, position, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWithdrawSkipResponse(rsp)
 }
 
 // GetProjectionStateWithResponse How far a projection has come
@@ -22855,6 +23769,8 @@ func (c *ClientWithResponses) SnapDocumentWithResponse(ctx context.Context, proj
 // Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
 // a team folded in its own language, under its own tag.
 //
+// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/snapshots/{streamId} (the `TakeSnapshot` operationId).
@@ -22870,6 +23786,8 @@ func (c *ClientWithResponses) TakeSnapshotWithBodyWithResponse(ctx context.Conte
 //
 // Without a body: folds the stream by its aggregate definition and keeps the state. With one: keeps the state that
 // a team folded in its own language, under its own tag.
+//
+// The answer to a key without `events:read` has `null` as its `state`, and a fault does not name the event.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23049,7 +23967,13 @@ func (c *ClientWithResponses) GetStreamMetadataWithResponse(ctx context.Context,
 // GetStateWithResponse An aggregate's state
 //
 // Folds the stream's events by its category's aggregate definition, beginning at the newest snapshot that fits.
-// `version` or `at` asks for the state as it was.
+// `version`, `at` or `occurredAt` asks for the state as it was: of them one at most.
+//
+// With `occurredAt` the state is that of business time: of the events that had happened by then, in the order in which they
+// stand in the stream, whenever they were recorded. So imported history can be visited, and an event that was recorded late
+// counts from when it happened. An event without a time of its own happened when it was recorded. `version` in the answer
+// is that of the last of these events. No snapshot is used, since one has events that may have happened later: the whole
+// stream is read.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23477,9 +24401,27 @@ func (c *ClientWithResponses) PauseSubscriptionWithResponse(ctx context.Context,
 	return ParsePauseSubscriptionResponse(rsp)
 }
 
+// PeekSubscriptionWithResponse Look at the next events
+//
+// What a receive would deliver now, what is in flight, and what waits for a retry. Nothing is leased, and no attempt is counted. Of a group with
+// partitions all are shown, each with an equal share of `limit`, or the one that `partition` names. At most 8 MiB of events are shown.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subscriptions/{name}/peek (the `PeekSubscription` operationId).
+func (c *ClientWithResponses) PeekSubscriptionWithResponse(ctx context.Context, name GroupName, params *PeekSubscriptionParams, reqEditors ...RequestEditorFn) (*PeekSubscriptionResponse, error) {
+	rsp, err := c.PeekSubscription(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePeekSubscriptionResponse(rsp)
+}
+
 // ReceiveWithBodyWithResponse Take events
 //
-// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
+// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
+// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
@@ -23496,7 +24438,9 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 
 // ReceiveWithResponse Take events
 //
-// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds. Each event is
+// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
+// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
+// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
@@ -23656,13 +24600,47 @@ func (c *ClientWithResponses) ChangeTenantWithResponse(ctx context.Context, tena
 	return ParseChangeTenantResponse(rsp)
 }
 
+// RedactEventWithBodyWithResponse Remove the data of an event that cannot be read
+//
+// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
+// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
+// changes nothing.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
+func (c *ClientWithResponses) RedactEventWithBodyWithResponse(ctx context.Context, tenantId TenantId, position int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedactEventResponse, error) {
+	rsp, err := c.RedactEventWithBody(ctx, tenantId, position, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedactEventResponse(rsp)
+}
+
+// RedactEventWithResponse Remove the data of an event that cannot be read
+//
+// Data and metadata are removed for good. The event keeps its id, stream, version, position, type and times, and says in `gap` that it
+// was redacted, and why. Only an event that nobody can read is redacted, such as `manifold doctor --events` lists; another one is 409. To repeat it
+// changes nothing.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tenants/{tenantId}/events/{position}/redact (the `RedactEvent` operationId).
+func (c *ClientWithResponses) RedactEventWithResponse(ctx context.Context, tenantId TenantId, position int64, body RedactEventJSONRequestBody, reqEditors ...RequestEditorFn) (*RedactEventResponse, error) {
+	rsp, err := c.RedactEvent(ctx, tenantId, position, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedactEventResponse(rsp)
+}
+
 // ListTenantKeysWithResponse List a tenant's keys
 //
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/tenants/{tenantId}/keys (the `ListTenantKeys` operationId).
-func (c *ClientWithResponses) ListTenantKeysWithResponse(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*ListTenantKeysResponse, error) {
-	rsp, err := c.ListTenantKeys(ctx, tenantId, reqEditors...)
+func (c *ClientWithResponses) ListTenantKeysWithResponse(ctx context.Context, tenantId TenantId, params *ListTenantKeysParams, reqEditors ...RequestEditorFn) (*ListTenantKeysResponse, error) {
+	rsp, err := c.ListTenantKeys(ctx, tenantId, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -24889,6 +25867,19 @@ func ParseListKeysResponse(rsp *http.Response) (*ListKeysResponse, error) {
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListKeysResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
@@ -26303,6 +27294,42 @@ func ParseListSkippedEventsResponse(rsp *http.Response) (*ListSkippedEventsRespo
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseWithdrawSkipResponse parses an HTTP response from a WithdrawSkipWithResponse call
+func ParseWithdrawSkipResponse(rsp *http.Response) (*WithdrawSkipResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WithdrawSkipResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
@@ -28112,6 +29139,46 @@ func ParsePauseSubscriptionResponse(rsp *http.Response) (*PauseSubscriptionRespo
 	return response, nil
 }
 
+// ParsePeekSubscriptionResponse parses an HTTP response from a PeekSubscriptionWithResponse call
+func ParsePeekSubscriptionResponse(rsp *http.Response) (*PeekSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PeekSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionPeek
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseReceiveResponse parses an HTTP response from a ReceiveWithResponse call
 func ParseReceiveResponse(rsp *http.Response) (*ReceiveResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -28161,6 +29228,19 @@ func ParseReceiveResponse(rsp *http.Response) (*ReceiveResponse, error) {
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ReceiveResponse200Headers
+		if values := rsp.Header.Values("Manifold-Searching"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Manifold-Searching", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ManifoldSearching = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
@@ -28486,6 +29566,53 @@ func ParseChangeTenantResponse(rsp *http.Response) (*ChangeTenantResponse, error
 	return response, nil
 }
 
+// ParseRedactEventResponse parses an HTTP response from a RedactEventWithResponse call
+func ParseRedactEventResponse(rsp *http.Response) (*RedactEventResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedactEventResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Event
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListTenantKeysResponse parses an HTTP response from a ListTenantKeysWithResponse call
 func ParseListTenantKeysResponse(rsp *http.Response) (*ListTenantKeysResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -28521,6 +29648,19 @@ func ParseListTenantKeysResponse(rsp *http.Response) (*ListTenantKeysResponse, e
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListTenantKeysResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -94,6 +94,11 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 	case ExtensionStream:
 		e.stream = given(value)
 		return nil
+	case ExtensionGap:
+		if given(value) != "" {
+			return invalid(where, "the event has no data, since it was %s in the log that it comes from; leave it out", clip(given(value)))
+		}
+		return nil
 	case ExtensionVersion, ExtensionPosition, ExtensionRecordedAt,
 		ExtensionAttempt, ExtensionAckDeadline, ExtensionPartition, ExtensionReplays, ExtensionRemovedTo,
 		ExtensionAttempts, ExtensionReason, ExtensionFirstParked, ExtensionParkedAt, ExtensionReplayAt:

@@ -32,6 +32,8 @@ const (
 	// ExtensionMetadata is the event's metadata as JSON text, without the parts that have an attribute of their own. What comes
 	// in with it gets that metadata back.
 	ExtensionMetadata = "manifoldmetadata"
+	// ExtensionGap is why the event has no data, in a word: unreadable or redacted.
+	ExtensionGap = "manifoldgap"
 	// ExtensionTrace is the W3C Trace Context's traceparent, the metadata's member of that name.
 	ExtensionTrace = "traceparent"
 )

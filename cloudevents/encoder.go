@@ -38,7 +38,7 @@ func (e *Encoder) Append(b []byte, event *domain.Event) []byte {
 	if at.IsZero() {
 		at = event.RecordedAt
 	}
-	b = at.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = domain.AppendTime(b, at)
 	b = append(b, `","datacontenttype":"application/json","data":`...)
 	return e.appendPlace(append(b, event.Data...), event, false, trace, rest)
 }
@@ -56,9 +56,12 @@ func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace,
 	b = append(b, `","`+ExtensionRecordedAt+`":"`...)
 	if e.recorded == nil || !event.RecordedAt.Equal(e.recordedAt) {
 		e.recordedAt = event.RecordedAt
-		e.recorded = event.RecordedAt.UTC().AppendFormat(e.recorded[:0], time.RFC3339Nano)
+		e.recorded = domain.AppendTime(e.recorded[:0], event.RecordedAt)
 	}
 	b = append(append(b, e.recorded...), '"')
+	if event.Gap != nil {
+		b = domain.AppendText(append(b, `,"`+ExtensionGap+`":`...), string(event.Gap.Reason))
+	}
 	if trace != nil && !traced {
 		b = append(append(b, `,"`+ExtensionTrace+`":`...), trace...)
 	}
@@ -125,6 +128,9 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 	attribute(ExtensionVersion, strconv.FormatInt(event.Version, 10))
 	attribute(ExtensionPosition, strconv.FormatInt(event.Position, 10))
 	attribute(ExtensionRecordedAt, formatTime(event.RecordedAt))
+	if event.Gap != nil {
+		attribute(ExtensionGap, string(event.Gap.Reason))
+	}
 	if trace != nil && !came.has(ExtensionTrace) {
 		attribute(ExtensionTrace, text(trace))
 	}

@@ -162,13 +162,18 @@ func (e *Event) metadata(stream string, id domain.EventID) (json.RawMessage, err
 // plain says whether an event of the log that came in another way would go out just so, from this stream.
 func (e *Event) plain(stream string, id domain.EventID) bool {
 	return e.form == jsonData && e.DataContentType == jsonType && e.DataSchema == "" && e.ID == id.String() &&
-		e.Subject == domain.Key(stream) && e.Source == sourceOf(stream) && e.Time != "" && e.Time == formatTime(e.at)
+		e.Subject == domain.Key(stream) && e.Source == sourceOf(stream) && e.Time != "" && sameTime(e.Time, e.at)
 }
 
 // sourceOf is the source of events that came in another way: the category, as a reference within the service.
 func sourceOf(stream string) string { return "/categories/" + domain.Category(stream) }
 
-func formatTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
+func formatTime(at time.Time) string { return domain.FormatTime(at) }
+
+// sameTime says whether a text says nothing more than the moment: it is in UTC, with or without trailing zeros.
+func sameTime(text string, at time.Time) bool {
+	return text == formatTime(at) || text == at.UTC().Format(time.RFC3339Nano)
+}
 
 // attributes calls attribute with the name and the value of each, but for the content type.
 func (e *Event) attributes(attribute func(name, value string)) {

@@ -31,7 +31,7 @@ func structured(event domain.Event) string {
 	return string(encoder.Append(nil, &event))
 }
 
-const places = `"manifoldid":"0190d3a4-5b6c-7def-8123-456789abcde0","manifoldstream":"order-7","manifoldversion":"3","manifoldposition":"17","manifoldrecordedat":"2026-03-01T09:30:00.0001Z"`
+const places = `"manifoldid":"0190d3a4-5b6c-7def-8123-456789abcde0","manifoldstream":"order-7","manifoldversion":"3","manifoldposition":"17","manifoldrecordedat":"2026-03-01T09:30:00.000100Z"`
 
 func TestAnEventOfTheLogGoesOut(t *testing.T) {
 	t.Parallel()
@@ -54,13 +54,13 @@ func TestAnEventOfTheLogGoesOut(t *testing.T) {
 		if c.metadata != "" {
 			event.Metadata = json.RawMessage(c.metadata)
 		}
-		want := head + `"2026-03-01T09:30:00.0001Z","datacontenttype":"application/json","data":{"n": 1},` + places + c.want
+		want := head + `"2026-03-01T09:30:00.000100Z","datacontenttype":"application/json","data":{"n": 1},` + places + c.want
 		if got := structured(event); got != want {
 			t.Errorf("with metadata %s it is\n%s, want\n%s", c.metadata, got, want)
 		}
 	}
 	event.Metadata, event.OccurredAt = nil, recorded.Add(-time.Second)
-	if got, want := structured(event), head+`"2026-03-01T09:29:59.0001Z","datacontenttype":"application/json","data":{"n": 1},`+places+`}`; got != want {
+	if got, want := structured(event), head+`"2026-03-01T09:29:59.000100Z","datacontenttype":"application/json","data":{"n": 1},`+places+`}`; got != want {
 		t.Errorf("with its own time it is\n%s, want\n%s", got, want)
 	}
 }
@@ -70,8 +70,8 @@ func TestWhatAnEventKeeps(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, metadata, out string }{
 		{
-			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00.5Z","datacontenttype":"application/json","data":{}}`, ``,
-			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00.5Z","datacontenttype":"application/json","data":{},` + places + `}`,
+			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00.500000Z","datacontenttype":"application/json","data":{}}`, ``,
+			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00.500000Z","datacontenttype":"application/json","data":{},` + places + `}`,
 		},
 		{
 			`{"specversion":"1.0","id":"A-1","source":"https://x.example/é","type":"T"}`,
@@ -91,7 +91,7 @@ func TestWhatAnEventKeeps(t *testing.T) {
 		{ // from another log, with that one's places
 			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00Z","datacontenttype":"application/json","data":1,"manifoldstream":"x-1","manifoldversion":"1","manifoldposition":"99","manifoldrecordedat":"2020-01-01T00:00:00Z","traceparent":"00-a-b-01","manifoldmetadata":"{\"user\":\"u\"}"}`,
 			`{"user":"u","traceparent":"00-a-b-01"}`,
-			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00Z","datacontenttype":"application/json","data":1,` + places + `,"traceparent":"00-a-b-01","manifoldmetadata":"{\"user\":\"u\"}"}`,
+			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00.000000Z","datacontenttype":"application/json","data":1,` + places + `,"traceparent":"00-a-b-01","manifoldmetadata":"{\"user\":\"u\"}"}`,
 		},
 		{ // a trace that is no plain text is an extension as any other
 			`{"specversion":"1.0","id":"A-1","source":"s","type":"T","traceparent":"a b","data":null}`,
@@ -131,7 +131,7 @@ func TestTheBinaryForm(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"ce-specversion": "1.0", "ce-id": "A-1", "ce-source": "s%20%22x%22", "ce-type": "T", "ce-odd": "100%25%25zz%20%C3%A9%20%C3%A9", "content-type": "text/plain",
-		"ce-manifoldid": kept.ID.String(), "ce-manifoldstream": "order-7", "ce-manifoldversion": "3", "ce-manifoldposition": "17", "ce-manifoldrecordedat": "2026-03-01T09:30:00.0001Z",
+		"ce-manifoldid": kept.ID.String(), "ce-manifoldstream": "order-7", "ce-manifoldversion": "3", "ce-manifoldposition": "17", "ce-manifoldrecordedat": "2026-03-01T09:30:00.000100Z",
 	} {
 		if got := out.Get(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)

@@ -32,7 +32,7 @@ func (e *Event) appendKept(b []byte, id domain.EventID, extensions []Extension) 
 	}
 	keep("source", e.Source)
 	keep("subject", e.Subject)
-	if e.Time != formatTime(e.at) {
+	if !sameTime(e.Time, e.at) {
 		keep("time", e.Time)
 	}
 	keep("datacontenttype", e.DataContentType)
@@ -55,7 +55,7 @@ func (e *Event) appendKept(b []byte, id domain.EventID, extensions []Extension) 
 // restore makes the CloudEvent anew that kept was made of. ok is false where it was not: clients may put anything into metadata.
 func restore(kept json.RawMessage, event *domain.Event) (e Event, ok bool) {
 	e.form, e.data = jsonData, event.Data
-	scan := domain.NewJSONScanner(kept)
+	scan := domain.NewStoredJSONScanner(kept)
 	err := scan.Object(func(name string) error {
 		value, err := scan.Value()
 		if err != nil {
@@ -115,7 +115,7 @@ func split(metadata json.RawMessage) (kept, trace, rest json.RawMessage) {
 	if !mayHold(metadata, keptMember) && !mayHold(metadata, ExtensionTrace) {
 		return nil, nil, metadata
 	}
-	scan := domain.NewJSONScanner(metadata)
+	scan := domain.NewStoredJSONScanner(metadata)
 	err := scan.Object(func(name string) error {
 		value, err := scan.Value()
 		if err != nil {

@@ -58,6 +58,9 @@ var structuredRefusals = []struct {
 	{`{"specversion":"1.0","id":"1","source":"s","type":"T","data":1,"data_base64":"AP8="}`, domain.CodeInvalidRequest, "data_base64", "data is there as well"},
 	{`{"specversion":"1.0","id":"1","source":"s","type":"T","manifoldmetadata":5}`, domain.CodeInvalidRequest, "manifoldmetadata", "a string"},
 	{`{"specversion":"1.0","id":"1","source":"s","type":"T","manifoldmetadata":"{"}`, domain.CodeInvalidJSON, "manifoldmetadata", "at byte 1"},
+	{`{"specversion":"1.0","id":"1","source":"s","type":"T","manifoldmetadata":"[1e400]"}`, domain.CodeInvalidJSON, "manifoldmetadata", "at /0, byte 1"},
+	{`{"specversion":"1.0","id":"1","source":"s","type":"T","data":{"a":1e131071}}`, domain.CodeInvalidJSON, "", "the number is too long"},
+	{`{"specversion":"1.0","id":"1","source":"s","type":"T","data":[1` + strings.Repeat(",1e300", 7000) + `]}`, domain.CodeInvalidJSON, "", "without exponents"},
 	{`{"specversion":"1.0","id":"1","source":"s","type":"T","data":"` + strings.Repeat("x", domain.MaxEventBytes) + `"}`, domain.CodeTooLarge, "data", "an event has at most"},
 	{`{"specversion":"1.0","id":"1","source":"s","type":"T"` + manyExtensions(101) + `}`, domain.CodeTooLarge, "x100", "more than 100 extensions"},
 }
@@ -89,7 +92,7 @@ func TestMalformedStructuredEvents(t *testing.T) {
 		code domain.Code
 	}{{``, domain.CodeInvalidJSON}, {`{"specversion"`, domain.CodeInvalidJSON}, {good + good, domain.CodeInvalidJSON}, {`{"data":"\u0000"}`, domain.CodeInvalidJSON}, {`[]`, domain.CodeInvalidRequest}, {`5`, domain.CodeInvalidRequest}, {"{\"id\":\"\xff\"}", domain.CodeInvalidJSON}} {
 		_, err := cloudevents.Parse([]byte(c.text))
-		wantRefusal(t, c.text, err, c.code, "body", "(at byte ")
+		wantRefusal(t, c.text, err, c.code, "body", "byte ")
 	}
 }
 
@@ -102,7 +105,7 @@ func TestMalformedBatches(t *testing.T) {
 	}{
 		{`[]`, "events", "at least one", domain.CodeInvalidRequest},
 		{good, "body", "an array", domain.CodeInvalidRequest},
-		{`[` + good + `,`, "events[1]", "ends too early", domain.CodeInvalidJSON},
+		{`[` + good + `,`, "events[1]", "in the middle of an array", domain.CodeInvalidJSON},
 		{`[` + good + `,5]`, "events[1]", "an object", domain.CodeInvalidRequest},
 		{`[` + good + `] x`, "body", "more behind", domain.CodeInvalidJSON},
 		{`[` + good + `,` + good + `,` + good + `]`, "events", "more than 2 events", domain.CodeTooLarge},

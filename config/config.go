@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -26,7 +25,7 @@ type Role string
 const (
 	RoleAll    Role = "all"    // both of the others
 	RoleWeb    Role = "web"    // answers requests
-	RoleWorker Role = "worker" // follows projections, rebuilds, erases; answers only /livez, /readyz and /metrics
+	RoleWorker Role = "worker" // follows projections, rebuilds, erases; answers probes and metrics only
 )
 
 // Web reports whether the role answers requests.
@@ -39,6 +38,9 @@ func (r Role) Worker() bool { return r != RoleWeb }
 // database.app.passwordFile is MANIFOLD_DATABASE_APP_PASSWORD_FILE. Default says what holds where one is not given.
 type Config struct {
 	Listen           string                       `yaml:"listen" env:"LISTEN"`
+	TLS              TLS                          `yaml:"tls" envPrefix:"TLS_"`
+	Admin            Admin                        `yaml:"admin" envPrefix:"ADMIN_"`
+	Proxies          Proxies                      `yaml:"proxies" envPrefix:"PROXIES_"`
 	Role             Role                         `yaml:"role" env:"ROLE"`
 	Database         Database                     `yaml:"database" envPrefix:"DATABASE_"`
 	Databases        map[string]DocumentsDatabase `yaml:"databases" env:"DATABASES"` // by the name that definitions use
@@ -85,23 +87,50 @@ type DocumentsDatabase struct {
 	Password     Secret `yaml:"password" json:"password"` // put into the URL, where it has a user
 	PasswordFile string `yaml:"passwordFile" json:"passwordFile"`
 	MaxConns     int    `yaml:"maxConns" json:"maxConns"` // 0: the driver's own default
+	Mongo        Mongo  `yaml:"mongo" json:"mongo"`       // for the driver mongo alone
+}
+
+// Mongo is how documents are kept in a MongoDB.
+type Mongo struct {
+	Transactions  bool  `yaml:"transactions" json:"transactions"`   // save in transactions, so that no reader sees a part of a batch
+	WildcardIndex *bool `yaml:"wildcardIndex" json:"wildcardIndex"` // an index of everything in the documents of tenants' own projections; nil: true
+	ShardBuilds   bool  `yaml:"shardBuilds" json:"shardBuilds"`     // shard the collection of a shared projection's build when it is made
 }
 
 // Limits bound what one process takes on.
 type Limits struct {
-	QueueBytes        Size `yaml:"queueBytes" env:"QUEUE_BYTES"`               // waiting appends of all tenants together
-	TenantQueueBytes  Size `yaml:"tenantQueueBytes" env:"TENANT_QUEUE_BYTES"`  // waiting appends of one tenant
-	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"` // batches of projections at the same time, for each database; 0: by the processors
-	ProjectionCeiling int  `yaml:"projectionCeiling" env:"PROJECTION_CEILING"` // of these, for one tenant; 0: all but one, where there are two or more
-	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`       // tenants that a rebuild replays at the same time; 0: by the processors
-	TailBytes         Size `yaml:"tailBytes" env:"TAIL_BYTES"`                 // of a tenant's newest events, for those who follow its log
-	TenantFollowers   int  `yaml:"tenantFollowers" env:"TENANT_FOLLOWERS"`     // of one tenant's log at the same time
-	GroupBytes        Size `yaml:"groupBytes" env:"GROUP_BYTES"`               // of events that all groups together read ahead of their delivery
-	Connections       int  `yaml:"connections" env:"CONNECTIONS"`              // HTTP connections at the same time
+	QueueBytes        Size `yaml:"queueBytes" env:"QUEUE_BYTES"`                // requests that come in or wait, of all tenants together
+	TenantQueueBytes  Size `yaml:"tenantQueueBytes" env:"TENANT_QUEUE_BYTES"`   // requests that come in or wait, of one tenant
+	AnswerBytes       Size `yaml:"answerBytes" env:"ANSWER_BYTES"`              // large answers that are made or sent, of all tenants together
+	TenantAnswerBytes Size `yaml:"tenantAnswerBytes" env:"TENANT_ANSWER_BYTES"` // of one tenant
+	ProjectionWorkers int  `yaml:"projectionWorkers" env:"PROJECTION_WORKERS"`  // batches of projections at the same time, for each database; 0: by the processors
+	ProjectionCeiling int  `yaml:"projectionCeiling" env:"PROJECTION_CEILING"`  // of these, for one tenant; 0: all but one, where there are two or more
+	RebuildWorkers    int  `yaml:"rebuildWorkers" env:"REBUILD_WORKERS"`        // tenants that a rebuild replays at the same time; 0: by the processors
+	TailBytes         Size `yaml:"tailBytes" env:"TAIL_BYTES"`                  // of a tenant's newest events, for those who follow its log
+	TenantFollowers   int  `yaml:"tenantFollowers" env:"TENANT_FOLLOWERS"`      // of one tenant's log at the same time
+	GroupBytes        Size `yaml:"groupBytes" env:"GROUP_BYTES"`                // of events that all groups together read ahead of their delivery
+	Connections       int  `yaml:"connections" env:"CONNECTIONS"`               // HTTP connections at the same time
+	// TenantRequests is how many requests, followers and WebSockets of one tenant are under way.
+	TenantRequests int `yaml:"tenantRequests" env:"TENANT_REQUESTS"`
+	// AddressConnections is how many of these one client's address may have.
+	AddressConnections int `yaml:"addressConnections" env:"ADDRESS_CONNECTIONS"`
+
+	// What requests may cost that fold events: states, snapshots, live projections, previews and plans.
+	Folds       int           `yaml:"folds" env:"FOLDS"`              // such requests at the same time
+	TenantFolds int           `yaml:"tenantFolds" env:"TENANT_FOLDS"` // of these, of one tenant
+	FoldSteps   int64         `yaml:"foldSteps" env:"FOLD_STEPS"`     // of one of them
+	FoldTime    time.Duration `yaml:"foldTime" env:"FOLD_TIME"`       // of one of them
 }
+
+// minAnswerBytes is what the largest answer takes that waits for room before it is made (answerRoom of package api): with less
+// it would be refused for ever.
+const minAnswerBytes = 24 << 20
 
 // minTailBytes is what the largest event takes: with less a tail would keep nothing but one of those.
 const minTailBytes = domain.MaxEventBytes
+
+// minFoldSteps is what one expression may take: a request that may not take as much could not fold what a worker can.
+const minFoldSteps = 1_000_000
 
 // Log says how the program speaks.
 type Log struct {
@@ -112,8 +141,9 @@ type Log struct {
 // Default returns the settings that hold where none is given. Database.URL has no default.
 func Default() Config {
 	return Config{
-		Listen: ":8080",
-		Role:   RoleAll,
+		Listen:  "127.0.0.1:8080",
+		Role:    RoleAll,
+		Proxies: Proxies{Header: HeaderForwardedFor},
 		Database: Database{
 			App:       Login{User: "manifold_app"},
 			System:    Login{User: "manifold_system"},
@@ -123,7 +153,7 @@ func Default() Config {
 			MaxConns:  16,
 		},
 		Usage:            true,
-		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, TailBytes: 8 << 20, TenantFollowers: 5000, GroupBytes: 128 << 20, Connections: 10_000},
+		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, AnswerBytes: 256 << 20, TenantAnswerBytes: 64 << 20, TailBytes: 8 << 20, TenantFollowers: 5000, GroupBytes: 128 << 20, Connections: 10_000, AddressConnections: 2000, TenantRequests: 6000, Folds: 8, TenantFolds: 2, FoldSteps: 100_000_000, FoldTime: 10 * time.Second},
 		Retention:        Retention{Grace: time.Minute, Every: time.Minute, Share: 0.1},
 		Log:              Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownDeadline: 30 * time.Second,
@@ -137,9 +167,7 @@ func (c *Config) Check() error {
 	refuse := func(setting, format string, args ...any) {
 		wrong = append(wrong, fmt.Errorf("%s: %s", setting, fmt.Sprintf(format, args...)))
 	}
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		refuse("listen", "%q is not host:port; write 127.0.0.1:8080, or :8080 for every address", c.Listen)
-	}
+	c.checkListeners(refuse)
 	if !slices.Contains([]Role{RoleAll, RoleWeb, RoleWorker}, c.Role) {
 		refuse("role", "%q is not a role; write all, web or worker", string(c.Role))
 	}
@@ -168,6 +196,8 @@ func (c *Config) Check() error {
 		}
 		if database.Driver == "" {
 			refuse("databases."+name+".driver", "it is missing; write postgres, mongo or sqlserver, or the name of a driver of your own")
+		} else if database.Driver != "mongo" && database.Mongo != (Mongo{}) {
+			refuse("databases."+name+".mongo", "these settings are for the driver mongo, and the database's is %s; remove them", database.Driver)
 		}
 		if _, err := database.Address(); err != nil {
 			refuse("databases."+name+".url", "%s", err)
@@ -183,8 +213,11 @@ func (c *Config) Check() error {
 		egress.check(func(setting, format string, args ...any) { refuse("egress."+name+"."+setting, format, args...) })
 	}
 	for setting, count := range map[string]int{
-		"database.maxConns":  c.Database.MaxConns,
-		"limits.connections": c.Limits.Connections,
+		"database.maxConns":         c.Database.MaxConns,
+		"limits.connections":        c.Limits.Connections,
+		"limits.addressConnections": c.Limits.AddressConnections,
+		"limits.folds":              c.Limits.Folds,
+		"limits.tenantFolds":        c.Limits.TenantFolds,
 	} {
 		if count < 1 {
 			refuse(setting, "%d is not enough; at least 1 is needed", count)
@@ -210,6 +243,14 @@ func (c *Config) Check() error {
 			refuse(setting, "%s is less than the largest request, %s", size, Size(domain.MaxRequestBytes))
 		}
 	}
+	for setting, size := range map[string]Size{
+		"limits.answerBytes":       c.Limits.AnswerBytes,
+		"limits.tenantAnswerBytes": c.Limits.TenantAnswerBytes,
+	} {
+		if size < minAnswerBytes {
+			refuse(setting, "%s is not enough; at least %s is needed", size, Size(minAnswerBytes))
+		}
+	}
 	if c.Limits.TailBytes < minTailBytes {
 		refuse("limits.tailBytes", "%s is not enough; at least %s is needed", c.Limits.TailBytes, Size(minTailBytes))
 	}
@@ -218,6 +259,12 @@ func (c *Config) Check() error {
 	}
 	if c.Limits.GroupBytes <= 0 {
 		refuse("limits.groupBytes", "%s is no room at all; write 128MiB", c.Limits.GroupBytes)
+	}
+	if c.Limits.FoldSteps < minFoldSteps {
+		refuse("limits.foldSteps", "%d is not enough; one expression alone may take %d", c.Limits.FoldSteps, minFoldSteps)
+	}
+	if c.Limits.FoldTime <= 0 {
+		refuse("limits.foldTime", "%s leaves no time to fold; write 10s", c.Limits.FoldTime)
 	}
 	if _, err := c.Webhooks.Allowed(); err != nil {
 		refuse("webhooks", "%s", err)

@@ -115,7 +115,7 @@ rebuildKeep: 0s
 func TestEmptyVariables(t *testing.T) {
 	t.Parallel()
 	c, err := config.Load("", []string{url, "MANIFOLD_DATABASE_MAX_CONNS=", "MANIFOLD_LOG_LEVEL=", "MANIFOLD_LISTEN="})
-	if err != nil || c.Database.MaxConns != 16 || c.Listen != ":8080" {
+	if err != nil || c.Database.MaxConns != 16 || c.Listen != "127.0.0.1:8080" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -144,6 +144,14 @@ func TestRefusals(t *testing.T) {
 		"databases":        {"", []string{"MANIFOLD_DATABASES={r: {drivr: postgres}}"}, `MANIFOLD_DATABASES: [1:6] unknown field "drivr"`},
 		"role":             {"role: master", nil, `role: "master" is not a role`},
 		"listen":           {"listen: '8080'", nil, "listen: "},
+		"admin":            {"admin: {listen: '9080'}", nil, `admin.listen: "9080" is not host:port`},
+		"no admin":         {"admin: {listen: none, exclusive: true}", nil, "admin.exclusive: without an admin listener"},
+		"half of TLS":      {"tls: {certFile: /there/is/none}", nil, "tls: certFile and keyFile are needed together"},
+		"no certificate":   {"admin: {tls: {certFile: /there/is/none, keyFile: /there/is/none}}", nil, "admin.tls.certFile: stat /there/is/none"},
+		"proxies":          {"proxies: {trusted: [proxy.example]}", nil, `proxies.trusted: "proxy.example" is neither an address nor a network`},
+		"anybody's word":   {"proxies: {protocol: true}", nil, "proxies.protocol: it needs proxies.trusted"},
+		"proxies' header":  {"proxies: {header: X-Real-IP}", nil, `proxies.header: "X-Real-IP" is no such header`},
+		"one address":      {"limits: {addressConnections: 0}", nil, "limits.addressConnections: 0 is not enough"},
 		"kind":             {"role: {a: b}", nil, "role"},
 		"not yaml":         {"role: [", nil, "role"},
 		"two documents":    {"role: all\n---\nrole: web\n", nil, "several YAML documents"},
@@ -160,10 +168,13 @@ func TestRefusals(t *testing.T) {
 		"format":           {"log: {format: xml}", nil, `log.format: "xml" is not a format`},
 		"level":            {"log: {level: loud}", nil, `line 1: log.level: "loud" is not a level; write DEBUG, INFO, WARN or ERROR`},
 		"no url":           {"databases: {r: {driver: x, url: 'just text'}}", nil, "databases.r.url: it is not a URL"},
+		"other's settings": {"databases: {r: {driver: postgres, url: 'postgres://a/x', mongo: {shardBuilds: true}}}", nil, "databases.r.mongo: these settings are for the driver mongo"},
 		"two passwords":    {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret@a,b/x', password: y}}", nil, "databases.r.url: it has a password, and another one"},
 		"bare slash":       {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret/@a,b/x'}}", nil, "must be percent-encoded"},
 		"bare percent":     {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret%@a,b/x'}}", nil, "write %25 for a % itself"},
 		"groups":           {"limits: {groupBytes: 0}", nil, "limits.groupBytes: 0 is no room at all; write 128MiB"},
+		"answers":          {"limits: {answerBytes: 23MiB}", nil, "limits.answerBytes: 23MiB is not enough; at least 24MiB is needed"},
+		"tenant's answers": {"limits: {tenantAnswerBytes: 23MiB}", nil, "limits.tenantAnswerBytes: 23MiB is not enough; at least 24MiB is needed"},
 		"tail":             {"limits: {tailBytes: 1000KiB}", nil, "limits.tailBytes: 1000KiB is not enough; at least 1MiB is needed"},
 		"followers":        {"limits: {tenantFollowers: 0}", nil, "limits.tenantFollowers: 0 lets nobody follow; write 5000"},
 		"no grace":         {"retention: {grace: -1s}", nil, "retention.grace: -1s is negative"},
@@ -186,6 +197,41 @@ func TestRefusals(t *testing.T) {
 	}
 	if _, err := config.Load(filepath.Join(t.TempDir(), "none.yaml"), nil); err == nil {
 		t.Error("a file that is not there is no error")
+	}
+}
+
+// Without a word about it the admin listener is on this machine alone, beside the other one.
+func TestAdminListen(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ listen, admin, want string }{
+		{"127.0.0.1:8080", "", "127.0.0.1:9080"}, {":8081", "", "127.0.0.1:9081"}, {"[::]:65000", "", "127.0.0.1:64000"},
+		{"127.0.0.1:0", "", "127.0.0.1:0"}, {":8080", "none", ""}, {":8080", ":9090", ":9090"},
+	} {
+		settings := config.Default()
+		settings.Listen, settings.Admin.Listen = c.listen, c.admin
+		if got := settings.AdminListen(); got != c.want {
+			t.Errorf("beside %q, %q listens at %q, want %q", c.listen, c.admin, got, c.want)
+		}
+	}
+}
+
+// Who listens for others without TLS, and with no proxy before it, is to be told.
+func TestExposed(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]bool{"127.0.0.1:1": false, "[::1]:1": false, "localhost:1": false, ":1": true, "0.0.0.0:1": true, "10.0.0.1:1": true, "name:1": true} {
+		c := config.Default()
+		c.Listen, c.Admin.Listen = listen, listen
+		if c.Exposed() != want || c.AdminExposed() != want {
+			t.Errorf("%s: %t, %t; want %t", listen, c.Exposed(), c.AdminExposed(), want)
+		}
+		c.TLS.CertFile, c.Admin.TLS.CertFile = "x", "x"
+		if c.Exposed() || c.AdminExposed() {
+			t.Errorf("%s with TLS is exposed", listen)
+		}
+		c.TLS.CertFile, c.Proxies.Trusted = "", []string{"10.0.0.2"}
+		if c.Exposed() {
+			t.Errorf("%s behind a proxy is exposed", listen)
+		}
 	}
 }
 
@@ -275,7 +321,7 @@ func TestDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Default()
-	got.Egress = nil
+	got.Egress, got.Proxies.Trusted = nil, nil
 	got.Database.URL, got.Databases, got.Projections, got.OperatorKeyFile, got.OperatorKeys, got.Webhooks.Allow = "", nil, nil, "", nil, nil
 	for _, login := range []*config.Login{&got.Database.App, &got.Database.System, &got.Database.Documents, &got.Database.Retention, &got.Database.Migrator} {
 		login.Password, login.PasswordFile = "", ""

@@ -34,6 +34,7 @@ const (
 	CodeNotCaughtUp        Code = "not-caught-up"       // minPosition was not reached within the time limit
 	CodeFaulted            Code = "faulted"             // the projection or aggregate met an event that it cannot fold
 	CodeRefused            Code = "refused"             // an inline projection cannot fold an event of the append: nothing of it was written
+	CodeQuotaExceeded      Code = "quota-exceeded"      // the tenant has as many things of a kind as it may have
 	CodeTooManyRequests    Code = "too-many-requests"   // this tenant has too much waiting; try again later
 	CodeOverloaded         Code = "overloaded"          // the service as a whole has too much waiting
 	CodeOutcomeUnknown     Code = "outcome-unknown"     // it may have been appended; repeat with the same ids to find out

@@ -42,6 +42,7 @@ type Event struct {
 	Metadata   json.RawMessage // any JSON value; nil where none was given
 	OccurredAt time.Time       // the client's word; zero where none was given
 	RecordedAt time.Time       // never runs backwards in a log
+	Gap        *EventGap       // why Data is null and there is no Metadata; nil: they are as they were appended
 }
 
 // NewEvent is an event that a client wants to append.
@@ -177,7 +178,7 @@ type StreamInfo struct {
 	Stream       string
 	Version      int64 // of its newest event, also where retention has removed that
 	Events       int64 // how many it has now; fewer than Version where retention removed some
-	Bytes        int64 // of the events' data and metadata as JSON text
+	Bytes        int64 // of the events' data and metadata as JSON text; those that cannot be read count as 0
 	FirstVersion int64 // of the oldest event that is left; 0: none is
 	FirstAt      time.Time
 	LastAt       time.Time // both zero where no event is left

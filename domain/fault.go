@@ -61,12 +61,13 @@ type Aside struct {
 	Parked  map[string]int64 // by document id: the position from which on its events wait
 }
 
-// SkippedEvent is an event that somebody has told a projection to pass over for one tenant. It is passed over in every
-// build made by that version of the definition, and no other.
+// SkippedEvent is an event that somebody has told a projection to pass over for one tenant. A lasting one is passed over in
+// every build that is made until the skip is withdrawn, by whatever version of the definition.
 type SkippedEvent struct {
 	ProjectionID
 	Tenant   TenantID
-	Version  int64 // of the definition
+	Version  int64 // of the definition, when it was skipped
+	Lasting  bool  // false in rows of earlier releases: builds by that version alone pass it over
 	Position int64
 	EventID  EventID
 	Message  string // of the fault that it caused

@@ -1,34 +1,51 @@
 package domain
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
 // JSONError is what a JSONScanner refuses, and where.
 type JSONError struct {
 	Offset  int    // in bytes from the start of the text
+	Pointer string // the value that the offset is in, as a JSON Pointer (RFC 6901); empty: the whole text
 	Message string // what is wrong
 }
 
-func (e *JSONError) Error() string { return fmt.Sprintf("%s (at byte %d)", e.Message, e.Offset) }
+func (e *JSONError) Error() string {
+	if e.Pointer == "" {
+		return fmt.Sprintf("%s (at byte %d)", e.Message, e.Offset)
+	}
+	return fmt.Sprintf("%s (at %s, byte %d)", e.Message, e.Pointer, e.Offset)
+}
 
 // JSONScanner walks over a JSON text (RFC 8259) in one pass and without allocating for values: the append path hands
-// the bytes of data and metadata on as they came, but has to know that PostgreSQL's JSONB can keep them before anything
-// is written. So it refuses, beside what is not JSON: U+0000 in a string, lone surrogates, text that is not UTF-8,
-// numbers beyond what NUMERIC holds, and nesting deeper than MaxJSONDepth.
+// the bytes of data and metadata on as they came, but has to know that PostgreSQL's JSONB can keep them, and what they
+// cost there, before anything is written. So it refuses, beside what is not JSON: U+0000 in a string, lone surrogates,
+// text that is not UTF-8, nesting deeper than MaxJSONDepth, and numbers that are long when they are printed. JSONB prints
+// 1e300 with all its zeros: a number has at most MaxWholeDigits and MaxFractionDigits, and a value at most MaxPrintedBytes
+// or twice its own length, whichever is more. The same holds for the whole text.
 //
 // The methods consume a token or a value each and skip white space before it. After an error the scanner is of no more
 // use. A scanner is for one goroutine.
 type JSONScanner struct {
-	text  []byte
-	pos   int
-	depth int
+	text   []byte
+	pos    int
+	depth  int
+	growth int  // by how many bytes the text so far is longer at most when JSONB prints it
+	stored bool // the text is JSONB's own: numbers may be as long as they are
 }
 
 // NewJSONScanner returns a scanner at the start of text, which must not change while it is in use.
 func NewJSONScanner(text []byte) *JSONScanner { return &JSONScanner{text: text} }
+
+// NewStoredJSONScanner returns a scanner over a text that the log has given back. An earlier release may have stored longer
+// numbers than are taken now, so their length is not bounded.
+func NewStoredJSONScanner(text []byte) *JSONScanner { return &JSONScanner{text: text, stored: true} }
 
 // CheckJSON reports the first thing in text that keeps it from being one JSON value that the log can keep; the error is
 // a *JSONError.
@@ -43,9 +60,13 @@ func CheckJSON(text []byte) error {
 // Value consumes one value of any kind and returns its bytes, a part of the text.
 func (s *JSONScanner) Value() (json.RawMessage, error) {
 	s.space()
-	start := s.pos
+	start, growth := s.pos, s.growth
 	if err := s.value(); err != nil {
 		return nil, err
+	}
+	if length := s.pos - start; PrintedTooLong(length, s.growth-growth) && !s.stored {
+		s.pos = start
+		return nil, s.failTooLong(length)
 	}
 	return json.RawMessage(s.text[start:s.pos:s.pos]), nil
 }
@@ -90,21 +111,110 @@ func (s *JSONScanner) Array(element func(index int) error) error {
 	return s.list('[', ']', "an array is wanted here", element)
 }
 
-// End reports an error unless only white space is left.
+// End reports an error unless only white space is left, or where the text as a whole is too long when it is printed.
 func (s *JSONScanner) End() error {
 	s.space()
 	if s.pos < len(s.text) {
 		return s.fail("there is more behind the end of the JSON value")
 	}
+	if PrintedTooLong(len(s.text), s.growth) && !s.stored {
+		s.pos = 0
+		return s.failTooLong(len(s.text))
+	}
 	return nil
 }
 
+// fail refuses the text at the scanner's place, or says that it ends there.
 func (s *JSONScanner) fail(message string) error {
+	pointer, within := pointerAt(s.text, s.pos)
 	if s.pos >= len(s.text) {
-		message = "the JSON text ends too early: " + message
+		return s.failTruncated(within)
 	}
-	return &JSONError{Offset: s.pos, Message: message}
+	return &JSONError{Offset: s.pos, Pointer: pointer, Message: message}
 }
+
+// failTruncated says that the text ends within something.
+func (s *JSONScanner) failTruncated(within string) error {
+	s.pos = len(s.text)
+	if len(bytes.TrimSpace(s.text)) == 0 {
+		return &JSONError{Offset: s.pos, Message: "there is no JSON: the text is empty"}
+	}
+	pointer, _ := pointerAt(s.text, s.pos)
+	return &JSONError{Offset: s.pos, Pointer: pointer, Message: "the JSON ends in the middle of " + within + "; was it cut off on its way?"}
+}
+
+func (s *JSONScanner) failTooLong(length int) error {
+	return s.fail(fmt.Sprintf("the JSON has more than %d bytes when its numbers are written without exponents, as the log keeps them; send long numbers as strings, or split it",
+		max(MaxPrintedBytes, 2*length)))
+}
+
+// PrintedTooLong reports whether a JSON value of so many bytes is too long when JSONB prints it, which adds up to growth bytes.
+func PrintedTooLong(length, growth int) bool {
+	return length+growth > MaxPrintedBytes && growth > length
+}
+
+// pointerAt returns the JSON Pointer of the value that an offset lies in, and what the innermost list or object around it is
+// called. The text up to there is the beginning of a JSON text.
+func pointerAt(text []byte, offset int) (pointer, within string) {
+	type level struct {
+		object bool
+		index  int
+		name   []byte // in quotes; nil: it is still to come
+	}
+	var levels []level
+	for i := 0; i < offset; {
+		top := len(levels) - 1
+		switch c := text[i]; {
+		case c == '{' || c == '[':
+			levels = append(levels, level{object: c == '{'})
+			i++
+		case (c == '}' || c == ']') && top >= 0:
+			levels = levels[:top]
+			i++
+		case c == ',' && top >= 0:
+			levels[top].index++
+			levels[top].name = nil
+			i++
+		case c == '"':
+			end := endOfString(text[:offset], i)
+			if top >= 0 && levels[top].object && levels[top].name == nil && end-i > 1 && text[end-1] == '"' {
+				levels[top].name = text[i:end]
+			}
+			i = end
+		default:
+			i++
+		}
+	}
+	within = "a value"
+	var path []byte
+	for _, l := range levels {
+		if l.object {
+			within = "an object"
+		} else {
+			within = "an array"
+		}
+		if len(path) > maxPointerBytes {
+			continue
+		}
+		switch {
+		case !l.object:
+			path = strconv.AppendInt(append(path, '/'), int64(l.index), 10)
+		case l.name != nil:
+			var name string
+			_ = json.Unmarshal(l.name, &name) // the scanner has found it good
+			path = append(append(path, '/'), pointerEscapes.Replace(name)...)
+		}
+	}
+	if len(path) > maxPointerBytes {
+		path = append(bytes.ToValidUTF8(path[:maxPointerBytes], nil), "..."...)
+	}
+	return string(path), within
+}
+
+// maxPointerBytes bounds the pointer of an error: names may be as long as a text.
+const maxPointerBytes = 200
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 func (s *JSONScanner) space() {
 	for s.pos < len(s.text) {
@@ -123,6 +233,7 @@ func (s *JSONScanner) colon() error {
 		return s.fail("a colon is wanted here")
 	}
 	s.pos++
+	s.growth++ // the space behind it
 	return nil
 }
 
@@ -152,6 +263,7 @@ func (s *JSONScanner) list(open, end byte, wanted string, item func(index int) e
 		switch s.text[s.pos] {
 		case ',':
 			s.pos++
+			s.growth++
 		case end:
 			s.pos++
 			s.depth--
@@ -199,6 +311,9 @@ func (s *JSONScanner) value() error {
 }
 
 func (s *JSONScanner) word(word string) error {
+	if rest := s.text[s.pos:]; len(rest) < len(word) && string(rest) == word[:len(rest)] {
+		return s.failTruncated("a value")
+	}
 	if len(s.text)-s.pos < len(word) || string(s.text[s.pos:s.pos+len(word)]) != word {
 		return s.fail("a value is wanted here: an object, an array, a string, a number, true, false or null")
 	}
@@ -206,11 +321,8 @@ func (s *JSONScanner) word(word string) error {
 	return nil
 }
 
-// The largest powers of ten that PostgreSQL's NUMERIC holds: digits before and behind the decimal point.
-const (
-	numericWhole    = 131072
-	numericFraction = 16383
-)
+// maxExponent bounds the exponent of a zero, which is all that an exponent means nothing to.
+const maxExponent = 999_999
 
 func (s *JSONScanner) number() error {
 	start := s.pos
@@ -219,6 +331,8 @@ func (s *JSONScanner) number() error {
 	}
 	whole := s.digits()
 	switch {
+	case whole == 0 && s.pos == len(s.text):
+		return s.failTruncated("a number")
 	case whole == 0:
 		s.pos = start
 		return s.word("true") // says what is wanted
@@ -230,36 +344,77 @@ func (s *JSONScanner) number() error {
 	if s.peek() == '.' {
 		s.pos++
 		if fraction = s.digits(); fraction == 0 {
-			return s.fail("a digit is wanted behind the decimal point")
+			return s.failDigit("a digit is wanted behind the decimal point")
 		}
+	}
+	if c := s.peek(); c != 'e' && c != 'E' {
+		if (whole > MaxWholeDigits || fraction > MaxFractionDigits) && !s.stored {
+			return s.failNumber(start)
+		}
+		return nil
+	}
+	mantissa := s.pos
+	s.pos++
+	negative := false
+	if c := s.peek(); c == '+' || c == '-' {
+		negative = c == '-'
+		s.pos++
+	}
+	from := s.pos
+	if s.digits() == 0 {
+		return s.failDigit("a digit is wanted in the exponent")
 	}
 	exponent := 0
-	if c := s.peek(); c == 'e' || c == 'E' {
-		s.pos++
-		negative := false
-		if c := s.peek(); c == '+' || c == '-' {
-			negative = c == '-'
-			s.pos++
-		}
-		from := s.pos
-		if s.digits() == 0 {
-			return s.fail("a digit is wanted in the exponent")
-		}
-		for _, c := range s.text[from:s.pos] {
-			if exponent < 1_000_000 {
-				exponent = exponent*10 + int(c-'0')
-			}
-		}
-		if negative {
-			exponent = -exponent
+	for _, c := range s.text[from:s.pos] {
+		if exponent <= maxExponent {
+			exponent = exponent*10 + int(c-'0')
 		}
 	}
-	// The bounds are those of the digits as written: a number that only just fits when its zeros are dropped is refused.
-	if whole+exponent > numericWhole || fraction-exponent > numericFraction {
-		s.pos = start
-		return s.fail("the number is out of range: JSONB keeps 131072 digits before the decimal point and 16383 behind it")
+	if negative {
+		exponent = -exponent
 	}
+	// The digits are counted as they are written: a number that only just fits when its zeros are dropped is refused.
+	printedWhole, printedFraction := max(1, whole+exponent), max(0, fraction-exponent)
+	if exponent > 0 && exponent <= maxExponent && isZero(s.text[start:mantissa]) {
+		printedWhole = 1
+	}
+	if (printedWhole > MaxWholeDigits || printedFraction > MaxFractionDigits) && !s.stored {
+		return s.failNumber(start)
+	}
+	// One more each for the sign and the decimal point, which may be there.
+	s.growth += max(0, printedWhole+printedFraction+2-(s.pos-start))
 	return nil
+}
+
+// failNumber refuses the number that begins at start.
+func (s *JSONScanner) failNumber(start int) error {
+	s.pos = start
+	return s.fail(fmt.Sprintf("the number is too long: written without an exponent it may have %d digits before the decimal point and %d after it; send it as a string",
+		MaxWholeDigits, MaxFractionDigits))
+}
+
+func (s *JSONScanner) failDigit(message string) error {
+	if s.pos >= len(s.text) {
+		return s.failTruncated("a number")
+	}
+	return s.fail(message)
+}
+
+// isZero reports whether a number without its exponent is zero.
+func isZero(mantissa []byte) bool {
+	for _, c := range mantissa {
+		if '1' <= c && c <= '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// NumberGrowth is by how many bytes at most a number, which CheckJSON takes, becomes longer when JSONB prints it.
+func NumberGrowth(number []byte) int {
+	s := JSONScanner{text: number}
+	_ = s.number()
+	return s.growth
 }
 
 func (s *JSONScanner) peek() byte {
@@ -301,20 +456,21 @@ func (s *JSONScanner) str() (escaped bool, err error) {
 		default:
 			r, size := utf8.DecodeRune(text[i:])
 			if r == utf8.RuneError && size <= 1 {
+				if !utf8.FullRune(text[i:]) {
+					return escaped, s.failTruncated("a string")
+				}
 				s.pos = i
 				return escaped, s.fail("the text is not UTF-8")
 			}
 			i += size
 		}
 	}
-	s.pos = len(text)
-	return escaped, s.fail("a string is not closed")
+	return escaped, s.failTruncated("a string")
 }
 
 func (s *JSONScanner) escape() error {
 	if len(s.text)-s.pos < 2 {
-		s.pos = len(s.text)
-		return s.fail("a string is not closed")
+		return s.failTruncated("a string")
 	}
 	switch s.text[s.pos+1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
@@ -337,10 +493,17 @@ func (s *JSONScanner) escape() error {
 		return s.fail("a low surrogate stands alone; it needs a high one before it")
 	}
 	s.pos += 6
+	if s.pos >= len(s.text) {
+		return s.failTruncated("a string")
+	}
 	if s.peek() == '\\' {
-		if low, err := s.unit(); err == nil && 0xdc00 <= low && low <= 0xdfff {
+		low, err := s.unit()
+		if err == nil && 0xdc00 <= low && low <= 0xdfff {
 			s.pos += 6
 			return nil
+		}
+		if s.pos >= len(s.text) {
+			return err // it is cut off
 		}
 	}
 	return s.fail("a high surrogate needs a low one behind it")
@@ -349,6 +512,9 @@ func (s *JSONScanner) escape() error {
 // unit reads the four hexadecimal digits of the \u escape at the scanner's place.
 func (s *JSONScanner) unit() (rune, error) {
 	var unit rune
+	if rest := s.text[s.pos+1:]; len(rest) == 0 || len(rest) < 5 && rest[0] == 'u' && isHex(rest[1:]) {
+		return 0, s.failTruncated("a string")
+	}
 	if len(s.text)-s.pos < 6 || s.text[s.pos+1] != 'u' {
 		return 0, s.fail(`four hexadecimal digits are wanted behind \u`)
 	}
@@ -366,4 +532,13 @@ func (s *JSONScanner) unit() (rune, error) {
 		}
 	}
 	return unit, nil
+}
+
+func isHex(digits []byte) bool {
+	for _, c := range digits {
+		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
+			return false
+		}
+	}
+	return true
 }

@@ -5,8 +5,12 @@ import "time"
 // MemberID names a process that works for tenants. It is fresh with each start.
 type MemberID uuid
 
-// NewMemberID returns a fresh id.
-func NewMemberID() MemberID { return MemberID(newUUID()) }
+// NewMemberID returns a fresh id. Its version is 8, where that of earlier releases is 7: by that processes know whether all of
+// them share the tenants out evenly, see Evenly.
+func NewMemberID() MemberID { return MemberID(newUUID().marked(8)) }
+
+// Evenly reports whether the process shares the tenants out evenly. Processes of earlier releases do not.
+func (id MemberID) Evenly() bool { return id[6]>>4 == 8 }
 
 // ParseMemberID reads the canonical form of a UUID.
 func ParseMemberID(text string) (MemberID, error) {
@@ -24,4 +28,7 @@ type Member struct {
 	Version   string // of the program
 	StartedAt time.Time
 	AliveAt   time.Time // the last sign of life, by the database's clock
+
+	// Connected says that the database holds a connection of the process, where that is known; see store.Config.Member.
+	Connected bool
 }

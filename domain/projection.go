@@ -80,11 +80,12 @@ func (id ProjectionID) Shared() bool { return id.Owner == Everyone }
 type Projection struct {
 	ProjectionID
 	Definition Definition
-	Build      int64  // the live build's number
-	Version    int64  // the definition's, from 1; see ProjectionVersion
-	Revision   int64  // grows with each change of the row
-	HeldBy     string // the rebuild that holds the live build still while it swaps; empty: nobody
-	Inline     bool   // as one tenant sees it: its appends fold into Build
+	Build      int64        // the live build's number
+	Version    int64        // the definition's, from 1; see ProjectionVersion
+	Revision   int64        // grows with each change of the row
+	HeldBy     string       // the rebuild that holds the live build still while it swaps; empty: nobody
+	Inline     bool         // as one tenant sees it: its appends fold into Build
+	Fault      *TenantFault // as one tenant sees it: why a rebuild left it on Build, by Definition; nil: none did
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 }
@@ -143,7 +144,28 @@ type TenantBuild struct {
 	Base       int64       // it is in force while this is the projection's own live build; 0: in any case (inline)
 	Definition *Definition // nil: the projection's
 	HeldBy     string      // the rebuild that holds it still while it swaps; empty: nobody
-	UpdatedAt  time.Time
+	// PinnedTo is the projection's own live build for as long as which the tenant has this build and definition on purpose;
+	// 0: it has them only until they are brought in line with the projection's.
+	PinnedTo  int64
+	Fault     *TenantFault // why a rebuild left the tenant on this build; nil: none did
+	UpdatedAt time.Time
+}
+
+// TenantFault is why a rebuild cannot give a tenant the new build: its events cannot be folded, or its documents do not
+// pass.
+type TenantFault struct {
+	Tenant   TenantID `json:"tenant"`
+	Reason   string   `json:"reason"`
+	Position int64    `json:"position,omitempty"` // of the event that it is about; 0: it is not about one
+}
+
+// MaxFaultedTenants is how many tenants a rebuild leaves on their old build at most.
+const MaxFaultedTenants = 1000
+
+// FaultedTenants are the tenants that a rebuild leaves on their old build, or would.
+type FaultedTenants struct {
+	Count int           `json:"count"`
+	First []TenantFault `json:"first,omitempty"` // some of them
 }
 
 // Reading is what a projection's worker reads of a tenant's log in one round trip: first the head, then the events,

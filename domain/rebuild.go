@@ -69,12 +69,16 @@ type Rebuild struct {
 	LiveBefore      int64       // documents that the live build had then
 	Difference      *Difference // found when it is validated; nil before, and where there was nothing to compare with
 	Loss            []Loss      // with AcceptLoss: what was missing, over all tenants; at most GapCategories
-	Error           string
-	Previous        *Previous // what was live before the swap; nil before
-	CreatedAt       time.Time
-	StartedAt       time.Time // zero while queued
-	UpdatedAt       time.Time
-	EndedAt         time.Time // zero until State.Ended
+	// MaxFaulted is how many tenants of a shared projection it may leave on their old build since their events cannot be
+	// folded, or their documents do not pass. Where there are more, or none is left that it could be swapped in for, it fails.
+	MaxFaulted int
+	Faulted    *FaultedTenants // those that were found so far; nil: none
+	Error      string
+	Previous   *Previous // what was live before the swap; nil before
+	CreatedAt  time.Time
+	StartedAt  time.Time // zero while queued
+	UpdatedAt  time.Time
+	EndedAt    time.Time // zero until State.Ended
 }
 
 // NewBuild returns the build that the rebuild makes.
@@ -84,7 +88,7 @@ func (r *Rebuild) NewBuild() Build {
 
 // RebuildOptions is how a rebuild is to be done.
 type RebuildOptions struct {
-	Tenants            []TenantID    `json:"tenants,omitempty"`            // those alone, of a shared projection, by the definition that it has; none: all
+	Tenants            []TenantID    `json:"tenants,omitempty"`            // those alone, of a shared projection; none: all
 	MaxEventsPerSecond int64         `json:"maxEventsPerSecond,omitempty"` // 0: as fast as it goes
 	Manual             bool          `json:"manual,omitempty"`             // it waits for approval before it swaps
 	DryRun             bool          `json:"dryRun,omitempty"`             // it builds, validates, reports, and drops what it made

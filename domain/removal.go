@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // TenantFloor is a RetentionFloor with the tenant whose log it is about.
@@ -47,6 +48,44 @@ type Gap struct {
 	From       int64    // the first position that may be missing
 	To         int64    // the last one
 	Categories []string // by name, at most GapCategories of them
+}
+
+// GapReason is why an event comes without its data. More may be added.
+type GapReason string
+
+// The reasons.
+const (
+	GapUnreadable GapReason = "unreadable" // PostgreSQL cannot print it: an earlier release took numbers that are too long
+	GapRedacted   GapReason = "redacted"   // the operator has removed it
+)
+
+// EventGap stands for the data and metadata of an event that is in its place in the log, and whose content nobody is given.
+type EventGap struct {
+	Reason  GapReason `json:"reason"`
+	Message string    `json:"message"` // for people
+	At      time.Time `json:"at"`      // since when
+}
+
+// Append appends it as JSON.
+func (g *EventGap) Append(b []byte) []byte {
+	b = AppendText(append(b, `{"reason":`...), string(g.Reason))
+	b = AppendText(append(b, `,"message":`...), g.Message)
+	b = AppendTime(append(b, `,"at":"`...), g.At)
+	return append(b, `"}`...)
+}
+
+// WithData returns those events that have data, in the same memory.
+func WithData(events []Event) []Event {
+	return slices.DeleteFunc(events, func(e Event) bool { return e.Gap != nil })
+}
+
+// UnreadableEvent is where an event is whose data cannot be read.
+type UnreadableEvent struct {
+	Position int64
+	ID       EventID
+	Stream   string
+	Version  int64
+	Type     string
 }
 
 // GapCategories is how many categories a Gap and a loss name at most: of more, those of which the highest positions are gone.

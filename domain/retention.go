@@ -22,9 +22,8 @@ const (
 	MinRetentionAge       = time.Second
 	MaxRetentionAge       = 100 * 365 * 24 * time.Hour
 	MaxRetentionCount     = 1_000_000_000
-	MaxRetentionForced    = 100  // names of one kind
-	MaxRetentionPolicies  = 1000 // of a tenant
-	MaxRetentionHoldsKept = 20   // of those that held a run, in its policy's status
+	MaxRetentionForced    = 100 // names of one kind
+	MaxRetentionHoldsKept = 20  // of those that held a run, in its policy's status
 )
 
 // RetentionForce names those whose holds do not count: retention goes past what they still have to read.
@@ -155,6 +154,8 @@ const (
 	RetentionSweep   RetentionReason = "sweep"   // age and count: all of them go
 	RetentionCompact RetentionReason = "compact" // those go that are not the newest of their stream
 	RetentionSpared  RetentionReason = "spared"  // those that were spared before, and are named no more
+	// Those up to RetentionStep.Below go that an event of the step, which somebody may still have to read, supersedes.
+	RetentionSuperseded RetentionReason = "superseded"
 )
 
 // RetentionStep asks for the removal of the next slice of a category's events.
@@ -168,7 +169,9 @@ type RetentionStep struct {
 	Limit    int   // events to look at
 
 	SweptTo     int64 // with RetentionSpared: what is up to here should be gone; for FindRetained: it was found before
-	CompactedTo int64 // with RetentionSpared: and what has a newer event of its stream up to here
+	CompactedTo int64 // with RetentionSpared: and what is up to here, where a newer event of its stream has superseded it
+	Ripe        int64 // with RetentionCompact and RetentionSpared: events up to here supersede older ones of their streams, also above UpTo
+	Below       int64 // with RetentionSuperseded: only events up to here are removed
 }
 
 // RetentionSlice is what became of a RetentionStep.

@@ -53,6 +53,8 @@ const (
 	DefaultBatchSize   = 100
 	DefaultMaxInFlight = 1000
 	DefaultAckTimeout  = 30 * time.Second
+	DefaultPeek        = 10
+	MaxPeek            = 100
 	DefaultMaxAttempts = 5
 	DefaultBackoffMin  = time.Second
 	DefaultBackoffMax  = 5 * time.Minute
@@ -67,7 +69,6 @@ const (
 	MaxDelay       = 30 * 24 * time.Hour
 	MaxReasonBytes = 1000 // of a nack
 
-	MaxGroups       = 1000 // of a tenant, those left out whose consumer is the service
 	MaxGroupMembers = 1000 // of a group, alive
 )
 
@@ -113,6 +114,7 @@ type Delivery struct {
 	Attempt     int
 	Base        int       // attempts up to this one do not count: they were before a seek or a replay, or reached nobody
 	AckDeadline time.Time // by the database's clock
+	Expires     time.Time // AckDeadline by this process's clock, or earlier: from then on others may be given the event
 	Partition   int
 	Replays     int // how often it has come back from the dead letters
 	// Gap is what retention had removed where the group has come to with this event, as it does by force, or by a place that lies

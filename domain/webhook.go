@@ -188,7 +188,6 @@ type WebhookAttempts struct {
 const (
 	DefaultWebhookTimeout = 15 * time.Second
 
-	MaxWebhooks            = 1000 // of a tenant
 	MaxWebhookURLBytes     = 2000
 	MaxWebhookDelay        = 30 * 24 * time.Hour
 	MaxDedupeWindow        = 7 * 24 * time.Hour

@@ -26,6 +26,10 @@ var ErrStale = errors.New("the checkpoint is not where the batch starts: another
 // projection's build whose table is not there: never made, or dropped.
 var ErrNoTable = errors.New("there is no such table")
 
+// ErrTimedOut is wrapped by Save's error where the database answers, and did not finish the batch in time. The same batch
+// may well time out again: the caller saves a smaller one.
+var ErrTimedOut = errors.New("the database did not finish in time")
+
 // Batch is one save: what changed between two checkpoints of one tenant. It is bounded by the caller to some tens of
 // megabytes; how many documents that is does not matter.
 //
@@ -66,6 +70,7 @@ func (b Batch) Mends() bool { return b.From == b.To }
 //
 // Errors are wrapped native ones, with these exceptions:
 //   - ErrStale and ErrNoTable
+//   - ErrTimedOut, within domain.CodeUnavailable, where a driver limits the time of a save
 //   - *domain.Error with domain.CodeTooLarge: a document beyond domain.MaxDocumentBytes or what the database can keep
 //   - domain.CodeInvalidJSON: a document whose data domain.CheckJSON refuses, or that nests deeper than the database can
 //     keep; what nests deeper than domain.MaxJSONDepth may pass

@@ -12,4 +12,8 @@ type Transactional interface {
 	// build's table is not there, they make the transaction fail: the checkpoint with SQLSTATE ML002, the table with 42P01.
 	// The batch must go forward. Errors are as in Save, and CodeUnsupported where the database is not the log's.
 	SaveIn(build domain.Build, tenant domain.TenantID, batch Batch) ([]domain.Statement, error)
+
+	// CheckpointIn returns a statement that reads the build's checkpoint in such a transaction: one row with one bigint, or
+	// no row where the checkpoint is 0. If the build's table is not there, the statement fails with SQLSTATE 42P01.
+	CheckpointIn(build domain.Build, tenant domain.TenantID) (domain.Statement, error)
 }

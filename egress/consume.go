@@ -35,6 +35,11 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 	}
 	// To be a member costs writes: only where there is something to do.
 	due, err := e.config.Groups.Due(ctx, tenant, e.group)
+	if err == nil && (due.Now || !due.At.IsZero()) {
+		var removed bool
+		removed, err = e.removeDead(ctx, tenant)
+		due.Now = due.Now || removed
+	}
 	if err == nil && !due.Now {
 		e.waitsNoMore(tenant)
 		return due.At, nil
@@ -70,6 +75,26 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		e.waitsNoMore(tenant)
 	}
 	return again, err
+}
+
+// removeDead removes the members of a tenant's group whose process has died. It reports whether there were some.
+func (e *Egress) removeDead(ctx context.Context, tenant domain.TenantID) (removed bool, err error) {
+	if e.config.Died == nil {
+		return false, nil
+	}
+	members, err := e.config.Groups.Members(ctx, tenant, e.group)
+	if isCode(err, domain.CodeNotFound) {
+		return false, nil // Join says so
+	}
+	for i := range members {
+		if err == nil && time.Since(members[i].JoinedAt) > justJoined && e.config.Died(members[i].Label) {
+			removed = true
+			if err = e.config.Groups.Leave(ctx, tenant, e.group, members[i].ID); isCode(err, domain.CodeNotFound) {
+				err = nil // somebody else was faster
+			}
+		}
+	}
+	return removed, err
 }
 
 // prepare makes a tenant's group, or changes it, so that it is as it is to be. It reports false where the tenant is to have none.

@@ -26,6 +26,7 @@ type Groups interface {
 	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
 	Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error)
 	Due(ctx context.Context, tenant domain.TenantID, name string) (subscription.Due, error)
+	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
 }
 
 // Births is where it is kept since when there is an egress. *store.Store has it.
@@ -55,8 +56,11 @@ type Config struct {
 	// Active reports whether a tenant may be given a group; nil: each may.
 	Active func(ctx context.Context, tenant domain.TenantID) (bool, error)
 	// Owns reports whether this process publishes a tenant's events, for State; nil: all tenants'.
-	Owns     func(domain.TenantID) bool
-	Label    string // of the members of its groups, for people
+	Owns  func(domain.TenantID) bool
+	Label string // of the members of its groups; it names the process
+	// Died reports whether the process that a label names has died: what its members have in flight goes to others at once.
+	// nil: they are swept like any other's.
+	Died     func(label string) bool
 	Log      *slog.Logger
 	Observer Observer
 
@@ -80,6 +84,7 @@ const (
 	publishTimeout = 15 * time.Second // of one batch
 	ackTimeout     = time.Minute      // of the groups; more than it takes to publish a batch
 	lastWord       = 5 * time.Second  // for what is said to a group when a consumer ends
+	justJoined     = 5 * time.Second  // in which a member's process may not be known to all others
 )
 
 // receiveBytes is what a receive may give, at most.

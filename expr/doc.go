@@ -24,7 +24,7 @@ import "github.com/manifold-es/manifold/domain"
 
 // Version is the version of the language's meaning. It is part of the hash that a snapshot carries: raise it when any
 // expression could give another result than before, and states folded by the older meaning are no longer used.
-const Version = "1"
+const Version = "2"
 
 // Limits of the language. They are part of its meaning: what passes on one server passes on all.
 const (

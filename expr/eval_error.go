@@ -30,11 +30,14 @@ const (
 	KindResult Kind = "result"
 	// KindInput: an event's data could not be read.
 	KindInput Kind = "input"
+	// KindStopped: the evaluation's meter ended it. Another time it may have a result.
+	KindStopped Kind = "stopped"
 	// KindInternal: a mistake in this package, caught so that it stops one evaluation only.
 	KindInternal Kind = "internal"
 )
 
-// EvalError is a fault: why an expression has no result for these inputs. The same inputs give the same fault.
+// EvalError is a fault: why an expression has no result for these inputs. The same inputs give the same fault, unless it
+// is of KindStopped.
 type EvalError struct {
 	Kind    Kind
 	Line    int    // in the expression's text, from 1; 0 where the fault has no place in it

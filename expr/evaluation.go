@@ -5,8 +5,12 @@ type evaluation struct {
 	variables []variable
 	few       [6]variable // where the variables of most expressions are
 	stack     []Value     // the arguments of the calls under way
-	cost      int         // what is left of most
+	cost      int         // what is left of the steps granted
+	granted   int         // steps granted since the meter was told last
+	spare     int         // what is left of most beside the steps granted
 	most      int         // steps
+	meter     *Meter      // asked before more steps are granted; may be nil
+	turn      Turn        // zero: it has none
 	memory    int         // what is left of MaxMemory
 	exhausted *EvalError
 }
@@ -22,10 +26,38 @@ type variable struct {
 func (ev *evaluation) spend(steps int, at position) *EvalError {
 	ev.cost -= steps
 	if ev.cost < 0 {
-		return ev.exhaust(at.fault(KindCost, "fold fewer elements at a time, or keep a running result in the document instead of walking all of it for each event",
-			"the evaluation takes more than %d steps", ev.most))
+		return ev.grant(at)
 	}
 	return nil
+}
+
+// grant tells the meter of the steps taken, and grants more of those that are left.
+func (ev *evaluation) grant(at position) *EvalError {
+	if ev.exhausted != nil {
+		return ev.exhausted
+	}
+	if ev.spare > 0 && ev.cost+ev.spare >= 0 {
+		more := min(ev.spare, max(stepsBetweenChecks, -ev.cost))
+		taken := ev.granted
+		ev.cost, ev.spare, ev.granted = ev.cost+more, ev.spare-more, more
+		ev.awaitTurn()
+		if ev.meter.Spend(taken) {
+			return nil
+		}
+		return ev.exhaust(stopped())
+	}
+	return ev.exhaust(at.fault(KindCost, "fold fewer elements at a time, or keep a running result in the document instead of walking all of it for each event",
+		"the evaluation takes more than %d steps", ev.most))
+}
+
+// awaitTurn waits until an evaluation that takes long has its turn.
+func (ev *evaluation) awaitTurn() {
+	switch {
+	case ev.turn.GoOn != nil:
+		ev.turn.GoOn()
+	case ev.meter != nil && ev.meter.turns != nil && ev.most-ev.spare-ev.cost >= stepsBeforeTurn:
+		ev.turn = ev.meter.turns()
+	}
 }
 
 // allocate takes memory from the budget before it is used, and the steps that filling it takes.
@@ -42,7 +74,7 @@ func (ev *evaluation) exhaust(fault *EvalError) *EvalError {
 	if ev.exhausted == nil {
 		ev.exhausted = fault
 	}
-	ev.cost, ev.memory = -1, -1
+	ev.cost, ev.memory, ev.spare = -1, -1, 0
 	return ev.exhausted
 }
 

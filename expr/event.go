@@ -12,6 +12,7 @@ import (
 // reason an Event is for one goroutine at a time.
 type Event struct {
 	event    domain.Event
+	meter    *Meter // of the evaluations; may be nil
 	data     Value
 	metadata Value
 	whole    *Object // all of it, once it was asked for
@@ -22,6 +23,12 @@ type Event struct {
 
 // NewEvent binds event. It parses nothing, and keeps event's data and metadata, which must not change.
 func NewEvent(event domain.Event) *Event { return &Event{event: event} }
+
+// Within has a meter end the evaluations for the event, and returns it.
+func (e *Event) Within(meter *Meter) *Event {
+	e.meter = meter
+	return e
+}
 
 // eventFields are the fields of `event`, in byte order.
 var eventFields = []string{"category", "data", "id", "key", "metadata", "occurredAt", "position", "recordedAt", "stream", "type", "version"}

@@ -30,10 +30,10 @@ func TestFold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at, ok := folded.Get("at"); !ok || at != String("2026-01-31T10:59:00Z") {
+	if at, ok := folded.Get("at"); !ok || at != String("2026-01-31T10:59:00.000000Z") {
 		t.Errorf("a time is kept as %v (%T)", at, at)
 	}
-	if text, err := AppendJSON(nil, folded); err != nil || string(text) != `{"at":"2026-01-31T10:59:00Z","by":null,"total":13}` {
+	if text, err := AppendJSON(nil, folded); err != nil || string(text) != `{"at":"2026-01-31T10:59:00.000000Z","by":null,"total":13}` {
 		t.Errorf("the document is %s, %v", text, err)
 	}
 	if folded, err := mustFold(t, `null`).Eval(doc, NewEvent(event)); folded != nil || err != nil {

@@ -4,10 +4,67 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/ncruces/go-strftime"
 )
 
 // maxFormatPrecision is how many digits behind the point a text can be formatted with.
 const maxFormatPrecision = 100
+
+// format formats a text's clauses or a moment.
+func format(c *call, ev *evaluation, args []Value) (Value, *EvalError) {
+	if moment, ok := args[0].(Timestamp); ok {
+		return formatTime(c, ev, time.Time(moment), args)
+	}
+	if len(args) != 2 {
+		return c.mismatch(args)
+	}
+	return formatText(c, ev, args)
+}
+
+const (
+	timeClauses    = "YCymBbhdejHkIlPpMSLfzAauwGgVUWsQnt%" // of strftime; those that depend on a locale or a zone's name are left out
+	maxClauseBytes = 24                                    // what a clause writes at most, and more
+)
+
+// formatTime is timestamp.format(pattern[, zone]): strftime's clauses, with %f for microseconds and %L for milliseconds.
+func formatTime(c *call, ev *evaluation, moment time.Time, args []Value) (Value, *EvalError) {
+	pattern, ok := args[1].(String)
+	if !ok {
+		return c.mismatch(args)
+	}
+	if len(args) == 3 {
+		zone, ok := args[2].(String)
+		if !ok {
+			return c.mismatch(args)
+		}
+		offset, ok := zoneOffset(string(zone))
+		if !ok {
+			return c.badZone(string(zone))
+		}
+		moment = moment.In(time.FixedZone("", int(offset/time.Second)))
+	}
+	size := len(pattern)
+	for rest := string(pattern); ; size += maxClauseBytes {
+		var found bool
+		if _, rest, found = strings.Cut(rest, "%"); !found {
+			break
+		}
+		clause := strings.TrimPrefix(rest, "-")
+		if strings.HasPrefix(rest, ":z") {
+			clause = rest[1:]
+		}
+		if clause == "" || !strings.Contains(timeClauses, clause[:1]) {
+			return c.fault(KindValue, "clauses are those of strftime, such as %Y-%m-%dT%H:%M:%S.%f%:z; write %% for a percent sign", "%q does not begin with a clause", clip("%"+rest))
+		}
+		rest = clause[1:]
+	}
+	if fault := ev.allocate(size, c.at); fault != nil {
+		return nil, fault
+	}
+	return String(strftime.Format(string(pattern), moment)), nil
+}
 
 // formatText is '...'.format([...]): the clauses of CEL's string extension. %s any value, %d a whole number, %f and %e
 // a number with %.2f's precision or 6, %x %X %o %b a whole number in another base, %% a percent sign.

@@ -47,7 +47,7 @@ func timePart(of func(time.Time) int, whole func(time.Duration) int) func(*call,
 				}
 				offset, ok := zoneOffset(string(name))
 				if !ok {
-					return c.fault(KindValue, "write UTC or an offset such as '+01:00'", "%q is not a time zone that expressions know", clip(string(name)))
+					return c.badZone(string(name))
 				}
 				t = t.Add(offset)
 			}
@@ -59,6 +59,10 @@ func timePart(of func(time.Time) int, whole func(time.Duration) int) func(*call,
 		}
 		return c.mismatch(args)
 	}
+}
+
+func (n *call) badZone(name string) (Value, *EvalError) {
+	return n.fault(KindValue, "write UTC or an offset such as '+01:00'", "%q is not a time zone that expressions know", clip(name))
 }
 
 // zoneOffset reads UTC, Z, or an offset such as +01:00 or -0530. Zones by name are left out on purpose: their rules

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrTooLarge is part of the error for a value that is longer than MaxDocumentBytes as JSON, or nested deeper than
-// MaxDepth.
+// MaxDepth, or too long where its numbers are written without exponents (domain.PrintedTooLong).
 var ErrTooLarge = errors.New("the value is too large for a document")
 
 // AppendJSON appends v to dst as JSON without white space. Equal values give equal bytes: keys are in byte order,
@@ -22,12 +22,16 @@ func AppendJSON(dst []byte, v Value) ([]byte, error) {
 	if err := w.value(v, 0); err != nil {
 		return dst, err
 	}
+	if domain.PrintedTooLong(len(w.out)-len(dst), w.growth) {
+		return dst, fmt.Errorf("%w: it has too many numbers such as 1e300, which PostgreSQL keeps with all their digits; make them strings", ErrTooLarge)
+	}
 	return w.out, nil
 }
 
 type jsonWriter struct {
-	out   []byte
-	limit int
+	out    []byte
+	limit  int
+	growth int // by how many bytes it becomes longer when JSONB prints it
 }
 
 func (w *jsonWriter) value(v Value, depth int) error {
@@ -43,8 +47,12 @@ func (w *jsonWriter) value(v Value, depth int) error {
 		} else {
 			w.out = append(w.out, "false"...)
 		}
-	case Int, Double:
+	case Int:
 		w.out = appendNumber(w.out, v)
+	case Double:
+		start := len(w.out)
+		w.out = appendNumber(w.out, v)
+		w.growth += domain.NumberGrowth(w.out[start:])
 	case String:
 		w.out = domain.AppendText(w.out, string(v))
 	case List:
@@ -52,6 +60,7 @@ func (w *jsonWriter) value(v Value, depth int) error {
 		for i, item := range v.items {
 			if i > 0 {
 				w.out = append(w.out, ',')
+				w.growth++
 			}
 			if err := w.value(item, depth+1); err != nil {
 				return err
@@ -63,9 +72,11 @@ func (w *jsonWriter) value(v Value, depth int) error {
 		for i, key := range v.keys {
 			if i > 0 {
 				w.out = append(w.out, ',')
+				w.growth++
 			}
 			w.out = domain.AppendText(w.out, key)
 			w.out = append(w.out, ':')
+			w.growth++
 			if err := w.value(v.values[i], depth+1); err != nil {
 				return err
 			}
@@ -88,7 +99,7 @@ func (w *jsonWriter) value(v Value, depth int) error {
 func timeText(v Value) (string, error) {
 	switch v := v.(type) {
 	case Timestamp:
-		return time.Time(v).UTC().Format(time.RFC3339Nano), nil
+		return domain.FormatTime(time.Time(v)), nil
 	case Duration:
 		return durationText(time.Duration(v)), nil
 	}

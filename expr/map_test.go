@@ -12,7 +12,7 @@ func TestMap(t *testing.T) {
 	event := domain.Event{Stream: "order-1", Position: 7, Type: "ItemAdded", Data: []byte(`{"sku": "a", "price": 2.50, "at": "2026-01-01T00:00:00Z"}`)}
 	for source, want := range map[string]string{
 		`{"sku": event.data.sku, "amount": event.data.price * 2}`: `{"amount":5,"sku":"a"}`,
-		`{"day": timestamp(event.data.at)}`:                       `{"day":"2026-01-01T00:00:00Z"}`,
+		`{"day": timestamp(event.data.at)}`:                       `{"day":"2026-01-01T00:00:00.000000Z"}`,
 		`event.data`:                                              `{"at":"2026-01-01T00:00:00Z","price":2.5,"sku":"a"}`,
 		`event.data.price > 3 ? {"a": 1} : null`:                  "null",
 		`event.data.sku`:                                          `error: a map gives an object, or null for no record; this one gave a string`,

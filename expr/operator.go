@@ -341,5 +341,5 @@ func (p position) moment(t time.Time) (Value, *EvalError) {
 	if year := t.UTC().Year(); year < 1 || year > 9999 {
 		return nil, p.fault(KindOverflow, "", "the timestamp is out of range: its year must be 1 to 9999")
 	}
-	return timestamp(t), nil
+	return timestamp(t.Truncate(time.Microsecond)), nil // what a document keeps of it
 }

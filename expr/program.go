@@ -14,13 +14,41 @@ func (p *Program) Eval(subject Value, event *Event) (result Value, err error) {
 	return v, nil
 }
 
+// EvalDocument evaluates an expression of ScopeDocument; meter ends the evaluation. Errors are as in Eval.
+func (p *Program) EvalDocument(meter *Meter, document Value) (Value, error) {
+	v, fault := p.runWithin(meter, document, nil)
+	if fault != nil {
+		return nil, fault
+	}
+	return v, nil
+}
+
+// run evaluates the expression within the event's meter.
 func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalError) {
+	var meter *Meter
+	if event != nil {
+		meter = event.meter
+	}
+	return p.runWithin(meter, subject, event)
+}
+
+func (p *Program) runWithin(meter *Meter, subject Value, event *Event) (result Value, fault *EvalError) {
+	ev := &evaluation{cost: p.cost, granted: p.cost, most: p.cost, memory: MaxMemory}
 	defer func() {
 		if r := recover(); r != nil {
 			result, fault = nil, &EvalError{Kind: KindInternal, Message: fmt.Sprintf("the expression could not be evaluated: %v", r)}
 		}
+		if ev.turn.End != nil {
+			ev.turn.End()
+		}
 	}()
-	ev := &evaluation{cost: p.cost, most: p.cost, memory: MaxMemory}
+	if meter != nil {
+		if meter.ctx.Err() != nil {
+			return nil, stopped()
+		}
+		ev.meter, ev.granted = meter, min(p.cost, stepsBetweenChecks)
+		ev.cost, ev.spare = ev.granted, p.cost-ev.granted
+	}
 	if p.variables <= len(ev.few) {
 		ev.variables = ev.few[:]
 	} else {
@@ -41,6 +69,9 @@ func (p *Program) run(subject Value, event *Event) (result Value, fault *EvalErr
 		ev.variables[slot].value = subject
 	}
 	result, fault = p.root.eval(ev)
+	if meter.Counts() {
+		meter.Spend(ev.granted - ev.cost)
+	}
 	if ev.exhausted != nil {
 		return nil, ev.exhausted
 	}

@@ -24,9 +24,9 @@ func TestUpcaster(t *testing.T) {
 	for source, want := range map[string]string{
 		`merge(without(event.data, ['deep', 'nothing']), {'amount': event.data.price * event.data.qty})`: `{"amount":10,"price":2.5,"qty":4,"sku":"x"}`,
 		`event.data.deep.list`:                         `[1,[2,3]]`,
-		`{'at': event.occurredAt, 'type': event.type}`: `{"at":"2026-01-31T10:59:00Z","type":"ItemAdded"}`,
+		`{'at': event.occurredAt, 'type': event.type}`: `{"at":"2026-01-31T10:59:00.000000Z","type":"ItemAdded"}`,
 		`event.data.sku`:                               `"x"`,
-		`event.occurredAt`:                             `"2026-01-31T10:59:00Z"`,
+		`event.occurredAt`:                             `"2026-01-31T10:59:00.000000Z"`,
 		`null`:                                         `null`,
 		`event.data.qty > 3`:                           `true`,
 		`event.metadata`:                               `null`,

@@ -17,8 +17,10 @@ import (
 
 // clock is a database of members on the test's clock.
 type clock struct {
-	mu   sync.Mutex
-	rows map[domain.MemberID]domain.Member
+	mu      sync.Mutex
+	rows    map[domain.MemberID]domain.Member
+	tenants []domain.TenantID
+	killed  map[domain.MemberID]bool // the database has seen their connections end
 }
 
 // link is a process's way to it.
@@ -43,7 +45,7 @@ func (l *link) state() (broken, hangs bool) {
 	return l.broken, l.hangs
 }
 
-func (l *link) Announce(ctx context.Context, m domain.Member, within time.Duration) ([]domain.Member, error) {
+func (l *link) Announce(ctx context.Context, m domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error) {
 	<-time.After(20 * time.Millisecond) // the way there, by the test's clock
 	broken, hangs := l.state()
 	if hangs {
@@ -66,8 +68,12 @@ func (l *link) Announce(ctx context.Context, m domain.Member, within time.Durati
 	var alive []domain.Member
 	for _, row := range l.rows {
 		if now.Sub(row.AliveAt) <= within {
+			row.Connected = !l.killed[row.ID]
 			alive = append(alive, row)
 		}
+	}
+	if tenants != nil {
+		*tenants = slices.Clone(l.tenants)
 	}
 	slices.SortFunc(alive, func(a, b domain.Member) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID.String(), b.ID.String()))
@@ -238,6 +244,120 @@ func TestStepsDownBeforeOthersTakeOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process that is killed is replaced as soon as the database has seen its connections end. One that is merely slow is not.
+func TestAKilledProcessIsReplacedSoon(t *testing.T) {
+	t.Parallel()
+	for name, killed := range map[string]bool{"killed": true, "slow": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				tenants := newTenants(50)
+				c := &clock{rows: make(map[domain.MemberID]domain.Member), tenants: tenants, killed: make(map[domain.MemberID]bool)}
+				a, b := start(t, c, "a"), start(t, c, "b")
+				pass(30 * time.Second)
+				owners(t, tenants, 1, a, b)
+				b.link.set(true, false)
+				if killed {
+					c.mu.Lock()
+					for _, member := range b.Alive() {
+						c.killed[member.ID] = member.Name == "b"
+					}
+					c.mu.Unlock()
+				}
+				pass(3600 * time.Millisecond)
+				n := 0
+				for _, tenant := range tenants {
+					if a.Owns(tenant) {
+						n++
+					}
+				}
+				if killed != (n == len(tenants)) {
+					t.Errorf("after 3.6 s the other process works for %d of %d tenants", n, len(tenants))
+				}
+				pass(10 * time.Second)
+				b.link.set(false, false)
+				pass(30 * time.Second)
+				owners(t, tenants, 1, a, b)
+				a.stop()
+				b.stop()
+			})
+		})
+	}
+}
+
+// Three tenants are never all one process's, and while members and tenants come no tenant is nobody's: also beside a process
+// of an earlier release, which goes by Owner.
+func TestNoTenantIsNobodys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &clock{rows: make(map[domain.MemberID]domain.Member), tenants: newTenants(3)}
+		before := earlier(domain.NewMemberID())
+		var alive []domain.MemberID // as the process of the earlier release knows them
+		beat := func() {
+			l := link{clock: c}
+			known, err := l.Announce(t.Context(), domain.Member{ID: before, Name: "before"}, members.Dead, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			alive = alive[:0]
+			for _, member := range known {
+				alive = append(alive, member.ID)
+			}
+		}
+		var all []process
+		with := false // the earlier one is there
+		look := func(length time.Duration) {
+			t.Helper()
+			for n := range int(length / (50 * time.Millisecond)) {
+				pass(50 * time.Millisecond)
+				if with && n%40 == 0 {
+					beat()
+				}
+				c.mu.Lock()
+				tenants := slices.Clone(c.tenants)
+				c.mu.Unlock()
+				for _, tenant := range tenants {
+					owner, ok := members.Owner(tenant, alive)
+					if !slices.ContainsFunc(all, func(p process) bool { return p.Owns(tenant) }) && !(with && ok && owner == before) {
+						t.Fatal("a tenant is nobody's")
+					}
+				}
+			}
+		}
+		all = append(all, start(t, c, "a"))
+		pass(time.Second)
+		look(15 * time.Second)
+		all = append(all, start(t, c, "b"))
+		look(30 * time.Second)
+		if got := owners(t, c.tenants, 1, all...); got[0] == 0 || got[1] == 0 {
+			t.Errorf("the two have %v of three tenants", got)
+		}
+		for range 10 {
+			c.mu.Lock()
+			c.tenants = append(c.tenants, newTenants(7)...)
+			c.mu.Unlock()
+			look(2 * time.Second)
+		}
+		with = true
+		look(30 * time.Second)
+		all = append(all, start(t, c, "c"))
+		look(30 * time.Second)
+		with = false
+		c.mu.Lock()
+		delete(c.rows, before) // it leaves
+		c.mu.Unlock()
+		pass(2 * time.Second)
+		look(30 * time.Second)
+		got := owners(t, c.tenants, 1, all...)
+		if slices.Max(got)-slices.Min(got) > 1 {
+			t.Errorf("at last the shares are %v", got)
+		}
+		for _, p := range all {
+			p.stop()
+		}
+	})
 }
 
 // A change is told once for each change, and never for a mere sign of life.

@@ -1,6 +1,7 @@
 package members
 
 import (
+	"bytes"
 	"encoding/binary"
 	"iter"
 	"slices"
@@ -8,8 +9,52 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Owner returns the member that works on the tenant's projections: of those given the one with the highest weight for it.
-// ok is false where there is none.
+// shares are which member works for which tenant.
+type shares struct {
+	members []domain.MemberID
+	owners  map[domain.TenantID]domain.MemberID // nil: everybody goes by Owner alone
+}
+
+// divide shares the tenants out: each goes to the member with the highest weight for it among those that have less than an
+// equal part yet. So the parts differ by one at most, and a member that comes or goes moves few tenants but its
+// own. Every process comes to the same from the same members and tenants; docs/decisions/0057-even-shares.md says what
+// happens while they differ.
+//
+// Processes of earlier releases give each tenant to its Owner: while one of them is there, all do.
+func divide(members []domain.MemberID, tenants []domain.TenantID) shares {
+	s := shares{members: members}
+	if len(members) == 0 || slices.ContainsFunc(members, func(id domain.MemberID) bool { return !id.Evenly() }) {
+		return s
+	}
+	tenants = slices.Clone(tenants)
+	slices.SortFunc(tenants, func(a, b domain.TenantID) int { return bytes.Compare(a[:], b[:]) })
+	s.owners = make(map[domain.TenantID]domain.MemberID, len(tenants))
+	share, more := len(tenants)/len(members), len(tenants)%len(members) // so many get one more
+	given := make(map[domain.MemberID]int, len(members))
+	full := func(id domain.MemberID) bool { return given[id] > share || given[id] == share && more == 0 }
+	open := slices.DeleteFunc(slices.Clone(members), full)
+	for _, tenant := range tenants {
+		owner, _ := Owner(tenant, open)
+		s.owners[tenant] = owner
+		if given[owner]++; given[owner] > share {
+			more--
+		}
+		if given[owner] >= share {
+			open = slices.DeleteFunc(open, full)
+		}
+	}
+	return s
+}
+
+// owner returns the member that works for a tenant. One that came after the tenants were listed has its Owner.
+func (s *shares) owner(tenant domain.TenantID) (domain.MemberID, bool) {
+	if owner, ok := s.owners[tenant]; ok {
+		return owner, true
+	}
+	return Owner(tenant, s.members)
+}
+
+// Owner returns the member with the highest weight for the tenant; ok is false where there is none.
 func Owner(tenant domain.TenantID, members []domain.MemberID) (owner domain.MemberID, ok bool) {
 	var highest uint64
 	for _, member := range members {
@@ -22,11 +67,14 @@ func Owner(tenant domain.TenantID, members []domain.MemberID) (owner domain.Memb
 	return owner, ok
 }
 
-// Count returns how many of the tenants each of the members owns, in the order of the members.
+// Count returns how many of the tenants each of the members owns, in the order of the members. tenants are all that have a
+// log.
 func Count(tenants iter.Seq[domain.TenantID], members []domain.MemberID) []int64 {
 	counts := make([]int64, len(members))
-	for tenant := range tenants {
-		if owner, ok := Owner(tenant, members); ok {
+	all := slices.Collect(tenants)
+	s := divide(members, all)
+	for _, tenant := range all {
+		if owner, ok := s.owner(tenant); ok {
 			counts[slices.Index(members, owner)]++
 		}
 	}

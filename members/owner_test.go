@@ -1,6 +1,7 @@
 package members_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -10,6 +11,55 @@ import (
 	"github.com/manifold-es/manifold/members"
 )
 
+// earlier makes an id one of an earlier release.
+func earlier(id domain.MemberID) domain.MemberID {
+	id[6] = id[6]&0x0f | 7<<4
+	return id
+}
+
+// Everybody comes to the same shares, in whatever order members and tenants stand, and they differ by one tenant at most.
+// A member that comes or goes moves few tenants but those that it wins or loses. A tenant that comes moves few others.
+func TestSharesAreEven(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		two := []domain.MemberID{domain.NewMemberID(), domain.NewMemberID()}
+		if got := members.Count(slices.Values(newTenants(3)), two); got[0] == 0 || got[1] == 0 {
+			t.Fatalf("of three tenants the two members have %v", got)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		all := make([]domain.MemberID, rapid.IntRange(2, 6).Draw(t, "members"))
+		for i := range all {
+			all[i] = domain.NewMemberID()
+		}
+		tenants := newTenants(rapid.IntRange(0, 400).Draw(t, "tenants"))
+		owners := members.Divide(all, tenants)
+		if again := members.Divide(rapid.Permutation(all).Draw(t, "order"), rapid.Permutation(tenants).Draw(t, "tenants' order")); !maps.Equal(owners, again) {
+			t.Fatal("in another order the shares are others")
+		}
+		counts := members.Count(slices.Values(tenants), all)
+		if slices.Max(counts)-slices.Min(counts) > 1 {
+			t.Fatalf("the shares are %v", counts)
+		}
+		moved := func(after map[domain.TenantID]domain.MemberID) (n int) {
+			for tenant, owner := range after {
+				if before, there := owners[tenant]; there && before != owner && before != all[0] {
+					n++
+				}
+			}
+			return n
+		}
+		// The share of one member, and what chance makes uneven, is as much as may move.
+		few := func(n int) int { return 6 + n/8 }
+		if n := moved(members.Divide(all[1:], tenants)); n > few(len(tenants)) {
+			t.Fatalf("%d of %d tenants move although their owner stays", n, len(tenants))
+		}
+		if n := moved(members.Divide(all, append(slices.Clone(tenants), domain.NewTenantID()))); n > few(len(tenants))/2 {
+			t.Fatalf("%d of %d tenants move when one comes", n, len(tenants))
+		}
+	})
+}
+
 // Everybody comes to the same owner, in whatever order the members stand; one that comes or goes moves no tenants but those
 // that it wins or loses; and each has about its part.
 func TestOwner(t *testing.T) {
@@ -17,7 +67,7 @@ func TestOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := make([]domain.MemberID, rapid.IntRange(2, 6).Draw(t, "members"))
 		for i := range all {
-			all[i] = domain.NewMemberID()
+			all[i] = earlier(domain.NewMemberID())
 		}
 		tenants := newTenants(400)
 		counts := make(map[domain.MemberID]int)

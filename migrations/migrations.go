@@ -11,7 +11,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/golang-migrate/migrate/v4"
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
@@ -40,7 +39,8 @@ const (
 var Roles = [...]Role{RoleApp, RoleSystem, RoleDocuments, RoleRetention}
 
 // Up brings the database at url (a pgx connection string of the migrator) to the newest version and then sets the
-// password of each role in passwords; roles that are not in it keep theirs. Several processes may call it at once: one
+// password of each role in passwords; roles that are not in it keep theirs. The server is sent a SCRAM-SHA-256 verifier,
+// never the password, so its log and pg_stat_statements cannot hold one. Several processes may call it at once: one
 // migrates, the others wait. A migration that PostgreSQL refuses leaves nothing behind, and may be tried again.
 func Up(ctx context.Context, url string, passwords map[Role]string) error {
 	if err := run(ctx, url, up); err != nil {
@@ -132,9 +132,12 @@ func setPasswords(ctx context.Context, url string, passwords map[Role]string) er
 		if !ok {
 			continue
 		}
-		// ALTER ROLE takes no parameters; the role is a constant, the password a quoted literal. Standard-conforming
-		// strings are the default everywhere, so that doubling quotes is all that quoting needs.
-		statement := fmt.Sprintf("alter role %s login password '%s'", role, strings.ReplaceAll(password, "'", "''"))
+		verifier, err := scramVerifier(password)
+		if err != nil {
+			return fmt.Errorf("set the password of role %s, which the configuration has: %w", role, err)
+		}
+		// ALTER ROLE takes no parameters. The role is a constant, and a verifier has no quotes in it.
+		statement := fmt.Sprintf("alter role %s login password '%s'", role, verifier)
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("set the password of role %s, which the configuration has: %w", role, plain(err))
 		}

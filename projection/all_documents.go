@@ -3,7 +3,6 @@ package projection
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -44,7 +43,7 @@ const (
 // tenant by tenant, each from the build that is live for it, so that nothing is of one moment. A page behind the first is of
 // the same builds as that, or domain.CodeGone. Errors are as those of Documents.
 func (c *Catalog) AllDocuments(ctx context.Context, name string, q AllDocumentsQuery) (AllDocumentsPage, error) {
-	asked, err := c.compileAll(name, q)
+	asked, err := c.compileAll(ctx, name, q)
 	if err != nil {
 		return AllDocumentsPage{}, err
 	}
@@ -74,7 +73,7 @@ type askedAll struct {
 	question question
 }
 
-func (c *Catalog) compileAll(name string, q AllDocumentsQuery) (askedAll, error) {
+func (c *Catalog) compileAll(ctx context.Context, name string, q AllDocumentsQuery) (askedAll, error) {
 	asked := askedAll{tenant: q.Tenant, size: q.PageSize, question: questionOf(q.Tenant, name, q.Filter, "all")}
 	if q.PageSize < 1 {
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
@@ -86,9 +85,13 @@ func (c *Catalog) compileAll(name string, q AllDocumentsQuery) (askedAll, error)
 		}
 	}
 	if q.PageToken != "" {
-		from, err := parseAllToken(q.PageToken)
+		opened, err := c.tokens.open(ctx, tokenOfAll, q.PageToken)
 		if err != nil {
 			return asked, err
+		}
+		from, ok := decodeAllToken(opened)
+		if !ok {
+			return asked, noPageToken(q.PageToken)
 		}
 		if from.question != asked.question {
 			return asked, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "it was given for another query; filter and tenant must be those of the page before, as in its Link header")
@@ -149,12 +152,12 @@ func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked a
 		switch {
 		case !q.Ended(documents) && len(page.Documents) > 0:
 			here.id = page.Documents[len(page.Documents)-1].ID
-			page.Next = here.String()
-			return page, nil
+			page.Next, err = c.tokens.seal(ctx, tokenOfAll, here.encode())
+			return page, err
 		case i == len(tenants)-1:
 		case len(page.Documents) == asked.size, bytes >= maxPageBytes, i+1 == maxPageTenants, time.Now().After(until):
-			page.Next = here.String() // behind all of this tenant's
-			return page, nil
+			page.Next, err = c.tokens.seal(ctx, tokenOfAll, here.encode()) // after all of this tenant's
+			return page, err
 		}
 	}
 	return page, nil
@@ -203,7 +206,7 @@ func pageGone() error {
 	return domain.Errorf(domain.CodeGone, "pageToken", "the documents of this page were replaced by a newer build; start again from the first page")
 }
 
-// allToken says where a page of all tenants' documents starts. Its text is opaque to clients, and binary.
+// allToken says where a page of all tenants' documents starts. Clients get it encrypted (tokenSeal).
 //
 //	uvarint      the projection's build
 //	8 bytes      the question
@@ -227,28 +230,16 @@ func (t *allToken) passed(tenant domain.TenantID) bool {
 	return order < 0 || order == 0 && t.id == ""
 }
 
-func (t *allToken) String() string {
+func (t *allToken) encode() []byte {
 	raw := binary.AppendUvarint(nil, uint64(t.build))
 	raw = append(raw, t.question[:]...)
 	raw = append(raw, t.tenant[:]...)
 	raw = binary.AppendUvarint(raw, uint64(t.own))
-	return base64.RawURLEncoding.EncodeToString(append(raw, t.id...))
+	return append(raw, t.id...)
 }
 
-// parseAllToken reads what String has written, and nothing else.
-func parseAllToken(text string) (allToken, error) {
-	t, ok := decodeAllToken(text)
-	if !ok || t.String() != text {
-		return allToken{}, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", clip(text))
-	}
-	return t, nil
-}
-
-func decodeAllToken(text string) (t allToken, ok bool) {
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(text) > maxPageTokenBytes {
-		return t, false
-	}
+// decodeAllToken reads what encode has written.
+func decodeAllToken(raw []byte) (t allToken, ok bool) {
 	number := func() (value int64, ok bool) {
 		n, length := binary.Uvarint(raw)
 		if length <= 0 || n == 0 || n > math.MaxInt64 {

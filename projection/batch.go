@@ -7,6 +7,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/manifold-es/manifold/expr"
 )
 
 // slice is a part of a reading that is folded at once.
@@ -101,7 +103,11 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 	if err != nil {
 		return err
 	}
-	outcomes := r.Fold.foldChains(s.events, chains, next, before)
+	meter := expr.MeterOf(ctx)
+	outcomes, err := r.Fold.foldChains(ctx, meter, s.events, chains, next, before)
+	if err != nil {
+		return err
+	}
 	var fault *EventError
 	bad := false
 	for i := range outcomes {
@@ -110,7 +116,7 @@ func (r *Replay) gatherSlice(ctx context.Context, s slice) error {
 			*o = outcome{fault: o.bad} // the event that made it so
 		}
 		if o.fault != nil {
-			o.cut(r.Fold, s.events, chains[i], next, &before[i])
+			o.cut(r.Fold, meter, s.events, chains[i], next, &before[i])
 		}
 		fault = earlier(fault, o.fault)
 		bad = bad || o.bad != nil
@@ -270,34 +276,33 @@ func (r *Replay) take(s slice, chains []chain, before []held, outcomes []outcome
 // chainsAtOnce is how many documents a goroutine takes at a time: few enough to keep all processors busy to the end.
 const chainsAtOnce = 32
 
-// foldChains folds each document's events into it, documents beside one another.
-func (f *Fold) foldChains(events []Event, chains []chain, next []int32, before []held) []outcome {
+// foldChains folds each document's events into it, documents beside one another. The error is ctx's cause.
+func (f *Fold) foldChains(ctx context.Context, meter *expr.Meter, events []Event, chains []chain, next []int32, before []held) ([]outcome, error) {
 	outcomes := make([]outcome, len(chains))
 	var taken atomic.Int64
-	parallel(workersFor(len(events)), func(int) {
+	parallel(workersFor(ctx, len(events)), func(int) {
 		for {
 			from := int(taken.Add(chainsAtOnce)) - chainsAtOnce
 			if from >= len(chains) {
 				return
 			}
-			for i := from; i < min(len(chains), from+chainsAtOnce); i++ {
-				outcomes[i] = f.foldChain(events, chains[i], next, &before[i])
+			for i := from; i < min(len(chains), from+chainsAtOnce) && ctx.Err() == nil; i++ {
+				outcomes[i] = f.foldUpTo(meter, events, chains[i], next, &before[i], math.MaxInt64)
 			}
 		}
 	})
-	return outcomes
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return outcomes, nil
 }
 
-// foldChain folds a document's events into it. Those at or below the document's version took effect before: in a
-// database without transactions a batch may have been saved in part.
-func (f *Fold) foldChain(events []Event, c chain, next []int32, before *held) (o outcome) {
-	return f.foldUpTo(events, c, next, before, math.MaxInt64)
-}
-
-// foldUpTo is foldChain for those events alone that are before a position.
-func (f *Fold) foldUpTo(events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
+// foldUpTo folds a document's events into it, of those that are before a position. Those at or below the document's version
+// took effect before: in a database without transactions a batch may have been saved in part. What it returns means nothing
+// where meter has ended it.
+func (f *Fold) foldUpTo(meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
 	if f.mapper != nil {
-		return f.mapChain(events, c, next, before, below)
+		return f.mapChain(meter, events, c, next, before, below)
 	}
 	var doc Value
 	last := int32(-1)
@@ -306,7 +311,7 @@ func (f *Fold) foldUpTo(events []Event, c chain, next []int32, before *held, bel
 		if event.Position <= before.version {
 			continue
 		}
-		if event.Position >= below {
+		if event.Position >= below || !meter.Spend(1) {
 			break
 		}
 		if doc == nil {
@@ -326,7 +331,7 @@ func (f *Fold) foldUpTo(events []Event, c chain, next []int32, before *held, bel
 				}
 			}
 		}
-		if doc, o.fault = f.next(doc, event); o.fault != nil {
+		if doc, o.fault = f.next(doc, event.within(meter)); o.fault != nil {
 			return o
 		}
 		event.bound = nil // what was parsed for it can go
@@ -348,18 +353,18 @@ func (f *Fold) foldUpTo(events []Event, c chain, next []int32, before *held, bel
 }
 
 // mapChain is foldUpTo of a map: the last record that its events make.
-func (f *Fold) mapChain(events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
+func (f *Fold) mapChain(meter *expr.Meter, events []Event, c chain, next []int32, before *held, below int64) (o outcome) {
 	var last *Event
 	for i := c.first; i >= 0; i = next[i] {
 		event := &events[i]
 		if event.Position <= before.version {
 			continue
 		}
-		if event.Position >= below {
+		if event.Position >= below || !meter.Spend(1) {
 			break
 		}
 		var record Value
-		if record, o.fault = f.next(nil, event); o.fault != nil {
+		if record, o.fault = f.next(nil, event.within(meter)); o.fault != nil {
 			return o
 		}
 		event.bound = nil
@@ -379,9 +384,9 @@ func (f *Fold) mapChain(events []Event, c chain, next []int32, before *held, bel
 
 // cut makes of an outcome that ended with a fault that of the events before it, and tells the fault whose document it is of
 // and how that was.
-func (o *outcome) cut(f *Fold, events []Event, c chain, next []int32, before *held) {
+func (o *outcome) cut(f *Fold, meter *expr.Meter, events []Event, c chain, next []int32, before *held) {
 	fault := o.fault
-	*o = f.foldUpTo(events, c, next, before, fault.Event.Position)
+	*o = f.foldUpTo(meter, events, c, next, before, fault.Event.Position)
 	o.fault = fault
 	fault.DocumentID = c.id
 	was := *before

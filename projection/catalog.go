@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -42,6 +44,7 @@ type CatalogStore interface {
 	Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error)
 	TenantFloors(ctx context.Context, tenants []domain.TenantID, categories []string) ([]domain.TenantFloor, error)
 	Losses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) ([]domain.Loss, error)
+	PageTokenKey(ctx context.Context) ([32]byte, error)
 }
 
 // CatalogConfig is what a Catalog is made of.
@@ -52,6 +55,7 @@ type CatalogConfig struct {
 	Progress  *Progress                 // the Runner's of this process
 	Upcasters *upcasting.Upcasters      // nil: there are none
 	Outages   Outages                   // as the Runner has them
+	Requests  *budget.Requests          // what folds and definitions of requests may cost; nil: as budget.New gives it by default
 	// Lost is told that a live build's table is not there, again and again as it is read; may be nil.
 	Lost  func(id domain.ProjectionID, build int64)
 	LogIn string        // the name of the database that is the log's own; empty: none is
@@ -73,8 +77,8 @@ type Catalog struct {
 	rules   Rules
 	filters filterCache
 	queries queryShare
+	tokens  tokenSeal
 	folds   *foldMemory   // of projections that are sources, see DocumentsOf
-	lives   chan struct{} // has an element for each request that folds a live projection
 	holds   chan struct{} // has an element for each parked document that is held, see unparking.doHeld
 }
 
@@ -83,22 +87,40 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	if config.Keep <= 0 {
 		config.Keep = defaultKeep
 	}
+	if config.Requests == nil {
+		config.Requests = budget.New(budget.Limits{})
+	}
 	return &Catalog{
 		config: config,
 		rules:  Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogIn: config.LogIn, Handlers: config.Handlers},
 		folds:  newFoldMemory(sourceFolds),
-		lives:  make(chan struct{}, livesAtOnce),
 		holds:  make(chan struct{}, holdsAtOnce),
+		tokens: tokenSeal{key: config.Store.PageTokenKey},
 	}
 }
 
 // Check says everything that keeps the definition from working as projection id, as Rules.Check does. The names of
-// what Manifold itself deploys are nobody else's.
-func (c *Catalog) Check(id domain.ProjectionID, definition domain.Definition) error {
+// what Manifold itself deploys are nobody else's. It costs the request, since a large definition takes seconds to compile.
+func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) error {
 	if err := checkReserved(id, definition); err != nil {
 		return err
 	}
-	return c.rules.Check(id, definition)
+	_, err := c.check(ctx, id, definition)
+	return err
+}
+
+// check is Rules.Check, and returns the definition as a Fold.
+func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) (fold *Fold, err error) {
+	ctx, end, err := c.config.Requests.Begin(ctx, id.Owner, "give the definition fewer and shorter expressions")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	err = budget.Work(ctx, func() error {
+		fold, err = c.rules.check(expr.MeterOf(ctx), id, definition)
+		return err
+	})
+	return fold, err
 }
 
 // Create makes a projection, owned by owner (domain.Everyone: a shared one), with an empty build that then follows the
@@ -108,7 +130,7 @@ func (c *Catalog) Check(id domain.ProjectionID, definition domain.Definition) er
 func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (domain.Projection, error) {
 	definition = WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
-	if err := c.Check(id, definition); err != nil {
+	if err := c.Check(ctx, id, definition); err != nil {
 		return domain.Projection{}, err
 	}
 	if err := c.mustBeFree(ctx, id); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 )
 
 const (
@@ -28,6 +29,12 @@ type Rules struct {
 // domain.CodeInvalidDefinition, or domain.CodeUnsupported for what is well-formed but cannot be done. A definition that
 // passes compiles.
 func (r Rules) Check(id domain.ProjectionID, d domain.Definition) error {
+	_, err := r.check(nil, id, d)
+	return err
+}
+
+// check is Check until a meter ends it: what it returns means nothing then. A definition that passes comes as a Fold.
+func (r Rules) check(meter *expr.Meter, id domain.ProjectionID, d domain.Definition) (*Fold, error) {
 	d = WithDefaults(d)
 	var found problems
 	found.adopt(domain.CheckProjectionName("name", d.Name))
@@ -54,16 +61,16 @@ func (r Rules) Check(id domain.ProjectionID, d domain.Definition) error {
 		found.add("assert", "there are %d assertions; at most %d are allowed", len(d.Assert), maxAsserts)
 	}
 	if err := found.err(); err != nil {
-		return err
+		return nil, err
 	}
-	fold, err := CompileWith(d, r.Handlers)
+	fold, err := compile(meter, d, r.Handlers)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if d.Mode == domain.ModeInline {
 		checkInline(fold, &found)
 	}
-	return found.err()
+	return fold, found.err()
 }
 
 func checkSource(d domain.Definition, found *problems) {

@@ -40,7 +40,7 @@ func TestEventsCountAsTheyAreFolded(t *testing.T) {
 			build.Number++
 			var c counts
 			saves := 0
-			driver := &faulty{Driver: refusing{b.driver, tooLarge}, check: func(batch drivers.Batch) {
+			driver := &faulty{Driver: refusing{Driver: b.driver, document: tooLarge}, check: func(batch drivers.Batch) {
 				if counted := c.counted.Load(); counted < batch.To || c.folded.Load() >= batch.To {
 					t.Errorf("before the save up to %d the events counted are %d", batch.To, counted)
 				}

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // Freshness says how up to date documents must be when they are read.
@@ -27,6 +29,15 @@ const backupPoll = 50 * time.Millisecond
 // that goes beyond it.
 const maxPageBytes = 8 << 20
 
+// What reading documents takes of the account that its context carries: as much as most of them need until they are there,
+// and then what they have, as often as they are in memory on their way out.
+const (
+	documentRoom = 8 << 20
+	pageRoom     = 2 * maxPageBytes
+	answerFactor = 3
+	roomPatience = 10 * time.Second
+)
+
 // DocumentsQuery asks for a page of documents.
 type DocumentsQuery struct {
 	Filter    string // an expression, as expr.CompileFilter takes it: those for which it is true; empty: all
@@ -42,6 +53,8 @@ type DocumentsPage struct {
 	Documents []domain.Document
 	Next      string // opaque; empty on the last page
 	Count     int64  // with DocumentsQuery.Count: how many there are on all pages, counted behind the page
+	// Warnings name fields of the filter and the order that no document of the projection can have, for people.
+	Warnings []string
 }
 
 // Explanation is how the database answers a query for documents.
@@ -54,10 +67,17 @@ type Explanation struct {
 // where the wished freshness was not reached in time, domain.CodeFaulted where it cannot be.
 func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh Freshness) (domain.Document, error) {
 	var document domain.Document
-	err := c.readLive(ctx, tenant, name, fresh, func(reader documentReader, build domain.Build) error {
+	err := c.readLive(ctx, tenant, name, fresh, func(reader documentReader, p domain.Projection) error {
+		build := p.LiveBuild()
+		room := fairshare.From(ctx)
+		if err := room.Wait(ctx, documentRoom, roomPatience); err != nil {
+			return err
+		}
 		var ok bool
 		var err error
-		if document, ok, err = reader.Get(ctx, build, tenant, id); err == nil && !ok {
+		document, ok, err = reader.Get(ctx, build, tenant, id)
+		room.Set(answerFactor * int64(len(document.Data)))
+		if err == nil && !ok {
 			err = domain.Errorf(domain.CodeNotFound, "id", "projection %q has no document %q", name, clip(id))
 		}
 		return err
@@ -70,13 +90,18 @@ func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id
 // domain.CodeInvalidRequest or, where only this database cannot, domain.CodeUnsupported; both name the place. A query that
 // takes longer than the driver lets it is domain.CodeTooCostly.
 func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (DocumentsPage, error) {
-	asked, err := c.compile(tenant, name, q)
+	asked, err := c.compile(ctx, tenant, name, q)
 	if err != nil {
 		return DocumentsPage{}, err
 	}
 	var page DocumentsPage
-	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, build domain.Build) error {
+	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, p domain.Projection) error {
+		build := p.LiveBuild()
 		if err := asked.on(build); err != nil {
+			return err
+		}
+		room := fairshare.From(ctx)
+		if err := room.Wait(ctx, pageRoom, roomPatience); err != nil {
 			return err
 		}
 		leave, err := c.place(ctx, tenant, asked.query.Where != nil || len(asked.query.Order) > 0 || q.Count)
@@ -85,6 +110,11 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 		}
 		defer leave()
 		documents, err := reader.Query(ctx, build, tenant, asked.query)
+		size := 0
+		for _, document := range documents {
+			size += len(document.Data)
+		}
+		room.Set(answerFactor * int64(size))
 		if err != nil {
 			return err
 		}
@@ -94,12 +124,17 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 			if here.after, err = domain.SortKeyOf(page.Documents[len(page.Documents)-1], asked.query.Order); err != nil {
 				return err
 			}
-			page.Next = here.String()
+			if page.Next, err = c.tokens.seal(ctx, tokenOfPage, here.encode()); err != nil {
+				return err
+			}
 		}
 		if q.Count {
-			page.Count, err = reader.Count(ctx, build, tenant, asked.query.Where)
+			if page.Count, err = reader.Count(ctx, build, tenant, asked.query.Where); err != nil {
+				return err
+			}
 		}
-		return err
+		page.Warnings = c.warnings(ctx, p, asked.query)
+		return nil
 	})
 	return page, err
 }
@@ -107,12 +142,13 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 // Explain says how the database would answer the query for the tenant, and returns no document. It is for operators: what
 // it returns may have the filter's values in it, and the names of tables. Errors are as those of Documents.
 func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (Explanation, error) {
-	asked, err := c.compile(tenant, name, q)
+	asked, err := c.compile(ctx, tenant, name, q)
 	if err != nil {
 		return Explanation{}, err
 	}
 	var explained Explanation
-	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, build domain.Build) error {
+	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, p domain.Projection) error {
+		build := p.LiveBuild()
 		if err := asked.on(build); err != nil {
 			return err
 		}
@@ -139,7 +175,7 @@ type compiledQuery struct {
 	question question
 }
 
-func (c *Catalog) compile(tenant domain.TenantID, name string, q DocumentsQuery) (compiledQuery, error) {
+func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name string, q DocumentsQuery) (compiledQuery, error) {
 	asked := compiledQuery{question: questionOf(tenant, name, q.Filter, q.OrderBy)}
 	if q.PageSize < 1 {
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageSize", "it is %d; it must be at least 1", q.PageSize)
@@ -159,7 +195,7 @@ func (c *Catalog) compile(tenant domain.TenantID, name string, q DocumentsQuery)
 	if q.PageToken == "" {
 		return asked, nil
 	}
-	from, err := parsePageToken(q.PageToken)
+	from, err := c.openPage(ctx, q.PageToken)
 	if err != nil {
 		return asked, err
 	}
@@ -169,6 +205,25 @@ func (c *Catalog) compile(tenant domain.TenantID, name string, q DocumentsQuery)
 		return asked, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "it was given for another query; filter and orderBy must be those of the page before, as in its Link header")
 	}
 	return asked, nil
+}
+
+// openPage reads a page token. The release before this one runs beside it, and does not encrypt its tokens: those are taken,
+// too. Whatever a client makes up is a place among its own documents.
+func (c *Catalog) openPage(ctx context.Context, text string) (pageToken, error) {
+	plain, err := c.tokens.open(ctx, tokenOfPage, text)
+	if isCode(err, domain.CodeInvalidRequest) && len(text) <= maxPageTokenBytes {
+		if raw, wrong := base64.RawURLEncoding.DecodeString(text); wrong == nil && base64.RawURLEncoding.EncodeToString(raw) == text {
+			plain, err = raw, nil
+		}
+	}
+	if err != nil {
+		return pageToken{}, err
+	}
+	from, err := decodePageToken(plain)
+	if err != nil {
+		return pageToken{}, noPageToken(text)
+	}
+	return from, nil
 }
 
 // on refuses a page of another build, and a list that is of no partition where the build has some.
@@ -202,7 +257,7 @@ func (c *Catalog) live(ctx context.Context, tenant domain.TenantID, name string)
 
 // readLive looks the live build up and reads from it. Where its table went away in between (a swap, and then the drop of
 // the old table), it looks once more: the reader sees all of the old or all of the new.
-func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(documentReader, domain.Build) error) error {
+func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(documentReader, domain.Projection) error) error {
 	var last int64
 	for again := false; ; again = true {
 		p, err := c.live(ctx, tenant, name)
@@ -217,12 +272,12 @@ func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name str
 		}
 		build := p.LiveBuild()
 		if err == nil && p.Definition.Mode == domain.ModeLive {
-			return read(&liveReader{catalog: c, projection: p}, build)
+			return read(&liveReader{catalog: c, projection: p}, p)
 		}
 		if err == nil {
 			var driver drivers.Driver
 			if driver, err = c.driver(build); err == nil {
-				err = read(driver, build)
+				err = read(driver, p)
 			}
 		}
 		if again || !errors.Is(err, drivers.ErrNoTable) {

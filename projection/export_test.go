@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"context"
 	"slices"
 
 	"github.com/manifold-es/manifold/domain"
@@ -27,7 +28,10 @@ func (p *Progress) Waiting() int {
 // to be folded now, how large they are, up to where the log is seen then, and whether there is more.
 func (f *Fold) Prepared(events []domain.Event, maxBytes int, set *upcasting.Set) (kept, bytes int, upTo int64, more bool) {
 	reading := domain.Reading{Events: slices.Clone(events), Head: events[len(events)-1].Position}
-	p := f.prepare(reading, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxBytes}, set)
+	p, err := f.prepare(context.Background(), reading, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxBytes}, set)
+	if err != nil {
+		panic(err) // nothing ends it
+	}
 	for _, event := range p.events {
 		bytes += len(event.Data) + len(event.Metadata)
 	}

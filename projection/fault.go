@@ -67,6 +67,9 @@ func (e *EventError) Failure() domain.Failure {
 	}
 }
 
+// Cut shortens a text to about so many bytes, in a form that a database can keep.
+func Cut(text string, most int) string { return cut(text, most) }
+
 // cut shortens a text to about so many bytes, and leaves out what is not UTF-8 or U+0000.
 func cut(text string, most int) string {
 	if len(text) > most {

@@ -12,6 +12,7 @@ type FaultStore interface {
 	RetryFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error
 	SkipEvent(ctx context.Context, skip domain.SkippedEvent, build int64) (domain.SkippedEvent, error)
 	PutSkipped(ctx context.Context, skip domain.SkippedEvent) (domain.SkippedEvent, error)
+	WithdrawSkip(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, position int64) error
 	SkippedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, limit int) ([]domain.SkippedEvent, error)
 	ParkedDocuments(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, after string, limit int) ([]domain.ParkedDocument, error)
 	CountParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (int64, error)

@@ -142,7 +142,7 @@ func TestParksWhatTheDatabaseDoesNotKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
-	replay := &projection.Replay{Driver: refusing{b.driver, `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Aside: b.store, Limits: projection.CatchUpLimits}
+	replay := &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Aside: b.store, Limits: projection.CatchUpLimits}
 	if err := replay.Run(t.Context(), b.store, 40); err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,12 @@
 package projection_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -78,19 +81,35 @@ func (f *faulty) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	}
 }
 
-// refusing is a driver that finds one document too large.
+// refusing is a driver that finds one document too large, or refuses it with another code.
 type refusing struct {
 	drivers.Driver
 	document string
+	code     domain.Code // empty: domain.CodeTooLarge
 }
 
 func (r refusing) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
 	for _, document := range batch.Upserts {
 		if string(document.Data) == r.document {
-			return domain.Errorf(domain.CodeTooLarge, "document "+document.ID, "it is too large")
+			return domain.Errorf(cmp.Or(r.code, domain.CodeTooLarge), "document "+document.ID, "it is too large, or too deep")
 		}
 	}
 	return r.Driver.Save(ctx, build, tenant, batch)
+}
+
+// limited is a driver that runs out of time with a batch of more than so many positions.
+type limited struct {
+	drivers.Driver
+	most     int64
+	timedOut atomic.Int64
+}
+
+func (l *limited) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	if batch.To-batch.From > l.most {
+		l.timedOut.Add(1)
+		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database took too long"), drivers.ErrTimedOut)
+	}
+	return l.Driver.Save(ctx, build, tenant, batch)
 }
 
 // beforeReads is a driver that does something before its first page of documents is read.

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
@@ -30,6 +32,20 @@ func Compile(definition domain.Definition) (*Fold, error) { return CompileWith(d
 
 // CompileWith is Compile for a program that has registered handlers in Go, by name.
 func CompileWith(definition domain.Definition, handlers map[string]Handler) (*Fold, error) {
+	return compile(nil, definition, handlers)
+}
+
+// CompileIn is CompileWith until ctx ends, whose cause is the error then: a large definition may take seconds.
+func CompileIn(ctx context.Context, definition domain.Definition, handlers map[string]Handler) (fold *Fold, err error) {
+	err = budget.Work(ctx, func() error {
+		fold, err = compile(expr.MeterOf(ctx), definition, handlers)
+		return err
+	})
+	return fold, err
+}
+
+// compile makes a Fold, until a meter ends it: what it returns means nothing then.
+func compile(meter *expr.Meter, definition domain.Definition, handlers map[string]Handler) (*Fold, error) {
 	definition = WithDefaults(definition)
 	f := &Fold{definition: definition}
 	var found problems
@@ -39,12 +55,15 @@ func CompileWith(definition domain.Definition, handlers map[string]Handler) (*Fo
 			return nil, found.err()
 		}
 	} else if definition.Map != nil {
-		f.handler = compileMap(definition, &found)
+		f.handler = compileMap(meter, definition, &found)
 	} else {
-		f.handler = compileExpressions(definition, &found)
+		f.handler = compileExpressions(meter, definition, &found)
 	}
 	f.mapper, _ = f.handler.(mapper)
 	for i, source := range definition.Assert {
+		if !meter.SpendSource(len(source)) {
+			break
+		}
 		where := fmt.Sprintf("assert[%d]", i)
 		program, err := expr.Compile(expr.ScopeDocument, source)
 		if err != nil {
@@ -69,8 +88,9 @@ func (f *Fold) Definition() domain.Definition { return f.definition }
 // Asserts reports whether the definition has assertions, so that its documents are worth reading for AssertDocument.
 func (f *Fold) Asserts() bool { return len(f.asserts) > 0 }
 
-// AssertDocument evaluates the definition's assertions for one document; the error says which one failed and how.
-func (f *Fold) AssertDocument(document domain.Document) error {
+// AssertDocument evaluates the definition's assertions for one document; the error says which one failed and how. It is
+// ctx's cause where that ends first.
+func (f *Fold) AssertDocument(ctx context.Context, document domain.Document) error {
 	if len(f.asserts) == 0 {
 		return nil
 	}
@@ -78,8 +98,12 @@ func (f *Fold) AssertDocument(document domain.Document) error {
 	if err != nil {
 		return fmt.Errorf("document %q: %w", document.ID, err)
 	}
+	meter := expr.MeterOf(ctx)
 	for i, program := range f.asserts {
-		result, err := program.Eval(doc, nil)
+		result, err := program.EvalDocument(meter, doc)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err != nil {
 			return fmt.Errorf("document %q: assert[%d] (%s): %w", document.ID, i, program.Source(), err)
 		}
@@ -128,7 +152,7 @@ func (f *Fold) encode(doc Value, event *Event) (json.RawMessage, *EventError) {
 		data = domain.CanonicalNumbers(data)
 	}
 	if err == nil {
-		err = checkDocument(data)
+		err = f.checkDocument(data)
 	}
 	if err != nil {
 		return nil, f.blame(event, f.where(event.Type), err)
@@ -165,18 +189,18 @@ func (f *Fold) expression(where string) string {
 	return ""
 }
 
-// checkDocument refuses what cannot be kept in every database: what is no object, too long, or has U+0000 in a text.
-func checkDocument(data json.RawMessage) error {
+// checkDocument refuses what cannot be kept in every database: what is no object, too long, or no JSON that the log's own check
+// takes. What expressions write is JSON, and its numbers are doubles, but it may have U+0000 in a text.
+func (f *Fold) checkDocument(data json.RawMessage) error {
 	if len(data) == 0 || data[0] != '{' {
 		return errors.New("a document is a JSON object")
 	}
 	if len(data) > domain.MaxDocumentBytes {
 		return fmt.Errorf("the document has %d bytes; at most %d are allowed", len(data), domain.MaxDocumentBytes)
 	}
-	if !bytes.Contains(data, []byte(`\u0000`)) {
+	if f.definition.Handler == "" && !bytes.Contains(data, []byte(`\u0000`)) {
 		return nil
 	}
-	// It may be an escaped backslash with digits behind it; the log's own check tells.
 	return domain.CheckJSON(data)
 }
 
@@ -190,7 +214,7 @@ type expressions struct {
 	other   *expr.Fold // "*"; nil where there is none
 }
 
-func compileExpressions(d domain.Definition, found *problems) *expressions {
+func compileExpressions(meter *expr.Meter, d domain.Definition, found *problems) *expressions {
 	h := &expressions{on: make(map[string]*expr.Fold, len(d.On)), stream: d.Key == DefaultKey}
 	var err error
 	if h.key, err = expr.CompileKey(d.Key); err != nil {
@@ -200,6 +224,9 @@ func compileExpressions(d domain.Definition, found *problems) *expressions {
 		found.add("initial", "%s", err)
 	}
 	for _, eventType := range slices.Sorted(maps.Keys(d.On)) {
+		if !meter.SpendSource(len(d.On[eventType])) {
+			break
+		}
 		fold, err := expr.CompileFold(expr.ScopeProjection, d.On[eventType])
 		if err != nil {
 			found.add("on."+eventType, "%s", err)

@@ -65,7 +65,7 @@ func (f *folds) get(ctx context.Context, tenant domain.TenantID, id domain.Proje
 	if p.Build != build.number || sum != build.sum || p.Version != build.version {
 		return nil, &p, nil
 	}
-	fold, err := CompileWith(p.Definition, f.handlers)
+	fold, err := CompileIn(ctx, p.Definition, f.handlers)
 	if err != nil {
 		return nil, nil, err
 	}

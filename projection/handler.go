@@ -13,12 +13,22 @@ import (
 type Event struct {
 	*domain.Event
 	bound *expr.Event
+	meter *expr.Meter // of the evaluations; may be nil
+}
+
+// within has a meter end the evaluations for the event, and returns it.
+func (e *Event) within(meter *expr.Meter) *Event {
+	e.meter = meter
+	if e.bound != nil {
+		e.bound.Within(meter)
+	}
+	return e
 }
 
 // expression returns the event as expressions see it: parsed once, however many look at it.
 func (e *Event) expression() *expr.Event {
 	if e.bound == nil {
-		e.bound = expr.NewEvent(*e.Event)
+		e.bound = expr.NewEvent(*e.Event).Within(e.meter)
 	}
 	return e.bound
 }

@@ -58,7 +58,7 @@ func NewInline(config InlineConfig) *Inline {
 }
 
 // fold returns the compiled fold of a build.
-func (in *Inline) fold(b domain.TenantBuild) (*Fold, error) {
+func (in *Inline) fold(ctx context.Context, b domain.TenantBuild) (*Fold, error) {
 	key := inlineKey{b.ProjectionID, b.Build}
 	in.mu.Lock()
 	fold := in.folds[key]
@@ -66,7 +66,7 @@ func (in *Inline) fold(b domain.TenantBuild) (*Fold, error) {
 	if fold != nil {
 		return fold, nil
 	}
-	fold, err := CompileWith(*b.Definition, in.config.Handlers)
+	fold, err := CompileIn(ctx, *b.Definition, in.config.Handlers)
 	if err != nil {
 		return nil, err
 	}
@@ -84,13 +84,13 @@ func (in *Inline) fold(b domain.TenantBuild) (*Fold, error) {
 }
 
 // open makes ready to fold into a build; driver is nil where that cannot be done.
-func (in *Inline) open(b domain.TenantBuild) (*inlineBuild, error) {
+func (in *Inline) open(ctx context.Context, b domain.TenantBuild) (*inlineBuild, error) {
 	p := domain.Projection{ProjectionID: b.ProjectionID, Build: b.Build, Definition: WithDefaults(*b.Definition)}
 	driver, ok := in.config.Drivers[p.Definition.Database].(drivers.Transactional)
 	if !ok {
 		return nil, fmt.Errorf("documents in database %q cannot be saved with an append", p.Definition.Database)
 	}
-	fold, err := in.fold(b)
+	fold, err := in.fold(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -99,39 +99,40 @@ func (in *Inline) open(b domain.TenantBuild) (*inlineBuild, error) {
 }
 
 // Open makes ready to fold into a tenant's builds, each with its Definition, whose log is at head. gone are those that
-// cannot be folded into: without a table, beyond the head, or in a form that this process cannot fold. behind are those
-// that are not at the head yet. Where there is either, nothing can be folded.
-func (in *Inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds *InlineFolds, gone, behind []domain.TenantBuild, err error) {
+// cannot be folded into by this process: where there is one, nothing can be folded. Else checkpoints are the statements
+// that read the builds' checkpoints, in their order. Whoever holds the log has to find all of them at head.
+func (in *Inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds *InlineFolds, checkpoints []domain.Statement, gone []domain.TenantBuild, err error) {
 	folds = &InlineFolds{in: in, tenant: tenant, head: head, proven: true}
 	if folds.upcasters, err = in.config.Upcasters.Now(ctx, tenant); err != nil {
 		return nil, nil, nil, fmt.Errorf("read the upcasters for inline builds: %w", err)
 	}
 	for _, b := range builds {
-		opened, err := in.open(b)
+		opened, err := in.open(ctx, b)
+		if ctx.Err() != nil {
+			return nil, nil, nil, context.Cause(ctx)
+		}
 		if err != nil {
 			in.config.Log.Warn("an inline build cannot be folded into", "projection", b.Name, "tenant", tenant.String(), "build", b.Build, "error", err)
 			gone = append(gone, b)
 			continue
 		}
-		checkpoint, err := opened.driver.Checkpoint(ctx, opened.build, tenant)
-		switch {
-		case errors.Is(err, drivers.ErrNoTable), err == nil && checkpoint > head:
-			gone = append(gone, b)
-		case err != nil:
+		checkpoint, err := opened.driver.CheckpointIn(opened.build, tenant)
+		if err != nil {
 			return nil, nil, nil, fmt.Errorf("open the inline build %d of projection %q: %w", b.Build, b.Name, err)
-		case checkpoint < head:
-			behind = append(behind, b)
 		}
-		folds.builds = append(folds.builds, opened)
+		folds.builds, checkpoints = append(folds.builds, opened), append(checkpoints, checkpoint)
 	}
-	return folds, gone, behind, nil
+	return folds, checkpoints, gone, nil
 }
 
 // Mend folds what is in the log up to head into builds that are behind. unfit are those that are too far behind for an
 // append to wait, or met an event that they cannot fold: they are the runner's.
 func (in *Inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error) {
 	for _, b := range builds {
-		opened, err := in.open(b)
+		opened, err := in.open(ctx, b)
+		if ctx.Err() != nil {
+			return unfit, context.Cause(ctx)
+		}
 		if err != nil {
 			unfit = append(unfit, b)
 			continue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -76,23 +77,35 @@ func (f *InlineFolds) Forget() {
 
 // Fold folds a request's events, which follow one another and what was folded since Begin. Where documents are missing
 // it reports again, and has folded nothing: they are to be loaded, and everything is to be folded anew. An event that
-// cannot be folded is a *domain.Error with domain.CodeRefused and the event's id as its place, and nothing was folded.
-func (f *InlineFolds) Fold(events []domain.Event) (again bool, err error) {
+// cannot be folded is a *domain.Error with domain.CodeRefused and the event's id as its place, events that take too many steps
+// are one with domain.CodeTooCostly, and nothing was folded. Where ctx ends nothing is known.
+func (f *InlineFolds) Fold(ctx context.Context, events []domain.Event) (again bool, err error) {
+	folding, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	left := inlineSteps
+	meter := expr.MeterOf(expr.WithSpend(folding, func(steps int) {
+		if left -= steps; left < 0 {
+			cancel(errInlineSteps)
+		}
+	}))
 	own := make([]Event, len(events))
 	for i := range events {
 		events[i].Data, events[i].Metadata = asStored(events[i].Data), asStored(events[i].Metadata)
-		own[i].Event = &events[i]
+		own[i] = Event{Event: &events[i], meter: meter}
 	}
-	newest, faults := upcastCopies(f.upcasters, own)
+	newest, faults := upcastCopies(meter, f.upcasters, own)
 	var undo []undone
 	refuse := func(b *inlineBuild, fault *EventError) (bool, error) {
-		if !f.proven {
+		if !f.proven && folding.Err() == nil {
 			// Where an earlier release has appended, this was folded from documents that lack something.
 			f.wanting, f.prove = true, true
 			return true, nil
 		}
 		for i := range undo {
 			undo[i].restore()
+		}
+		if folding.Err() != nil {
+			return false, context.Cause(folding)
 		}
 		return false, refused(b, fault)
 	}
@@ -120,6 +133,12 @@ func (f *InlineFolds) Fold(events []domain.Event) (again bool, err error) {
 	}
 	return false, nil
 }
+
+// inlineSteps is how many steps the events of one request may take: the tenant's other appends wait meanwhile.
+const inlineSteps = 5_000_000
+
+var errInlineSteps = domain.Errorf(domain.CodeTooCostly, "",
+	"nothing was appended: to fold the request's events into the inline projections takes more than %d steps; append fewer at a time, or make the projections async", inlineSteps)
 
 // look works out the keys of a request's events, and which documents are not known. faults are of events that did not go
 // through the upcasters, by index.

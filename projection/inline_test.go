@@ -24,12 +24,12 @@ import (
 // inlineFolds is what a store folds with as it appends.
 type inlineFolds struct{ of *projection.Inline }
 
-func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.TenantBuild, []domain.TenantBuild, error) {
-	folds, gone, behind, err := f.of.Open(ctx, tenant, head, builds)
+func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+	folds, checkpoints, gone, err := f.of.Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return folds, gone, behind, nil
+	return folds, checkpoints, gone, nil
 }
 
 func (f *inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
@@ -45,6 +45,12 @@ type appender struct {
 
 // newAppender opens one on a database. url is where its app login connects.
 func newAppender(t *testing.T, db pgtest.DB, url string) *appender {
+	t.Helper()
+	return newAppenderThrough(t, db, url, func(d *postgres.Driver) drivers.Driver { return d })
+}
+
+// newAppenderThrough is newAppender with something between its inline folds and the driver.
+func newAppenderThrough(t *testing.T, db pgtest.DB, url string, through func(*postgres.Driver) drivers.Driver) *appender {
 	t.Helper()
 	folds := &inlineFolds{}
 	s, err := store.Open(t.Context(), store.Config{
@@ -63,7 +69,7 @@ func newAppender(t *testing.T, db pgtest.DB, url string) *appender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": d}, Upcasters: upcasters, Log: quiet,
+	folds.of = projection.NewInline(projection.InlineConfig{Store: s, Drivers: map[string]drivers.Driver{"default": through(d)}, Upcasters: upcasters, Log: quiet,
 		Handlers: map[string]projection.Handler{"listing": listing}})
 	return &appender{store: s, driver: d, inline: folds.of}
 }
@@ -196,13 +202,7 @@ func TestInlineMends(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	a := newAppender(t, db, db.URL(migrations.RoleApp))
-	earlier, err := store.Open(t.Context(), store.Config{
-		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 4, Log: quiet,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(earlier.Close)
+	earlier := earlierRelease(t, db)
 	tenant := domain.NewTenantID()
 	if err := a.store.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "one"}); err != nil {
 		t.Fatal(err)
@@ -214,18 +214,9 @@ func TestInlineMends(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	addEarlier := func(text string) {
-		t.Helper()
-		_, err := earlier.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{
-			Stream: "x-2", Expected: domain.Any, Events: []domain.NewEvent{{Type: "Add", Data: json.RawMessage(text)}},
-		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	add(`{"k": "a", "n": 1}`)
 	for n := range 30 { // it takes turns with locking the log first, and with not doing so
-		addEarlier(`{"k": "a", "n": 10}`)
+		earlier(tenant, `{"k": "a", "n": 10}`)
 		switch n % 3 {
 		case 0: // refused from a document that lacks something, if it were folded from that
 			add(fmt.Sprintf(`?{"k": "a", "n": %d}`, 11+11*n))
@@ -240,7 +231,7 @@ func TestInlineMends(t *testing.T) {
 	if got, want := a.documents(t, p, tenant), "a@71 {\"n\": 331, \"last\": 71}\n"; got != want {
 		t.Errorf("there is %s, want %s", got, want)
 	}
-	addEarlier(`{"k": "a", "n": "one"}`)
+	earlier(tenant, `{"k": "a", "n": "one"}`)
 	add(`{"k": "a", "n": 1}`)
 	a.wantInline(t, p, 0)
 }

@@ -170,7 +170,7 @@ func TestWaitingPairMovesToAnotherDatabase(t *testing.T) {
 	if err := b.store.HoldProjection(t.Context(), rebuild); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.store.SwapProjection(t.Context(), rebuild, time.Now().Add(time.Hour)); err != nil {
+	if err := b.store.SwapProjection(t.Context(), rebuild, nil, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	mustEqual(t, documents(t, p.catalog, tenant, "sums", last), fromScratch(t, sums("sums"), b.log(t, tenant)))

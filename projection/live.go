@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -16,18 +17,14 @@ import (
 // document costs its stream's events; a list, and a document whose key says nothing of its stream, costs all events of the
 // source, which is why both are bounded.
 
-// Bounds of what one request may fold.
+// Bounds of what one request may fold, beside what it may cost.
 const (
 	maxLiveEvents = 100_000
 	maxLiveBytes  = 64 << 20 // of the events' data and metadata
 	maxLiveWeight = 64 << 20 // of the documents in memory
-	maxLiveTime   = 10 * time.Second
-	livePage      = 5000 // events read at a time
+	livePage      = 5000     // events read at a time
 	livePageBytes = 8 << 20
 )
-
-// livesAtOnce is how many requests of all tenants fold at the same time in this process: each may need the memory above.
-const livesAtOnce = 4
 
 // documentReader is what documents are read from: a driver, or a fold on request.
 type documentReader interface {
@@ -48,22 +45,30 @@ type liveReader struct {
 
 // Get folds one document: from its stream where that is all that it is made of.
 func (l *liveReader) Get(ctx context.Context, _ domain.Build, tenant domain.TenantID, id string) (domain.Document, bool, error) {
-	fold, leave, err := l.begin(ctx, tenant)
+	ctx, end, err := l.begin(ctx, tenant)
 	if err != nil {
 		return domain.Document{}, false, err
 	}
-	defer leave()
-	ctx, stop := context.WithTimeoutCause(ctx, maxLiveTime, l.tooCostly("it takes longer than %s", maxLiveTime))
-	defer stop()
+	defer end()
+	fold, err := l.fold(ctx, tenant)
+	if err != nil {
+		return domain.Document{}, false, why(ctx, err)
+	}
 	if fold.fold.ownStream() {
 		err = fold.stream(ctx, id)
 	} else {
 		err = fold.log(ctx)
 	}
 	if err != nil {
-		return domain.Document{}, false, err
+		return domain.Document{}, false, why(ctx, err)
 	}
-	return fold.document(id)
+	var document domain.Document
+	var ok bool
+	err = budget.Work(ctx, func() error {
+		document, ok, err = fold.document(expr.MeterOf(ctx), id)
+		return err
+	})
+	return document, ok, err
 }
 
 // Query folds all documents and picks.
@@ -71,16 +76,35 @@ func (l *liveReader) Query(ctx context.Context, _ domain.Build, tenant domain.Te
 	if err := query.Check(); err != nil {
 		return nil, err
 	}
+	ctx, end, err := l.begin(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	all, err := l.matching(ctx, tenant, query.Where)
 	if err != nil {
 		return nil, err
 	}
+	var page []domain.Document
+	err = budget.Work(ctx, func() error {
+		page, err = pick(ctx, all, query)
+		return err
+	})
+	return page, err
+}
+
+// pick returns the page of all that a query asks for.
+func pick(ctx context.Context, all []domain.Document, query domain.DocumentQuery) ([]domain.Document, error) {
+	meter := expr.MeterOf(ctx)
 	type placed struct {
 		document domain.Document
 		key      domain.SortKey
 	}
 	found := make([]placed, 0, len(all))
 	for _, document := range all {
+		if len(query.Order) > 0 && !meter.SpendBytes(decodingWeight*len(document.Data)) {
+			return nil, nil // Work tells why
+		}
 		key, err := domain.SortKeyOf(document, query.Order)
 		if err != nil {
 			return nil, fmt.Errorf("sort document %q: %w", document.ID, err)
@@ -99,6 +123,11 @@ func (l *liveReader) Query(ctx context.Context, _ domain.Build, tenant domain.Te
 
 // Count folds all documents and counts.
 func (l *liveReader) Count(ctx context.Context, _ domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
+	ctx, end, err := l.begin(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	all, err := l.matching(ctx, tenant, where)
 	return int64(len(all)), err
 }
@@ -110,20 +139,20 @@ func (l *liveReader) Explain(context.Context, domain.Build, domain.TenantID, dom
 		l.projection.Name, maxLiveEvents, maxLiveBytes>>20)}, nil
 }
 
-// matching returns the documents for which where is true; nil: all.
+// decodingWeight is by how many times more a document costs that a predicate or an order looks at than one that is folded.
+const decodingWeight = 4
+
+// matching returns the documents for which where is true; nil: all. The request has begun.
 func (l *liveReader) matching(ctx context.Context, tenant domain.TenantID, where domain.Predicate) ([]domain.Document, error) {
 	if l.all == nil {
-		fold, leave, err := l.begin(ctx, tenant)
+		fold, err := l.fold(ctx, tenant)
 		if err != nil {
-			return nil, err
+			return nil, why(ctx, err)
 		}
-		defer leave()
-		ctx, stop := context.WithTimeoutCause(ctx, maxLiveTime, l.tooCostly("it takes longer than %s", maxLiveTime))
-		defer stop()
 		if err := fold.log(ctx); err != nil {
-			return nil, err
+			return nil, why(ctx, err)
 		}
-		if l.all, err = fold.all(); err != nil {
+		if l.all, err = fold.all(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -131,44 +160,61 @@ func (l *liveReader) matching(ctx context.Context, tenant domain.TenantID, where
 		return l.all, nil
 	}
 	var found []domain.Document
-	for _, document := range l.all {
-		matches, err := domain.Match(where, document)
-		if err != nil {
-			return nil, fmt.Errorf("filter document %q: %w", document.ID, err)
+	err := budget.Work(ctx, func() error {
+		meter := expr.MeterOf(ctx)
+		for _, document := range l.all {
+			if !meter.SpendBytes(decodingWeight * len(document.Data)) {
+				return nil // Work tells why
+			}
+			matches, err := domain.Match(where, document)
+			if err != nil {
+				return fmt.Errorf("filter document %q: %w", document.ID, err)
+			}
+			if matches {
+				found = append(found, document)
+			}
 		}
-		if matches {
-			found = append(found, document)
-		}
-	}
-	return found, nil
+		return nil
+	})
+	return found, err
 }
 
-// begin waits for a place to fold in.
-func (l *liveReader) begin(ctx context.Context, tenant domain.TenantID) (_ *liveFold, leave func(), err error) {
-	fold, err := CompileWith(l.projection.Definition, l.catalog.config.Handlers)
+// begin waits for a place to fold in; end must be called.
+func (l *liveReader) begin(ctx context.Context, tenant domain.TenantID) (_ context.Context, end func(), err error) {
+	return l.catalog.config.Requests.Begin(ctx, tenant, fmt.Sprintf("projection %q is live, so its documents are folded for each request; %s", l.projection.Name, liveAdvice))
+}
+
+// fold makes ready to fold; the request has begun.
+func (l *liveReader) fold(ctx context.Context, tenant domain.TenantID) (*liveFold, error) {
+	fold, err := l.catalog.foldOf(ctx, l.projection.Definition)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	fold = fold.Through(l.catalog.config.Upcasters)
 	set, err := fold.upcasters.Now(ctx, tenant)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	aside, err := l.catalog.config.Store.Aside(ctx, tenant, l.projection.ProjectionID, l.projection.Build, l.projection.Version)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	select {
-	case l.catalog.lives <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
-	}
-	return &liveFold{reader: l, tenant: tenant, fold: fold, upcasters: set, skipped: aside.Skipped}, func() { <-l.catalog.lives }, nil
+	return &liveFold{reader: l, tenant: tenant, fold: fold, upcasters: set, skipped: aside.Skipped}, nil
 }
 
+// liveAdvice is what to do about a live projection that costs too much.
+const liveAdvice = "narrow its source, or change its mode to async, which stores them"
+
 func (l *liveReader) tooCostly(format string, args ...any) error {
-	return domain.Errorf(domain.CodeTooCostly, "", "projection %q is live, so its documents are folded for each request, and this is more than a request may fold: %s. Narrow its source, or change its mode to async, which stores them",
-		l.projection.Name, fmt.Sprintf(format, args...))
+	return domain.Errorf(domain.CodeTooCostly, "", "projection %q is live, so its documents are folded for each request, and this is more than a request may fold: %s; %s",
+		l.projection.Name, fmt.Sprintf(format, args...), liveAdvice)
+}
+
+// why is the reason for an error, where that is that ctx has ended.
+func why(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // liveFold is one folding of a log, or a stream, in memory.
@@ -193,7 +239,7 @@ func (f *liveFold) stream(ctx context.Context, stream string) error {
 	for {
 		events, err := f.reader.catalog.config.Store.ReadStream(ctx, f.tenant, stream, domain.StreamQuery{From: from, Limit: livePage, MaxBytes: livePageBytes})
 		if err != nil {
-			return f.why(ctx, err)
+			return err
 		}
 		if len(events) == 0 {
 			return nil
@@ -210,7 +256,7 @@ func (f *liveFold) stream(ctx context.Context, stream string) error {
 func (f *liveFold) log(ctx context.Context) error {
 	head, err := f.reader.catalog.config.Store.Head(ctx, f.tenant)
 	if err != nil {
-		return f.why(ctx, err)
+		return err
 	}
 	for from := int64(1); from <= head.Position; {
 		events, err := f.reader.catalog.config.Store.ReadLog(ctx, f.tenant, domain.LogQuery{
@@ -218,7 +264,7 @@ func (f *liveFold) log(ctx context.Context) error {
 			Categories: f.fold.definition.Source.Categories, Types: f.fold.types,
 		})
 		if err != nil {
-			return f.why(ctx, err)
+			return err
 		}
 		if len(events) == 0 {
 			return nil
@@ -231,19 +277,12 @@ func (f *liveFold) log(ctx context.Context) error {
 	return nil
 }
 
-// why is the reason for an error, where that is that time is up.
-func (f *liveFold) why(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
 // add folds events, in their order.
 func (f *liveFold) add(ctx context.Context, events []domain.Event) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
+	return budget.Work(ctx, func() error { return f.foldAll(ctx, events) })
+}
+
+func (f *liveFold) foldAll(ctx context.Context, events []domain.Event) error {
 	f.events += len(events)
 	for i := range events {
 		f.bytes += len(events[i].Data) + len(events[i].Metadata)
@@ -263,7 +302,10 @@ func (f *liveFold) add(ctx context.Context, events []domain.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	p := f.fold.prepare(domain.Reading{Events: events, Head: events[len(events)-1].Position}, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxLiveBytes}, f.upcasters)
+	p, err := f.fold.prepare(ctx, domain.Reading{Events: events, Head: events[len(events)-1].Position}, domain.LogQuery{Limit: len(events) + 1, MaxBytes: maxLiveBytes}, f.upcasters)
+	if err != nil {
+		return err
+	}
 	if len(p.events) < len(events) {
 		return f.reader.tooCostly("its events come to more than %d MB by their upcasters", upcastGrowth*maxLiveBytes>>20)
 	}
@@ -276,9 +318,14 @@ func (f *liveFold) add(ctx context.Context, events []domain.Event) error {
 	for i := range chains {
 		before[i], _ = f.documents.get(chains[i].id)
 	}
-	for i, o := range f.fold.foldChains(p.events, chains, next, before) {
+	meter := expr.MeterOf(ctx)
+	outcomes, err := f.fold.foldChains(ctx, meter, p.events, chains, next, before)
+	if err != nil {
+		return err
+	}
+	for i, o := range outcomes {
 		if o.fault != nil {
-			o.cut(f.fold, p.events, chains[i], next, &before[i])
+			o.cut(f.fold, meter, p.events, chains[i], next, &before[i])
 		}
 		fault = earlier(fault, earlier(o.fault, o.bad))
 		if o.touched {
@@ -299,25 +346,33 @@ func (f *liveFold) faulted(fault *EventError) error {
 }
 
 // document returns one of the documents, as it would be stored.
-func (f *liveFold) document(id string) (domain.Document, bool, error) {
+func (f *liveFold) document(meter *expr.Meter, id string) (domain.Document, bool, error) {
 	h, _ := f.documents.get(id)
 	data, err := f.fold.text(&h)
+	meter.SpendBytes(len(data))
 	if err != nil {
 		return domain.Document{}, false, domain.Errorf(domain.CodeFaulted, "", "projection %q is live, and its document %q cannot be written: %s", f.reader.projection.Name, clip(id), err)
 	}
 	return domain.Document{ID: id, Version: h.version, Data: data}, data != nil, nil
 }
 
-func (f *liveFold) all() ([]domain.Document, error) {
+func (f *liveFold) all(ctx context.Context) ([]domain.Document, error) {
 	all := make([]domain.Document, 0, len(f.documents.documents))
-	for id := range f.documents.documents {
-		document, ok, err := f.document(id)
-		if err != nil {
-			return nil, err
+	err := budget.Work(ctx, func() error {
+		meter := expr.MeterOf(ctx)
+		for id := range f.documents.documents {
+			document, ok, err := f.document(meter, id)
+			if err != nil || ctx.Err() != nil {
+				return err
+			}
+			if ok {
+				all = append(all, document)
+			}
 		}
-		if ok {
-			all = append(all, document)
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
 }
@@ -331,7 +386,12 @@ func (f *Fold) ownStream() bool {
 // skipLive is Skip of a live projection: it stands before the first event of its source that cannot be folded.
 func (c *Catalog) skipLive(ctx context.Context, p domain.Projection, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
 	reader := &liveReader{catalog: c, projection: p}
-	_, err := reader.matching(ctx, skip.Tenant, nil)
+	ctx, end, err := reader.begin(ctx, skip.Tenant)
+	if err != nil {
+		return domain.SkippedEvent{}, err
+	}
+	defer end()
+	_, err = reader.matching(ctx, skip.Tenant, nil)
 	fault, ok := errors.AsType[*EventError](err)
 	switch {
 	case ok && fault.Event.Position == skip.Position:

@@ -39,13 +39,16 @@ type mapExpressions struct {
 	other *expr.Map // "*"; nil where there is none
 }
 
-func compileMap(d domain.Definition, found *problems) *mapExpressions {
+func compileMap(meter *expr.Meter, d domain.Definition, found *problems) *mapExpressions {
 	h := &mapExpressions{on: make(map[string]*expr.Map, len(d.Map)), id: d.Key == DefaultMapKey}
 	var err error
 	if h.key, err = expr.CompileKey(d.Key); err != nil {
 		found.add("key", "%s", err)
 	}
 	for _, eventType := range slices.Sorted(maps.Keys(d.Map)) {
+		if !meter.SpendSource(len(d.Map[eventType])) {
+			break
+		}
 		program, err := expr.CompileMap(d.Map[eventType])
 		if err != nil {
 			found.add("map."+eventType, "%s", err)

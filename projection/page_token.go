@@ -1,8 +1,8 @@
 package projection
 
 import (
+	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,9 +13,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// pageToken says where a page starts: behind which place of which build's documents, in the order of which question. Its
-// text is opaque to clients, and binary, since it has values of a document in it: at most domain.MaxOrderTerms texts of
-// domain.MaxOrderedCharacters, and an id.
+// pageToken says where a page starts: after which place of which build's documents, in the order of which question. It has
+// values of a document in it, at most domain.MaxOrderTerms texts of domain.MaxOrderedCharacters and an id, so clients get
+// it encrypted (tokenSeal).
 //
 //	byte         bit 0: the projection is shared; bit 1: the place is unordered; from bit 2 on: how many values
 //	uvarint      the build's number
@@ -51,7 +51,8 @@ const (
 	tokenTrue
 )
 
-func (t pageToken) String() string {
+// encode writes the token.
+func (t pageToken) encode() []byte {
 	flags := byte(len(t.after.Values)) << 2
 	if t.shared {
 		flags |= 1
@@ -64,7 +65,7 @@ func (t pageToken) String() string {
 	for _, value := range t.after.Values {
 		raw = appendTokenValue(raw, value)
 	}
-	return base64.RawURLEncoding.EncodeToString(append(raw, t.after.ID...))
+	return append(raw, t.after.ID...)
 }
 
 func appendTokenValue(raw []byte, value domain.Scalar) []byte {
@@ -84,24 +85,20 @@ func appendTokenValue(raw []byte, value domain.Scalar) []byte {
 	return append(raw, tokenNull)
 }
 
-// parsePageToken reads what String has written, and nothing else: whatever a client makes up, what comes out is a place
+var errPageToken = errors.New("not a page token")
+
+// decodePageToken reads what encode has written, and refuses everything else with errPageToken: what comes out is a place
 // that a document can have.
-func parsePageToken(text string) (pageToken, error) {
-	t, err := decodePageToken(text)
-	if err != nil || t.String() != text {
-		return pageToken{}, domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", clip(text))
+func decodePageToken(raw []byte) (pageToken, error) {
+	t, err := parsePageToken(raw)
+	if err != nil || !bytes.Equal(t.encode(), raw) {
+		return pageToken{}, errPageToken
 	}
 	return t, nil
 }
 
-var errPageToken = errors.New("not a page token")
-
-func decodePageToken(text string) (t pageToken, err error) {
-	if len(text) > maxPageTokenBytes {
-		return t, errPageToken
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(raw) == 0 {
+func parsePageToken(raw []byte) (t pageToken, err error) {
+	if len(raw) == 0 {
 		return t, errPageToken
 	}
 	t.shared, t.after.Unordered = raw[0]&1 != 0, raw[0]&2 != 0

@@ -1,6 +1,8 @@
 package projection
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
 	"math"
 	"strings"
@@ -43,7 +45,7 @@ func TestPageTokenRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		token := drawPageToken(t)
-		got, err := parsePageToken(token.String())
+		got, err := decodePageToken(token.encode())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,14 +69,19 @@ func TestPageTokenIsBounded(t *testing.T) {
 	for range domain.MaxOrderTerms {
 		token.after.Values = append(token.after.Values, domain.Scalar{Kind: domain.ScalarText, Text: strings.Repeat("\U0010ffff", domain.MaxOrderedCharacters)})
 	}
-	text := token.String()
-	if len(text) > maxPageTokenBytes {
-		t.Errorf("it has %d bytes", len(text))
+	seal := &tokenSeal{key: func(context.Context) ([32]byte, error) { return [32]byte{1}, nil }}
+	text, err := seal.seal(t.Context(), tokenOfPage, token.encode())
+	if err != nil || len(text) > maxPageTokenBytes {
+		t.Fatalf("it has %d bytes, %v", len(text), err)
 	}
-	if _, err := parsePageToken(text); err != nil {
+	raw, err := seal.open(t.Context(), tokenOfPage, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decodePageToken(raw); err != nil {
 		t.Error(err)
 	}
-	if _, err := parsePageToken(strings.Repeat("A", maxPageTokenBytes+1)); !isCode(err, domain.CodeInvalidRequest) {
+	if _, err := seal.open(t.Context(), tokenOfPage, strings.Repeat("A", maxPageTokenBytes+1)); !isCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("a longer one: %v", err)
 	}
 }
@@ -84,10 +91,7 @@ func TestPageTokenIsBounded(t *testing.T) {
 func TestPageTokenThatWasChanged(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		raw, err := base64.RawURLEncoding.DecodeString(drawPageToken(t).String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := drawPageToken(t).encode()
 		switch at := rapid.IntRange(0, len(raw)-1).Draw(t, "at"); rapid.IntRange(0, 2).Draw(t, "how") {
 		case 0:
 			raw[at] = rapid.Byte().Draw(t, "byte")
@@ -96,32 +100,29 @@ func TestPageTokenThatWasChanged(t *testing.T) {
 		case 2:
 			raw = append(raw[:at:at], append(rapid.SliceOfN(rapid.Byte(), 1, 9).Draw(t, "more"), raw[at:]...)...)
 		}
-		checkParsed(t, base64.RawURLEncoding.EncodeToString(raw))
+		checkDecoded(t, raw)
 	})
 	for name, value := range map[string]float64{"NaN": math.NaN(), "infinity": math.Inf(1), "an int as a double": 3, "minus zero": math.Copysign(0, -1)} {
 		token := pageToken{build: 1, after: domain.SortKey{ID: "a", Values: []domain.Scalar{{Kind: domain.ScalarDouble, Double: value}}}}
-		if _, err := parsePageToken(token.String()); !isCode(err, domain.CodeInvalidRequest) {
+		if _, err := decodePageToken(token.encode()); err == nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	long := pageToken{build: 1, after: domain.SortKey{ID: "a", Values: []domain.Scalar{{Kind: domain.ScalarText, Text: strings.Repeat("a", domain.MaxOrderedCharacters+1)}}}}
-	if _, err := parsePageToken(long.String()); !isCode(err, domain.CodeInvalidRequest) {
+	if _, err := decodePageToken(long.encode()); err == nil {
 		t.Errorf("a text that cannot be ordered: %v", err)
 	}
 }
 
-// checkParsed holds whatever a client may send as a token to what parsePageToken promises.
-func checkParsed(t rapid.TB, text string) {
+// checkDecoded holds any bytes to what decodePageToken promises.
+func checkDecoded(t rapid.TB, text []byte) {
 	t.Helper()
-	token, err := parsePageToken(text)
+	token, err := decodePageToken(text)
 	if err != nil {
-		if !isCode(err, domain.CodeInvalidRequest) {
-			t.Fatalf("%q is refused with %v", text, err)
-		}
 		return
 	}
-	if token.String() != text {
-		t.Fatalf("%q is read as %+v, which is %q", text, token, token.String())
+	if !bytes.Equal(token.encode(), text) {
+		t.Fatalf("%q is read as %+v, which is %q", text, token, token.encode())
 	}
 	query := domain.DocumentQuery{Limit: 1, After: &token.after, Order: make([]domain.Order, len(token.after.Values))}
 	if token.after.Unordered {
@@ -138,11 +139,49 @@ func checkParsed(t rapid.TB, text string) {
 }
 
 func FuzzPageToken(f *testing.F) {
-	for _, seed := range []string{"", "AQ", "!!!", "AA\n", (pageToken{build: 7, after: domain.SortKey{ID: "a"}}).String()} {
+	for _, seed := range [][]byte{nil, {1}, {0, 0}, (pageToken{build: 7, after: domain.SortKey{ID: "a"}}).encode()} {
 		f.Add(seed)
 	}
 	f.Add(pageToken{shared: true, build: 1 << 40, after: domain.SortKey{ID: "order-1", Values: []domain.Scalar{
 		{}, {Kind: domain.ScalarDouble, Double: 0.5}, {Kind: domain.ScalarText, Text: "ü"},
-	}}}.String())
-	f.Fuzz(func(t *testing.T, text string) { checkParsed(t, text) })
+	}}}.encode())
+	f.Fuzz(func(t *testing.T, raw []byte) { checkDecoded(t, raw) })
+}
+
+// A token says nothing to whoever finds it in a log, and nobody can make one or change one.
+func TestPageTokensAreSealed(t *testing.T) {
+	t.Parallel()
+	key := [32]byte{1}
+	seal := &tokenSeal{key: func(context.Context) ([32]byte, error) { return key, nil }}
+	rapid.Check(t, func(r *rapid.T) {
+		plain := append([]byte("a customer's name "), drawPageToken(r).encode()...)
+		text, err := seal.seal(t.Context(), tokenOfPage, plain)
+		if err != nil {
+			r.Fatal(err)
+		}
+		raw, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil || bytes.Contains(raw, []byte("customer")) {
+			r.Fatalf("%q shows its content, %v", text, err)
+		}
+		if got, err := seal.open(t.Context(), tokenOfPage, text); err != nil || !bytes.Equal(got, plain) {
+			r.Fatalf("it opens as %q, %v", got, err)
+		}
+		raw[rapid.IntRange(0, len(raw)-1).Draw(r, "at")] ^= byte(rapid.IntRange(1, 255).Draw(r, "bits"))
+		if _, err := seal.open(t.Context(), tokenOfPage, base64.RawURLEncoding.EncodeToString(raw)); !isCode(err, domain.CodeInvalidRequest) {
+			r.Fatalf("a changed token: %v", err)
+		}
+		if _, err := seal.open(t.Context(), tokenOfAll, text); !isCode(err, domain.CodeInvalidRequest) {
+			r.Fatalf("a token of another list: %v", err)
+		}
+	})
+	other := &tokenSeal{key: func(context.Context) ([32]byte, error) { return [32]byte{2}, nil }}
+	text, err := other.seal(t.Context(), tokenOfPage, []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, made := range []string{text, "", "AA", "!!!"} {
+		if _, err := seal.open(t.Context(), tokenOfPage, made); !isCode(err, domain.CodeInvalidRequest) {
+			t.Errorf("%q: %v", made, err)
+		}
+	}
 }

@@ -161,10 +161,6 @@ func (r *Runner) learn(p *pair, now *domain.Projection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := p.followed
-	if now.Definition.Mode == domain.ModeLive {
-		r.drop(f)
-		return
-	}
 	live := r.lived(now)
 	if now.Build == f.own.number {
 		delete(f.exceptions, p.of)

@@ -43,6 +43,11 @@ const planCounting = 5 * time.Second
 // definitions and, with remove, of each projection that is not among them, but for what Manifold itself deploys. It
 // changes nothing.
 func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) ([]PlannedChange, error) {
+	ctx, end, err := c.config.Requests.Begin(ctx, owner, "plan fewer definitions at a time")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	if len(definitions) > MaxPlanned {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "definitions", "there are %d definitions; at most %d are allowed", len(definitions), MaxPlanned)
 	}
@@ -81,7 +86,11 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 		} else {
 			change.Action, change.Changes = actionFor(p.Definition, definition), Changes(&p.Definition, &definition)
 		}
-		change.Errors = append(change.Errors, partsOf(c.Check(domain.ProjectionID{Owner: owner, Name: definition.Name}, definition))...)
+		err := c.Check(ctx, domain.ProjectionID{Owner: owner, Name: definition.Name}, definition)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		change.Errors = append(change.Errors, partsOf(err)...)
 		if len(change.Errors) == 0 && (change.Action == ActionCreate || change.Action == ActionRebuild) {
 			if change.Events, change.Counted, err = count.events(ctx, definition); err != nil {
 				return nil, err

@@ -9,16 +9,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Bounds of a preview. An expression's evaluations are bounded one by one, and a preview by time, since documents may
-// grow with each event.
+// Bounds of a preview, beside what a request may cost.
 const (
 	MaxPreviewEvents = 1000
 	maxPreviewBytes  = 8 << 20 // of the events' data and of the documents after each event
-	maxPreviewTime   = 5 * time.Second
 )
 
 // PreviewQuery asks for a definition to be tried out. One of Stream, Last and Given says on which events.
@@ -65,19 +65,22 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 	if definition.Name == "" {
 		definition.Name = "preview"
 	}
-	if err := c.rules.Check(domain.ProjectionID{Owner: tenant, Name: definition.Name}, definition); err != nil {
-		return Preview{}, within("definition", err)
-	}
-	fold, err := CompileWith(definition, c.config.Handlers)
+	ctx, end, err := c.config.Requests.Begin(ctx, tenant, "try it on fewer events")
 	if err != nil {
+		return Preview{}, err
+	}
+	defer end()
+	fold, err := c.check(ctx, domain.ProjectionID{Owner: tenant, Name: definition.Name}, definition)
+	switch {
+	case ctx.Err() != nil:
+		return Preview{}, context.Cause(ctx)
+	case err != nil:
 		return Preview{}, within("definition", err)
 	}
 	events, err := c.previewEvents(ctx, tenant, fold, q)
 	if err != nil {
 		return Preview{}, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, maxPreviewTime, errPreviewTime)
-	defer cancel()
 	var upcasters *upcasting.Set
 	if c.config.Upcasters != nil {
 		if upcasters, err = c.config.Upcasters.Now(ctx, tenant); err != nil {
@@ -86,8 +89,6 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 	}
 	return fold.Try(ctx, events, upcasters)
 }
-
-var errPreviewTime = domain.Errorf(domain.CodeTooCostly, "source", "folding took longer than %s; try it on fewer events", maxPreviewTime)
 
 // within puts a place before that of an error.
 func within(place string, err error) error {
@@ -115,7 +116,7 @@ func (c *Catalog) previewEvents(ctx context.Context, tenant domain.TenantID, fol
 		if err == nil && len(events) == 0 {
 			err = domain.Errorf(domain.CodeNotFound, "source.stream", "there is no stream %q", clip(q.Stream))
 		}
-		return events, err
+		return domain.WithData(events), err
 	case q.Last != 0:
 		if q.Last < 1 || q.Last > MaxPreviewEvents {
 			return nil, domain.Errorf(domain.CodeInvalidRequest, "source.last", "%d events were asked for; ask for 1 to %d", q.Last, MaxPreviewEvents)
@@ -125,7 +126,7 @@ func (c *Catalog) previewEvents(ctx context.Context, tenant domain.TenantID, fol
 			Categories: fold.definition.Source.Categories, Types: fold.types,
 		})
 		slices.Reverse(events)
-		return events, err
+		return domain.WithData(events), err
 	}
 	return GivenEvents("source.events", q.Given)
 }
@@ -176,17 +177,29 @@ func GivenEvents(where string, given []GivenEvent) ([]domain.Event, error) {
 
 // Try folds events, in their order and from nothing, in memory, after they went through upcasters (nil: none). The error is
 // ctx's cause, or domain.CodeTooLarge where the steps come to more than 8 MiB.
-func (f *Fold) Try(ctx context.Context, events []domain.Event, upcasters *upcasting.Set) (Preview, error) {
+func (f *Fold) Try(ctx context.Context, events []domain.Event, upcasters *upcasting.Set) (p Preview, err error) {
+	err = budget.Work(ctx, func() error {
+		p, err = f.try(expr.MeterOf(ctx), events, upcasters)
+		return err
+	})
+	if err != nil {
+		return Preview{}, err
+	}
+	return p, nil
+}
+
+func (f *Fold) try(meter *expr.Meter, events []domain.Event, upcasters *upcasting.Set) (Preview, error) {
 	if _, raw := f.handler.(asRecorded); raw {
 		upcasters = nil
 	}
-	t := trial{fold: f, upcasters: upcasters, documents: make(map[string]*tried)}
+	t := trial{fold: f, meter: meter, upcasters: upcasters, documents: make(map[string]*tried)}
 	for i := range events {
-		if ctx.Err() != nil {
-			return Preview{}, context.Cause(ctx)
+		if !meter.SpendBytes(len(events[i].Data) + len(events[i].Metadata)) {
+			break
 		}
 		step := t.step(events[i])
 		t.steps = append(t.steps, step)
+		meter.SpendBytes(2 * len(step.Document)) // it was read and written
 		if t.bytes += len(step.Event.Data) + len(step.Document); t.bytes > maxPreviewBytes {
 			return Preview{}, domain.Errorf(domain.CodeTooLarge, "source",
 				"with the event at position %d the events and the documents after them come to more than %d bytes; try it on fewer events", events[i].Position, maxPreviewBytes)
@@ -208,6 +221,7 @@ func (f *Fold) Try(ctx context.Context, events []domain.Event, upcasters *upcast
 // trial is a fold on its way through made-up time.
 type trial struct {
 	fold      *Fold
+	meter     *expr.Meter
 	upcasters *upcasting.Set
 	documents map[string]*tried
 	steps     []PreviewStep
@@ -226,8 +240,8 @@ func (t *trial) step(event domain.Event) PreviewStep {
 	if !t.fold.wants(&event) {
 		return step
 	}
-	e := Event{Event: &event}
-	if step.Fault = upcast(t.upcasters, &event); step.Fault != nil {
+	e := Event{Event: &event, meter: t.meter}
+	if step.Fault = upcast(t.meter, t.upcasters, &event); step.Fault != nil {
 		return step
 	}
 	step.Event = event

@@ -5,7 +5,9 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -73,7 +75,7 @@ func (r *Replay) fetch(ctx context.Context, read read, from, to int64, limits Li
 			f.err = err
 			return
 		}
-		f.prepared = r.Fold.prepare(reading, q, set)
+		f.prepared, f.err = r.Fold.prepare(ctx, reading, q, set)
 	}()
 	return f
 }
@@ -97,8 +99,9 @@ func (f *fetched) wait() (*prepared, error) {
 }
 
 // prepare puts a reading's events through upcasters, all of them through the same ones, and works out their keys. Where
-// events grow by that to more than should be held, it leaves the rest of them to the next reading.
-func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery, set *upcasting.Set) *prepared {
+// events grow by that to more than should be held, it leaves the rest of them to the next reading. The error is ctx's cause.
+func (f *Fold) prepare(ctx context.Context, reading domain.Reading, q domain.LogQuery, set *upcasting.Set) (*prepared, error) {
+	meter := expr.MeterOf(ctx)
 	p := &prepared{reading: reading, from: q.From, upTo: reading.Head}
 	if q.To > 0 {
 		p.upTo = q.To
@@ -117,18 +120,25 @@ func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery, set *upcasting
 	}
 	p.events = make([]Event, len(reading.Events))
 	for i := range reading.Events {
-		p.events[i].Event = &reading.Events[i]
+		p.events[i] = Event{Event: &reading.Events[i], meter: meter}
 	}
 	p.keys = make([]string, len(p.events))
-	upcasts := upcasts{set: set, most: upcastGrowth * q.MaxBytes}
-	faults := make([][]*EventError, workersFor(len(p.events)))
+	upcasts := upcasts{meter: meter, set: set, most: upcastGrowth * q.MaxBytes}
+	faults := make([][]*EventError, workersFor(ctx, len(p.events)))
 	chunk := (len(p.events) + len(faults) - 1) / len(faults)
 	stopped := make([]int, len(faults)) // how many of the reading's events each worker got to, where it stopped before its last
 	parallel(len(faults), func(worker int) {
 		end := min(len(p.events), (worker+1)*chunk)
 		for i := worker * chunk; i < end; i++ {
-			fault := upcasts.apply(&reading.Events[i])
-			if fault == nil {
+			if !meter.SpendBytes(len(p.events[i].Data) + len(p.events[i].Metadata)) {
+				return
+			}
+			var fault *EventError
+			hasData := reading.Events[i].Gap == nil // what has none is for no document
+			if hasData {
+				fault = upcasts.apply(&reading.Events[i])
+			}
+			if hasData && fault == nil {
 				p.keys[i], _, fault = f.key(&p.events[i])
 			}
 			if fault != nil {
@@ -140,6 +150,9 @@ func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery, set *upcasting
 			}
 		}
 	})
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	for worker, n := range stopped {
 		p.faults = append(p.faults, faults[worker]...)
 		if n > 0 {
@@ -148,7 +161,7 @@ func (f *Fold) prepare(reading domain.Reading, q domain.LogQuery, set *upcasting
 			break
 		}
 	}
-	return p
+	return p, nil
 }
 
 // upcastGrowth is by how many times what it may read a reading may grow by upcasters.
@@ -167,8 +180,8 @@ func (p *prepared) stopBefore(fault *EventError) {
 // worthSharing is from how many events on folding is spread over the processors.
 const worthSharing = 512
 
-func workersFor(events int) int {
-	if events < worthSharing {
+func workersFor(ctx context.Context, events int) int {
+	if events < worthSharing || budget.Bounded(ctx) {
 		return 1
 	}
 	return runtime.GOMAXPROCS(0)

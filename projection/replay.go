@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 )
@@ -107,6 +108,7 @@ func (r *Replay) locate(ctx context.Context) error {
 // run reads, folds and saves until position to, the three beside one another: while a reading is folded the next one is
 // read, and what was folded before is saved.
 func (r *Replay) run(ctx context.Context, log Log, to int64) (err error) {
+	ctx = budget.OfTenant(ctx, r.Tenant)
 	defer func() { err = r.finish(ctx, err) }()
 	reading, stop := context.WithCancel(ctx)
 	defer stop()

@@ -212,18 +212,55 @@ func TestReplayBlamesTheEventThatMakesADocumentTooLarge(t *testing.T) {
 		limits := projection.CatchUpLimits
 		limits.Events = events
 		build.Number++
-		replay := &projection.Replay{Driver: refusing{b.driver, `{"n":9}`}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
+		replay := &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":9}`}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
 		// x-0 has events 1, 4, 7, ... : its ninth is 25. What is read one by one is saved together, and goes on to n = 14 unseen.
 		if err = replay.Run(t.Context(), b.store, 40); err != nil {
 			t.Fatalf("%d events at a time: documents whose last state is small enough are refused: %v", events, err)
 		}
-		build.Number++
-		replay = &projection.Replay{Driver: refusing{b.driver, `{"n":14}`}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
-		err = replay.Run(t.Context(), b.store, 40)
-		if fault, ok := errors.AsType[*projection.EventError](err); !ok || fault.Event.Position != 40 {
-			t.Fatalf("%d events at a time: the fault is %v", events, err)
+		for _, code := range []domain.Code{domain.CodeTooLarge, domain.CodeInvalidJSON} {
+			build.Number++
+			replay = &projection.Replay{Driver: refusing{Driver: b.driver, document: `{"n":14}`, code: code}, Build: build, Tenant: tenant, Fold: fold, Limits: limits}
+			err = replay.Run(t.Context(), b.store, 40)
+			if fault, ok := errors.AsType[*projection.EventError](err); !ok || fault.Event.Position != 40 {
+				t.Fatalf("%s, %d events at a time: the fault is %v", code, events, err)
+			}
+			mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:39]))
 		}
-		mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:39]))
+	}
+}
+
+// A batch that ran out of time is saved in smaller parts, down to what the database finishes in time.
+func TestReplaySavesLessAtATimeAfterATimeout(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	for i := range 40 {
+		b.append(t, tenant, fmt.Sprintf("x-%d", i%3), "A", `{}`)
+	}
+	definition := domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}}
+	fold, err := projection.Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	for _, most := range []int64{1, 5} {
+		driver := &limited{Driver: b.driver, most: most}
+		build.Number++
+		replay := &projection.Replay{Driver: driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+		if err := replay.Run(t.Context(), b.store, 40); err != nil {
+			t.Fatalf("a database that saves %d events in time: %v", most, err)
+		}
+		if driver.timedOut.Load() == 0 {
+			t.Errorf("no save of more than %d events was tried", most)
+		}
+		mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)))
+	}
+	// One event alone that cannot be saved in time is the database's fault, and not the event's.
+	build.Number++
+	replay := &projection.Replay{Driver: &limited{Driver: b.driver}, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+	err = replay.Run(t.Context(), b.store, 40)
+	if _, fault := errors.AsType[*projection.EventError](err); fault || !errors.Is(err, drivers.ErrTimedOut) {
+		t.Errorf("a database that finishes nothing in time gives %v", err)
 	}
 }
 
@@ -239,7 +276,7 @@ func TestRunnerStopsBeforeADocumentThatIsTooLarge(t *testing.T) {
 	}
 	faults := make(chan domain.Fault, 1)
 	p := b.process(options{
-		driver: refusing{b.driver, `{"n":30}`}, catchUp: projection.Limits{Events: 7, Bytes: 1 << 20, DocumentBytes: 1 << 20},
+		driver: refusing{Driver: b.driver, document: `{"n":30}`}, catchUp: projection.Limits{Events: 7, Bytes: 1 << 20, DocumentBytes: 1 << 20},
 		observer: projection.Observer{Fault: func(fault domain.Fault) {
 			select {
 			case faults <- fault:

@@ -61,15 +61,18 @@ func (c *Catalog) Retry(ctx context.Context, tenant domain.TenantID, name string
 	return c.Status(ctx, tenant, name)
 }
 
-// Skip has the projection pass the event over before which it stands for the tenant, in every build that is made by the
-// version of the definition that it has. domain.CodeConflict where it does not stand before exactly that position. by is
-// who does it, and reason why, as ProjectionVersion.By.
+// Skip has the projection pass the event over before which it stands for the tenant, or for which a rebuild has left the
+// tenant behind, in every build that is made until WithdrawSkip. domain.CodeConflict where it does not stand before exactly
+// that position. by is who does it, and reason why, as ProjectionVersion.By.
 func (c *Catalog) Skip(ctx context.Context, tenant domain.TenantID, name string, position int64, reason, by string) (domain.SkippedEvent, error) {
 	p, err := c.standing(ctx, tenant, name)
 	if err != nil {
 		return domain.SkippedEvent{}, err
 	}
 	skip := domain.SkippedEvent{ProjectionID: p.ProjectionID, Tenant: tenant, Version: p.Version, Position: position, Reason: reason, By: by}
+	if p.Fault != nil && p.Fault.Position == position {
+		return c.skipLeftBehind(ctx, p, skip)
+	}
 	if p.Definition.Mode == domain.ModeLive {
 		return c.skipLive(ctx, p, skip)
 	}
@@ -85,6 +88,30 @@ func (c *Catalog) Skip(ctx context.Context, tenant domain.TenantID, name string,
 		return domain.SkippedEvent{}, domain.Errorf(domain.CodeConflict, "position", "projection %q has passed the event at position %d already", name, position)
 	}
 	return c.config.Store.SkipEvent(ctx, skip, p.Build)
+}
+
+// skipLeftBehind is Skip of the event for which a rebuild has left the tenant on its build. That build has folded it; the
+// next one passes it over.
+func (c *Catalog) skipLeftBehind(ctx context.Context, p domain.Projection, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
+	events, err := c.config.Store.ReadLog(ctx, skip.Tenant, domain.LogQuery{From: skip.Position, To: skip.Position, Limit: 1})
+	if err != nil {
+		return domain.SkippedEvent{}, fmt.Errorf("skip an event of projection %q: %w", p.Name, err)
+	}
+	if len(events) == 0 {
+		return domain.SkippedEvent{}, domain.Errorf(domain.CodeConflict, "position", "the event at position %d is gone", skip.Position)
+	}
+	skip.EventID, skip.Message = events[0].ID, p.Fault.Reason
+	return c.config.Store.PutSkipped(ctx, skip)
+}
+
+// WithdrawSkip has the projection pass an event over for the tenant no more: in builds that are made from now on, and in the
+// live one where that has not come to the event yet. domain.CodeNotFound where the event is not skipped.
+func (c *Catalog) WithdrawSkip(ctx context.Context, tenant domain.TenantID, name string, position int64) error {
+	p, err := c.standing(ctx, tenant, name)
+	if err != nil {
+		return err
+	}
+	return c.config.Store.WithdrawSkip(ctx, tenant, p.ProjectionID, position)
 }
 
 // maxSkippedListed is how many skipped events are listed.

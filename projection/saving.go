@@ -116,7 +116,7 @@ func (r *Replay) push(ctx context.Context) error {
 	r.saving = s
 	go func() {
 		defer close(s.done)
-		if s.batch, s.err = r.Fold.batch(s); s.err == nil {
+		if s.batch, s.err = r.Fold.batch(ctx, s); s.err == nil {
 			s.err = r.keepWaiting(ctx, s)
 		}
 		if s.err == nil {
@@ -149,7 +149,11 @@ func (r *Replay) await() error {
 	if errors.Is(err, errAgain) {
 		return err
 	}
-	if _, unfit := errors.AsType[*unfitError](err); unfit || isCode(err, domain.CodeTooLarge) {
+	if errors.Is(err, drivers.ErrTimedOut) && s.events > 1 {
+		r.at.atOnce = max(1, s.events/2)
+		return errAgain
+	}
+	if unfit(err) {
 		if s.only == nil {
 			r.at.atOnce = max(1, s.events/2)
 			return errAgain
@@ -172,7 +176,7 @@ func (r *Replay) wasSaved(s *saving) {
 		r.at.refused = nil
 	}
 	r.numbered, r.saveTook = s.number, s.took
-	if r.at.atOnce > 0 {
+	if r.at.atOnce > 0 && s.took < growingSave {
 		// What was too much is behind it, or is met again.
 		if r.at.atOnce *= 2; r.at.atOnce >= careful {
 			r.at.atOnce = 0
@@ -195,6 +199,10 @@ func (r *Replay) wasSaved(s *saving) {
 	}
 	r.folded(s.events, len(s.batch.Upserts)+len(s.batch.Deletes))
 }
+
+// growingSave is below which time a save of a bounded number of events may be followed by one of twice as many. It is well
+// below half of what a save may take, so that a database that is merely slow is not asked for too much again.
+const growingSave = 5 * time.Second
 
 // careful is from how many events on a save is no longer bounded by their number.
 const careful = 1 << 16
@@ -222,15 +230,22 @@ type unfitError struct{ err error }
 func (e *unfitError) Error() string { return e.err.Error() }
 func (e *unfitError) Unwrap() error { return e.err }
 
+// unfit reports whether a document cannot be kept: it is no document, or is beyond what the database takes, in size or in
+// depth.
+func unfit(err error) bool {
+	_, cannotBeWritten := errors.AsType[*unfitError](err)
+	return cannotBeWritten || isCode(err, domain.CodeTooLarge) || isCode(err, domain.CodeInvalidJSON)
+}
+
 // batch makes of documents what a driver saves, those that are new there first.
-func (f *Fold) batch(s *saving) (drivers.Batch, error) {
+func (f *Fold) batch(ctx context.Context, s *saving) (drivers.Batch, error) {
 	// In the order of their ids neighbours in an index are written one after the other: a fifth less work for PostgreSQL.
 	slices.SortFunc(s.documents, func(a, b unsaved) int { return strings.Compare(a.id, b.id) })
 	data := make([]json.RawMessage, len(s.documents))
-	failed := make([]error, workersFor(len(s.documents)))
+	failed := make([]error, workersFor(ctx, len(s.documents)))
 	chunk := (len(s.documents) + len(failed) - 1) / len(failed)
 	parallel(len(failed), func(worker int) {
-		for i := worker * chunk; i < min(len(s.documents), (worker+1)*chunk); i++ {
+		for i := worker * chunk; i < min(len(s.documents), (worker+1)*chunk) && ctx.Err() == nil; i++ {
 			if data[i], failed[worker] = f.text(&s.documents[i].held); failed[worker] != nil {
 				return
 			}
@@ -238,6 +253,9 @@ func (f *Fold) batch(s *saving) (drivers.Batch, error) {
 	})
 	if err := errors.Join(failed...); err != nil {
 		return drivers.Batch{}, err
+	}
+	if ctx.Err() != nil {
+		return drivers.Batch{}, context.Cause(ctx)
 	}
 	batch := drivers.Batch{From: s.from, To: s.to, Upserts: make([]domain.Document, 0, len(s.documents))}
 	var before []domain.Document
@@ -266,7 +284,7 @@ func (f *Fold) text(h *held) (json.RawMessage, error) {
 	}
 	data, err := f.handler.Encode(h.value)
 	if err == nil {
-		err = checkDocument(data)
+		err = f.checkDocument(data)
 	}
 	if err != nil {
 		return nil, &unfitError{err}

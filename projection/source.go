@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/expr"
 )
 
 // A projection may be the source of what delivers: events then go out when their documents are stored. Whoever delivers
@@ -151,7 +152,7 @@ func (c *Catalog) DocumentsOf(ctx context.Context, tenant domain.TenantID, name 
 // before the checkpoint passed it, and a document that is parked no more was stored before that was so: hence what is not
 // Waiting is in what is loaded.
 func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p domain.Projection, tenant domain.TenantID, events []domain.Event) ([]EventDocument, error) {
-	fold, err := c.foldOf(p.Definition)
+	fold, err := c.foldOf(ctx, p.Definition)
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +169,7 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 		return nil, err
 	}
 	found := make([]EventDocument, len(events))
+	meter := expr.MeterOf(ctx)
 	var ids []string
 	for i := range events {
 		event := events[i]
@@ -178,13 +180,16 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 			found[i].Waiting = true
 			continue
 		}
-		if _, skipped := slices.BinarySearch(aside.Skipped, event.Position); skipped {
+		if _, skipped := slices.BinarySearch(aside.Skipped, event.Position); skipped || event.Gap != nil {
 			continue
 		}
 		var id string
-		fault := upcast(set, &event)
+		fault := upcast(meter, set, &event)
 		if fault == nil {
-			id, _, fault = fold.key(&Event{Event: &event})
+			id, _, fault = fold.key(&Event{Event: &event, meter: meter})
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
 		if fault != nil {
 			_, found[i].Waiting = aside.Parked[domain.ParkedEventID(event.ID)]
@@ -252,12 +257,12 @@ func (c *Catalog) readStored(ctx context.Context, tenant domain.TenantID, name s
 }
 
 // foldOf returns a definition's fold, with the upcasters: compiled once for as long as it is used now and then.
-func (c *Catalog) foldOf(definition domain.Definition) (*Fold, error) {
+func (c *Catalog) foldOf(ctx context.Context, definition domain.Definition) (*Fold, error) {
 	sum := sumOf(&definition)
 	if fold := c.folds.get(sum); fold != nil {
 		return fold, nil
 	}
-	fold, err := CompileWith(definition, c.config.Handlers)
+	fold, err := CompileIn(ctx, definition, c.config.Handlers)
 	if err != nil {
 		return nil, err
 	}

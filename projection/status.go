@@ -28,7 +28,7 @@ type Status struct {
 	Projection domain.Projection
 	State      State
 	Known      bool          // Checkpoint, LagEvents and Lag are known: the projection's database has told
-	Checkpoint int64         // the position up to which the log is folded, as saved
+	Checkpoint int64         // the position up to which nothing is left to fold, as Position has it
 	Head       int64         // the log's newest position
 	LagEvents  int64         // events of its source that are not folded yet
 	Lag        time.Duration // how long ago the first of them was recorded; 0 where there is none
@@ -93,12 +93,13 @@ func (c *Catalog) status(ctx context.Context, tenant domain.TenantID, name strin
 	if s.Parked, err = c.config.Store.CountParked(ctx, tenant, p.ProjectionID, p.Build); err != nil {
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
+	stored := s.Checkpoint
 	if err := c.lag(ctx, tenant, &s); err != nil {
 		return Status{}, fmt.Errorf("the status of projection %q: %w", name, err)
 	}
 	switch {
 	// A fault that the checkpoint has passed is one that a newer attempt got over.
-	case faulted && fault.Position > s.Checkpoint:
+	case faulted && fault.Position > stored:
 		s.State, s.Fault = StateFaulted, &fault
 	case p.HeldBy != "":
 		s.State = StateHeld
@@ -145,8 +146,12 @@ func (c *Catalog) lag(ctx context.Context, tenant domain.TenantID, s *Status) er
 	definition := s.Projection.Definition
 	types := c.types(definition)
 	var err error
-	if s.LagEvents, err = c.config.Store.CountEvents(ctx, tenant, definition.Source, types, s.Checkpoint, s.Head); err != nil || s.LagEvents == 0 {
+	if s.LagEvents, err = c.config.Store.CountEvents(ctx, tenant, definition.Source, types, s.Checkpoint, s.Head); err != nil {
 		return err
+	}
+	if s.LagEvents == 0 {
+		s.Checkpoint = s.Head
+		return nil
 	}
 	first, err := c.config.Store.ReadLog(ctx, tenant, domain.LogQuery{
 		From: s.Checkpoint + 1, Limit: 1, Categories: definition.Source.Categories, Types: types,
@@ -155,7 +160,7 @@ func (c *Catalog) lag(ctx context.Context, tenant domain.TenantID, s *Status) er
 		return err
 	}
 	if len(first) == 0 {
-		s.LagEvents = 0 // positions were counted, and the events at them are gone
+		s.LagEvents, s.Checkpoint = 0, s.Head // positions were counted, and the events at them are gone
 		return nil
 	}
 	s.Lag = max(0, time.Since(first[0].RecordedAt))

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 )
@@ -39,7 +40,7 @@ func (r *Runner) turn(ctx context.Context, p *pair) {
 		p.restart(build.number)
 		r.config.Progress.well(f.id, p.tenant) // what was in the way of another build says nothing of this one
 	}
-	seen, err := r.take(ctx, p, build, head)
+	seen, err := r.take(budget.OfTenant(ctx, p.tenant), p, build, head)
 	switch {
 	case errors.Is(err, drivers.ErrNoTable):
 		err = r.whyNoTable(ctx, p, err)
@@ -164,6 +165,9 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 		return 0, err
 	case now != nil:
 		return 0, errChanged
+	}
+	if fold.definition.Mode == domain.ModeLive {
+		return 0, errInline // it is folded on request: nothing is stored that could be behind
 	}
 	driver := r.config.Drivers[build.database]
 	if driver == nil {

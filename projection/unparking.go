@@ -9,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -60,7 +61,7 @@ func (c *Catalog) unparking(ctx context.Context, tenant domain.TenantID, name st
 	if u.driver, err = c.driver(u.build); err != nil {
 		return nil, err
 	}
-	if u.fold, err = CompileWith(p.Definition, c.config.Handlers); err != nil {
+	if u.fold, err = CompileIn(ctx, p.Definition, c.config.Handlers); err != nil {
 		return nil, err
 	}
 	u.fold = u.fold.Through(c.config.Upcasters)
@@ -227,9 +228,8 @@ func (a *replayAttempt) foldAndSave(ctx context.Context) (failure *domain.Parked
 		case errors.Is(err, drivers.ErrStale), errors.Is(err, errRemoves):
 			return nil, err
 		case err != nil:
-			_, unfit := errors.AsType[*unfitError](err)
 			switch {
-			case !unfit && !isCode(err, domain.CodeTooLarge):
+			case !unfit(err):
 				return nil, err
 			case a.applied > 1:
 				a.next = a.applied / 2
@@ -271,6 +271,7 @@ func (u *unparking) load(ctx context.Context, document string) (was held, err er
 // where that cannot be folded; where a later one cannot, errAgain asks for those before it alone.
 func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint int64) (now held, fault *EventError, err error) {
 	now = was
+	meter := expr.MeterOf(ctx)
 	var doc Value
 	for after := int64(0); ; {
 		events, err := a.waiting(ctx, after, parkedPage)
@@ -286,12 +287,12 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 				return now, nil, nil
 			}
 			_, skipped := slices.BinarySearch(a.skipped, after)
-			if skipped || after <= was.version {
+			if skipped || after <= was.version || events[i].Gap != nil {
 				a.done = append(a.done, after)
 				continue
 			}
-			event, belongs := &Event{Event: &events[i]}, false
-			fault := upcast(a.through, event.Event)
+			event, belongs := &Event{Event: &events[i], meter: meter}, false
+			fault := upcast(meter, a.through, event.Event)
 			if fault == nil {
 				belongs, fault = a.belongs(event)
 			}
@@ -299,6 +300,8 @@ func (a *replayAttempt) foldWaiting(ctx context.Context, was held, checkpoint in
 				doc, fault = a.foldOne(doc, &now, event)
 			}
 			switch {
+			case ctx.Err() != nil:
+				return now, nil, context.Cause(ctx)
 			case fault != nil && a.applied > 0 && a.most != a.applied:
 				a.next = a.applied
 				return now, nil, errAgain // code in Go may have changed the document that it has failed on

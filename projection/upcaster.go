@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/upcasting"
 )
 
@@ -20,8 +21,8 @@ func (f *Fold) Through(upcasters *upcasting.Upcasters) *Fold {
 }
 
 // upcast brings an event into the form that expressions are written for; with a fault it is as it was.
-func upcast(set *upcasting.Set, event *domain.Event) *EventError {
-	return notUpcast(set.Upcast(event), event)
+func upcast(meter *expr.Meter, set *upcasting.Set, event *domain.Event) *EventError {
+	return notUpcast(set.Upcast(meter, event), event)
 }
 
 // notUpcast is the fault of an event that does not go through an upcaster; nil for nil.
@@ -35,6 +36,7 @@ func notUpcast(fault *upcasting.Fault, event *domain.Event) *EventError {
 // upcasts are the events of one reading on their way through the upcasters, by several goroutines. Events may come out
 // larger than they went in, however small what was read was: so what they grow by is counted.
 type upcasts struct {
+	meter *expr.Meter
 	set   *upcasting.Set
 	most  int // bytes that they may grow by
 	grown atomic.Int64
@@ -49,7 +51,7 @@ func (u *upcasts) apply(event *domain.Event) *EventError {
 		return nil
 	}
 	before := len(event.Data) + len(event.Metadata)
-	if fault := upcast(u.set, event); fault != nil {
+	if fault := upcast(u.meter, u.set, event); fault != nil {
 		return fault
 	}
 	if growth := len(event.Data) + len(event.Metadata) - before; growth > 0 {
@@ -60,7 +62,7 @@ func (u *upcasts) apply(event *domain.Event) *EventError {
 
 // upcastCopies returns events that are to be appended as expressions are to see them: the same ones, or copies of which some
 // are upcast. faults are of those that do not go through, by index.
-func upcastCopies(set *upcasting.Set, events []Event) (newest []Event, faults map[int]*EventError) {
+func upcastCopies(meter *expr.Meter, set *upcasting.Set, events []Event) (newest []Event, faults map[int]*EventError) {
 	newest = events
 	for i := range events {
 		if !set.Concerns(events[i].Type) {
@@ -70,8 +72,8 @@ func upcastCopies(set *upcasting.Set, events []Event) (newest []Event, faults ma
 			newest = slices.Clone(events)
 		}
 		event := *events[i].Event
-		newest[i] = Event{Event: &event}
-		if fault := notUpcast(set.UpcastUnrecorded(&event), &event); fault != nil {
+		newest[i] = Event{Event: &event, meter: meter}
+		if fault := notUpcast(set.UpcastUnrecorded(meter, &event), &event); fault != nil {
 			if faults == nil {
 				faults = make(map[int]*EventError)
 			}

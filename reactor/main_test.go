@@ -37,12 +37,12 @@ type bench struct {
 // inlineFolds is what the store folds with as it appends.
 type inlineFolds struct{ of *projection.Inline }
 
-func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.TenantBuild, []domain.TenantBuild, error) {
-	folds, gone, behind, err := f.of.Open(ctx, tenant, head, builds)
+func (f *inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+	folds, checkpoints, gone, err := f.of.Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return folds, gone, behind, nil
+	return folds, checkpoints, gone, nil
 }
 
 func (f *inlineFolds) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {

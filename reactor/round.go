@@ -128,6 +128,12 @@ func (r *round) begin(ctx context.Context, deliveries []domain.Delivery, calls *
 	}
 	for i, d := range deliveries {
 		event := Event{Event: d.Event, Attempt: d.Attempt - d.Base}
+		if d.Event.Gap != nil {
+			r.reactors.config.Log.Warn("a reactor has passed over an event without data", "reactor", r.of.Name, "tenant", r.tenant.String(),
+				"position", d.Event.Position, "gap", string(d.Event.Gap.Reason))
+			r.results <- result{delivery: d}
+			continue
+		}
 		if documents != nil {
 			document := documents[i]
 			switch {
@@ -153,11 +159,12 @@ var errParked = domain.Errorf(domain.CodeConflict, "", "the projection has parke
 
 // call calls the handler for one event.
 func (r *round) call(ctx context.Context, d domain.Delivery, event Event) result {
-	if ctx.Err() != nil {
+	began := time.Now()
+	if ctx.Err() != nil || !began.Before(d.Expires) {
 		return result{delivery: d, back: true}
 	}
-	began := time.Now()
-	calling, cancel := context.WithTimeout(ctx, r.of.timeout())
+	// Not longer than the lease: then another call for the event may begin.
+	calling, cancel := context.WithDeadline(ctx, sooner(began.Add(r.of.timeout()), d.Expires))
 	defer cancel()
 	err := safely(func() error { return r.of.Handler(calling, r.tenant, event) })
 	if err != nil && ctx.Err() != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/projection"
 )
 
 // The documents of two builds are compared while events come in, and both stand at different positions. What differs by
@@ -54,6 +55,8 @@ type comparison struct {
 	*attempt
 	tenant domain.TenantID
 	*against
+	source     domain.Source // of what is live for the tenant, and types likewise
+	types      []string
 	liveBuild  domain.Build
 	liveDriver drivers.Driver
 	found      tally
@@ -77,7 +80,7 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 			if err != nil || document == nil {
 				return c.found, err
 			}
-			if err := c.look(document); err != nil {
+			if err := c.look(ctx, document); err != nil {
 				return c.found, err
 			}
 			built.next()
@@ -113,7 +116,7 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 			order = strings.Compare(here.ID, there.ID)
 		}
 		if order >= 0 {
-			if err := c.look(there); err != nil {
+			if err := c.look(ctx, there); err != nil {
 				return c.found, err
 			}
 			built.next()
@@ -143,19 +146,23 @@ func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, against *
 }
 
 // look counts a document of the new build and holds it against the assertions.
-func (c *comparison) look(document *domain.Document) error {
+func (c *comparison) look(ctx context.Context, document *domain.Document) error {
 	c.found.documents++
-	return c.assert(c.tenant, *document)
+	return c.assert(ctx, c.tenant, *document)
 }
 
 // findLive looks up what is live for the tenant.
 func (c *comparison) findLive(ctx context.Context) error {
 	live := c.projection
+	c.source, c.types = c.against.source, c.against.types
 	if c.build.Shared() {
 		var err error
 		if live, err = c.r.config.Store.LiveProjection(ctx, c.tenant, c.row.ProjectionID); err != nil {
 			return fmt.Errorf("look the live build up: %w", err)
 		}
+	}
+	if !projection.SameDefinition(live.Definition, c.projection.Definition) {
+		c.source, c.types = live.Definition.Source, c.liveTypes(ctx, live.Definition)
 	}
 	c.liveBuild = live.LiveBuild()
 	if c.liveDriver = c.r.config.Drivers[c.liveBuild.Database]; c.liveDriver == nil {

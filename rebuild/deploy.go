@@ -66,7 +66,7 @@ func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition d
 		return Deployment{Projection: p}, nil
 	}
 	if projection.SameDocuments(p.Definition, definition) {
-		if err := r.config.Catalog.Check(p.ProjectionID, definition); err != nil {
+		if err := r.config.Catalog.Check(ctx, p.ProjectionID, definition); err != nil {
 			return Deployment{}, err
 		}
 		p, err = r.config.Store.ChangeDefinition(ctx, p.ProjectionID, p.Definition, definition, by)

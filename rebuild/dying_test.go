@@ -78,11 +78,11 @@ func (d dying) ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) er
 	return d.Store.ReleaseProjection(ctx, rebuild)
 }
 
-func (d dying) SwapProjection(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
+func (d dying) SwapProjection(ctx context.Context, rebuild domain.Rebuild, left []domain.TenantFault, dropAt time.Time) error {
 	if err := d.calls.alive(); err != nil {
 		return err
 	}
-	if err := d.Store.SwapProjection(ctx, rebuild, dropAt); err != nil {
+	if err := d.Store.SwapProjection(ctx, rebuild, left, dropAt); err != nil {
 		return err
 	}
 	return d.calls.alive() // or it dies with the answer

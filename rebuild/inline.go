@@ -42,16 +42,13 @@ func (a *attempt) moveInline(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look the projection up: %w", err)
 	}
-	if p.Definition.Mode != domain.ModeInline {
-		return nil
-	}
 	for {
 		builds, err := a.r.config.Store.InlineBuilds(ctx, p.ProjectionID)
 		if err != nil {
 			return err
 		}
 		builds = slices.DeleteFunc(builds, func(b domain.TenantBuild) bool {
-			return b.Build == a.row.Build && a.row.Definition.Mode == domain.ModeInline
+			return b.Build == a.row.Build && a.row.Definition.Mode == domain.ModeInline || a.isFaulted(b.Tenant)
 		})
 		if len(builds) == 0 {
 			return nil
@@ -60,7 +57,7 @@ func (a *attempt) moveInline(ctx context.Context) error {
 		group.SetLimit(inlineAtOnce)
 		for _, from := range builds {
 			group.Go(func() error {
-				if err := a.moveTenant(moving, p, from); err != nil {
+				if err := a.leaveBehind(a.moveTenant(moving, p, from)); err != nil {
 					return fmt.Errorf("tenant %s: %w", from.Tenant, err)
 				}
 				return nil
@@ -81,7 +78,7 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 	}
 	store := a.r.config.Store
 	for try := 1; ; try++ {
-		if err := a.passTenant(ctx, from.Tenant); err != nil {
+		if err := a.passTenant(ctx, from.Tenant); err != nil || a.isFaulted(from.Tenant) {
 			return err
 		}
 		moved, err := store.MoveInline(ctx, from, to, func(ctx context.Context, head int64) (bool, error) {
@@ -93,7 +90,7 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 				return err == nil && checkpoint >= head, err
 			}
 			ready, err := projection.AtHead(store, a.driver, a.build, from.Tenant, a.fold)(ctx, head)
-			return ready, refusal(a.build, from.Tenant, err)
+			return ready, unfoldable(a.build, from.Tenant, err)
 		})
 		if isCode(err, domain.CodeConflict) {
 			return nil // it has another build by now, or none: the next list tells
@@ -117,30 +114,15 @@ func (a *attempt) passTenant(ctx context.Context, tenant domain.TenantID) error 
 	if err := a.pass(ctx, a.r.config.Store, []domain.Head{{Tenant: tenant, Position: head.Position}}); err != nil {
 		return err
 	}
-	if err := a.validateTouched(ctx, tenant); err != nil {
+	if err := a.validateTouched(ctx, tenant); err != nil || a.isFaulted(tenant) {
 		return err
 	}
-	return refusal(a.build, tenant, projection.CatchUpTo(ctx, a.r.config.Store, a.driver, a.build, tenant, a.fold, head.Position))
-}
-
-// refusal makes an event that cannot be folded a reason not to swap.
-func refusal(build domain.Build, tenant domain.TenantID, err error) error {
-	fault, ok := errors.AsType[*projection.EventError](err)
-	switch {
-	case ok && build.Shared():
-		return failed("tenant %s: %s", tenant, fault)
-	case ok:
-		return failed("%s", fault)
-	}
-	return err
+	return unfoldable(a.build, tenant, projection.CatchUpTo(ctx, a.r.config.Store, a.driver, a.build, tenant, a.fold, head.Position))
 }
 
 // followInline has a tenant's build followed behind the appends, so that it can be held still like any other. The runner
 // makes what comes after it inline again.
 func (a *attempt) followInline(ctx context.Context, p domain.Projection, tenant domain.TenantID) error {
-	if p.Definition.Mode != domain.ModeInline {
-		return nil
-	}
 	builds, err := a.r.config.Store.InlineBuilds(ctx, p.ProjectionID)
 	if err != nil {
 		return err
@@ -150,7 +132,7 @@ func (a *attempt) followInline(ctx context.Context, p domain.Projection, tenant 
 			continue
 		}
 		to := from
-		to.Base = p.Build
+		to.Base = p.Build // PinnedTo stays
 		_, err := a.r.config.Store.MoveInline(ctx, from, to, func(context.Context, int64) (bool, error) { return true, nil })
 		return err
 	}
@@ -198,7 +180,7 @@ func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) err
 		if driver == nil {
 			return fmt.Errorf("there is no database %q in this process's configuration", p.Definition.Database)
 		}
-		fold, err := projection.CompileWith(p.Definition, r.config.Handlers)
+		fold, err := projection.CompileIn(ctx, p.Definition, r.config.Handlers)
 		if err != nil {
 			return err
 		}

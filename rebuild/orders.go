@@ -45,6 +45,7 @@ func (r *Rebuilds) Rollback(ctx context.Context, id domain.ProjectionID, undone 
 	rebuild := domain.Rebuild{
 		ProjectionID: id, ID: domain.NewRebuildID(), By: by, State: domain.RebuildQueued,
 		RebuildOptions: domain.RebuildOptions{Keep: r.config.Keep, AcceptLoss: acceptLoss},
+		MaxFaulted:     domain.MaxFaultedTenants,
 	}
 	if err := r.checkRollback(ctx, rebuild, undone); err != nil {
 		return domain.Rebuild{}, err

@@ -286,7 +286,6 @@ func TestBadRequests(t *testing.T) {
 		where   string
 	}{
 		{own, options(domain.RebuildOptions{Tenants: []domain.TenantID{tenant}}), domain.CodeInvalidRequest, "tenants"},
-		{shared.Projection.ProjectionID, rebuild.Request{Definition: &changed, RebuildOptions: domain.RebuildOptions{Tenants: []domain.TenantID{tenant}}}, domain.CodeInvalidRequest, "tenants"},
 		{shared.Projection.ProjectionID, rebuild.Request{Database: "elsewhere", RebuildOptions: domain.RebuildOptions{Tenants: []domain.TenantID{tenant}}}, domain.CodeInvalidRequest, "tenants"},
 		{shared.Projection.ProjectionID, options(domain.RebuildOptions{Tenants: []domain.TenantID{tenant, domain.NewTenantID()}}), domain.CodeInvalidRequest, "tenants[1]"},
 		{shared.Projection.ProjectionID, options(domain.RebuildOptions{Tenants: []domain.TenantID{tenant, tenant}}), domain.CodeInvalidRequest, "tenants[1]"},

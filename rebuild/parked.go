@@ -18,6 +18,11 @@ func (c *comparison) lookAtParked(ctx context.Context) error {
 	if err != nil || len(parked) == 0 {
 		return err
 	}
+	// What the live build sets aside is kept before its checkpoint passes it: so all of it up to there is in what is read next.
+	at, err := c.liveAt(ctx)
+	if err != nil {
+		return err
+	}
 	live, err := c.r.config.Store.ParkedDocuments(ctx, c.tenant, c.row.ProjectionID, c.liveBuild.Number, "", projection.MaxParked)
 	if err != nil {
 		return err
@@ -26,19 +31,12 @@ func (c *comparison) lookAtParked(ctx context.Context) error {
 	for _, p := range live {
 		known[p.ID] = true
 	}
-	at, err := c.liveAt(ctx)
-	if err != nil {
-		return err
-	}
 	for _, p := range parked {
 		if known[p.ID] || p.Position > at {
 			continue
 		}
-		text := fmt.Sprintf("document %q is parked by event %d (%s of %s), which the live build folds: %s: %s", p.ID, p.Position, p.EventType, p.Stream, p.Where, p.Message)
-		if c.build.Shared() {
-			text = fmt.Sprintf("tenant %s: %s", c.tenant, text)
-		}
-		return failed("%s", text)
+		reason := fmt.Sprintf("document %q is parked by event %d (%s of %s), which the live build folds: %s: %s", p.ID, p.Position, p.EventType, p.Stream, p.Where, p.Message)
+		return faulty(c.build, c.tenant, p.Position, reason)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type Store interface {
 	NextBuild(ctx context.Context, owner domain.TenantID) (int64, error)
 	HoldProjection(ctx context.Context, rebuild domain.Rebuild) error
 	ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) error
-	SwapProjection(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error
+	SwapProjection(ctx context.Context, rebuild domain.Rebuild, left []domain.TenantFault, dropAt time.Time) error
 	ChangeDefinition(ctx context.Context, id domain.ProjectionID, before, definition domain.Definition, by string) (domain.Projection, error)
 
 	LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error)
@@ -164,9 +164,13 @@ func isCode(err error, code domain.Code) bool {
 	return ok && e.Code == code
 }
 
-// failure ends a rebuild: repeating it would end in the same way.
-type failure struct{ message string }
+// failure ends a rebuild: repeating it would end in the same way. Where fault is set, it is one tenant's of a shared
+// projection, and ends the rebuild for that tenant alone.
+type failure struct {
+	message string
+	fault   *domain.TenantFault
+}
 
 func (f *failure) Error() string { return f.message }
 
-func failed(format string, args ...any) error { return &failure{fmt.Sprintf(format, args...)} }
+func failed(format string, args ...any) error { return &failure{message: fmt.Sprintf(format, args...)} }

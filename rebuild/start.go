@@ -16,7 +16,8 @@ type Request struct {
 	Definition *domain.Definition // nil: the one that the projection has
 	Database   string             // the documents move there: short for a definition that names it; empty: where the definition says
 	domain.RebuildOptions
-	By string // who starts it, as domain.ProjectionVersion.By
+	MaxFaulted *int   // tenants of a shared projection that may stay on their old build; nil: domain.MaxFaultedTenants
+	By         string // who starts it, as domain.ProjectionVersion.By
 }
 
 // Bounds of a request.
@@ -37,10 +38,13 @@ func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Re
 	rebuild := domain.Rebuild{
 		ProjectionID: id, ID: domain.NewRebuildID(), RebuildOptions: request.RebuildOptions, By: request.By, State: domain.RebuildQueued,
 	}
+	if rebuild.MaxFaulted = domain.MaxFaultedTenants; request.MaxFaulted != nil {
+		rebuild.MaxFaulted = *request.MaxFaulted
+	}
 	if rebuild.Definition, err = definitionOf(p, request); err != nil {
 		return domain.Rebuild{}, err
 	}
-	if err := r.config.Catalog.Check(id, rebuild.Definition); err != nil {
+	if err := r.config.Catalog.Check(ctx, id, rebuild.Definition); err != nil {
 		if request.Definition == nil && request.Database != "" {
 			err = placed("database", err)
 		}
@@ -68,9 +72,6 @@ func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Re
 // definitionOf is the definition that a rebuild is made by.
 func definitionOf(p domain.Projection, request Request) (domain.Definition, error) {
 	if len(request.Tenants) > 0 {
-		if request.Definition != nil {
-			return domain.Definition{}, refused("tenants", "a rebuild for some tenants is made by the definition that the projection has; leave definition out, or tenants")
-		}
 		if request.Database != "" {
 			return domain.Definition{}, refused("tenants", "documents move to another database for all tenants at once; leave database out, or tenants")
 		}
@@ -88,13 +89,24 @@ func definitionOf(p domain.Projection, request Request) (domain.Definition, erro
 	if request.Database != "" {
 		definition.Database = request.Database
 	}
-	return projection.WithDefaults(definition), nil
+	definition = projection.WithDefaults(definition)
+	if len(request.Tenants) > 0 {
+		switch was := projection.WithDefaults(p.Definition); {
+		case definition.Database != was.Database:
+			return domain.Definition{}, refused("definition.database", "documents move from %q to %q for all tenants at once; leave tenants out", was.Database, definition.Database)
+		case definition.Mode != was.Mode:
+			return domain.Definition{}, refused("definition.mode", "the mode changes from %s to %s for all tenants at once; leave tenants out", was.Mode, definition.Mode)
+		}
+	}
+	return definition, nil
 }
 
 // checkOptions refuses options that cannot be had.
 func (r *Rebuilds) checkOptions(ctx context.Context, rebuild domain.Rebuild) error {
 	o := rebuild.RebuildOptions
 	switch {
+	case rebuild.MaxFaulted < 0 || rebuild.MaxFaulted > domain.MaxFaultedTenants:
+		return refused("maxFaultedTenants", "it is %d; it must be between 0 and %d", rebuild.MaxFaulted, domain.MaxFaultedTenants)
 	case o.MaxEventsPerSecond < 0:
 		return refused("maxEventsPerSecond", "it is %d; it must be at least 1, or be left out", o.MaxEventsPerSecond)
 	case o.Keep < 0 || o.Keep > maxKeep:
@@ -108,7 +120,11 @@ func (r *Rebuilds) checkOptions(ctx context.Context, rebuild domain.Rebuild) err
 	}
 	for i, assertion := range o.Assert {
 		probe := domain.Definition{Name: rebuild.Name, On: map[string]string{"*": "doc"}, Assert: []string{assertion}}
-		if _, err := projection.Compile(probe); err != nil {
+		_, err := projection.CompileIn(ctx, probe, nil)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
 			return placed(fmt.Sprintf("assertions[%d]", i), err)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/projection"
 )
 
 // swap puts the new build in the live one's place, in the way that the projection's mode and the rebuild ask for.
@@ -52,8 +51,12 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	left, err := a.leftBehind(ctx)
+	if err != nil {
+		return err
+	}
 	return a.commit(func(row domain.Rebuild) error {
-		err := a.r.config.Store.SwapProjection(ctx, row, time.Now().Add(a.r.keep(row)))
+		err := a.r.config.Store.SwapProjection(ctx, row, left, time.Now().Add(a.r.keep(row)))
 		return a.settleSwap(ctx, err)
 	})
 }
@@ -62,21 +65,14 @@ func (a *attempt) swapAll(ctx context.Context) (err error) {
 // still: so the argument holds for each tenant by itself. A worker that is killed in between leaves some of them with the
 // new build, which the live runner follows, and the next one goes on with the rest.
 func (a *attempt) swapTenants(ctx context.Context) error {
-	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
-	if err != nil {
-		return fmt.Errorf("look the projection up: %w", err)
-	}
-	if !projection.SameDefinition(p.Definition, a.row.Definition) {
-		return failed("the projection got another definition while it was rebuilt for some tenants; the live documents stay as they are")
-	}
 	for _, tenant := range a.row.Tenants {
-		if a.swapped[tenant] {
+		if a.swapped[tenant] || a.isFaulted(tenant) {
 			continue
 		}
 		if err := a.swapTenant(ctx, tenant); err != nil {
 			return fmt.Errorf("tenant %s: %w", tenant, err)
 		}
-		a.swapped[tenant] = true
+		a.swapped[tenant] = !a.isFaulted(tenant)
 	}
 	return a.commit(func(row domain.Rebuild) error {
 		err := a.r.config.Store.FinishTenants(ctx, row)
@@ -106,6 +102,9 @@ func (a *attempt) swapTenant(ctx context.Context, tenant domain.TenantID) (err e
 	}
 	if err := a.validateTouched(ctx, tenant); err != nil {
 		return err
+	}
+	if a.isFaulted(tenant) {
+		return store.ReleaseTenant(ctx, tenant, a.row)
 	}
 	err = store.SwapTenant(ctx, tenant, a.row)
 	if err == nil || ctx.Err() != nil {

@@ -107,15 +107,16 @@ func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error 
 // pointAt points a shared projection's public name at its live build, and for tenants that have a build of their own at
 // that.
 func (r *Rebuilds) pointAt(ctx context.Context, p domain.Projection) error {
-	own, err := r.ownBuilds(ctx, p)
+	rows, err := r.config.Store.TenantBuildsOf(ctx, p.ProjectionID)
 	if err != nil {
 		return err
 	}
 	var overrides []drivers.Override
-	for tenant, number := range own {
-		if number != p.Build {
+	for tenant, own := range inForce(p, rows) {
+		elsewhere := own.Definition != nil && (own.Definition.Database != p.Definition.Database || own.Definition.Mode == domain.ModeLive)
+		if own.Build != p.Build && !elsewhere {
 			build := p.LiveBuild()
-			build.Number = number
+			build.Number = own.Build
 			overrides = append(overrides, drivers.Override{Tenant: tenant, Build: build})
 		}
 	}

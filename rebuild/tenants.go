@@ -17,12 +17,14 @@ type TenantProgress struct {
 	Position int64 // up to where its log is folded into the new build, as it is stored
 	Head     int64 // its log's
 	Swapped  bool  // its readers see the new build
+	// Fault is why the rebuild cannot be swapped in for it; nil: it can, as far as that is known.
+	Fault *domain.TenantFault
 }
 
-// Tenants returns how far a rebuild is with each tenant behind after, in the order of their ids, at most limit of them; more
-// reports whether there are others behind these. Tenants without events are left out. A build that was dropped has
-// position 0.
-func (r *Rebuilds) Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, after domain.TenantID, limit int) (page []TenantProgress, more bool, err error) {
+// Tenants returns how far a rebuild is with each tenant after the one named, in the order of their ids, at most limit of them;
+// more reports whether others follow. With faulted it returns only those that the rebuild leaves behind: all of them once it is
+// swapped, and some before. Tenants without events are left out. A build that was dropped has position 0.
+func (r *Rebuilds) Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, faulted bool, after domain.TenantID, limit int) (page []TenantProgress, more bool, err error) {
 	row, err := r.config.Store.Rebuild(ctx, id, rebuild)
 	if err != nil {
 		return nil, false, err
@@ -30,6 +32,13 @@ func (r *Rebuilds) Tenants(ctx context.Context, id domain.ProjectionID, rebuild 
 	heads, err := r.headsOf(ctx, row)
 	if err != nil {
 		return nil, false, err
+	}
+	if faulted {
+		known, err := r.faultedOf(ctx, row)
+		if err != nil {
+			return nil, false, err
+		}
+		heads = slices.DeleteFunc(heads, func(head domain.Head) bool { return !known[head.Tenant] })
 	}
 	slices.SortFunc(heads, func(a, b domain.Head) int { return bytes.Compare(a.Tenant[:], b.Tenant[:]) })
 	for _, head := range heads {
@@ -79,33 +88,64 @@ func (r *Rebuilds) swapped(ctx context.Context, row domain.Rebuild, page []Tenan
 	if err != nil {
 		return err
 	}
-	own, err := r.ownBuilds(ctx, p)
+	rows, err := r.config.Store.TenantBuildsOf(ctx, p.ProjectionID)
 	if err != nil {
 		return err
 	}
+	own := inForce(p, rows)
 	for i := range page {
 		live, ok := own[page[i].Tenant]
-		if !ok {
-			live = p.Build
+		page[i].Swapped = ok && live.Build == row.Build || !ok && p.Build == row.Build
+		switch {
+		case row.Faulted == nil || page[i].Swapped:
+		case ok && live.PinnedTo == row.Build:
+			page[i].Fault = live.Fault
+		case !keepsInRows(row):
+			n := slices.IndexFunc(row.Faulted.First, func(f domain.TenantFault) bool { return f.Tenant == page[i].Tenant })
+			if n >= 0 {
+				page[i].Fault = &row.Faulted.First[n]
+			}
 		}
-		page[i].Swapped = live == row.Build
 	}
 	return nil
 }
 
-// ownBuilds returns the builds of those tenants that have one of their own in force.
-func (r *Rebuilds) ownBuilds(ctx context.Context, p domain.Projection) (map[domain.TenantID]int64, error) {
-	rows, err := r.config.Store.TenantBuildsOf(ctx, p.ProjectionID)
+// faultedOf returns the tenants that a rebuild leaves behind, as far as they are known.
+func (r *Rebuilds) faultedOf(ctx context.Context, row domain.Rebuild) (map[domain.TenantID]bool, error) {
+	faulted := make(map[domain.TenantID]bool)
+	if row.Faulted == nil {
+		return faulted, nil
+	}
+	rows, err := r.config.Store.TenantBuildsOf(ctx, row.ProjectionID)
 	if err != nil {
 		return nil, err
 	}
-	own := make(map[domain.TenantID]int64)
 	for _, b := range rows {
-		if b.Base == 0 || b.Base == p.Build {
-			own[b.Tenant] = b.Build
+		faulted[b.Tenant] = b.PinnedTo == row.Build && b.Fault != nil
+	}
+	if !keepsInRows(row) {
+		for _, fault := range row.Faulted.First {
+			faulted[fault.Tenant] = true
 		}
 	}
-	return own, nil
+	return faulted, nil
+}
+
+// keepsInRows reports whether the tenants that a rebuild has left behind are told by their own rows, which go when a tenant is
+// brought along: those of a rebuild for all that was swapped.
+func keepsInRows(row domain.Rebuild) bool {
+	return len(row.Tenants) == 0 && (row.State == domain.RebuildSwapped || row.State == domain.RebuildRolledBack)
+}
+
+// inForce returns the builds of those tenants that have one of their own in force.
+func inForce(p domain.Projection, rows []domain.TenantBuild) map[domain.TenantID]domain.TenantBuild {
+	own := make(map[domain.TenantID]domain.TenantBuild)
+	for _, b := range rows {
+		if b.Base == 0 || b.Base == p.Build {
+			own[b.Tenant] = b
+		}
+	}
+	return own
 }
 
 // headsOf returns the heads of all logs that a rebuild is about: those of all tenants, of some, or its owner's.

@@ -55,11 +55,11 @@ func TestSomeTenants(t *testing.T) {
 		v.append(t, tenant, 10)
 		v.mustBe(t, tenant, 1)
 	}
-	page, more, err := v.rebuilds.Tenants(t.Context(), id, r.ID, domain.TenantID{}, 1)
+	page, more, err := v.rebuilds.Tenants(t.Context(), id, r.ID, false, domain.TenantID{}, 1)
 	if err != nil || !more || len(page) != 1 || !page[0].Swapped || page[0].Head != 310 {
 		t.Fatalf("its tenants: %+v, %v, %v", page, more, err)
 	}
-	if page, more, err = v.rebuilds.Tenants(t.Context(), id, r.ID, page[0].Tenant, 1); err != nil || more || len(page) != 1 || !page[0].Swapped {
+	if page, more, err = v.rebuilds.Tenants(t.Context(), id, r.ID, false, page[0].Tenant, 1); err != nil || more || len(page) != 1 || !page[0].Swapped {
 		t.Fatalf("its second page: %+v, %v, %v", page, more, err)
 	}
 

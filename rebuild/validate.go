@@ -24,9 +24,8 @@ const (
 	validateBytes = 4 << 20
 )
 
-// validate holds every document of the new build against the assertions, and against the live build's. No event was
-// refused: that would have failed the rebuild before. It reads all documents of both builds, tenants in parallel, a page of
-// each at a time.
+// validate holds every document of the new build against the assertions, and against the live build's, but for those of
+// faulted tenants. It reads all documents of both builds, tenants in parallel, a page of each at a time.
 func (a *attempt) validate(ctx context.Context) error {
 	a.touched.begin()
 	against, err := a.against(ctx)
@@ -37,6 +36,9 @@ func (a *attempt) validate(ctx context.Context) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(a.r.config.Tenants)
 	for _, tenant := range a.tenants() {
+		if a.isFaulted(tenant) {
+			continue
+		}
 		group.Go(func() error {
 			found, err := a.compare(groupCtx, tenant, against)
 			if bad, ok := errors.AsType[*liveError](err); ok && groupCtx.Err() == nil && (errors.Is(err, drivers.ErrNoTable) || bad.database != a.build.Database) {
@@ -48,13 +50,16 @@ func (a *attempt) validate(ctx context.Context) error {
 				found, err = a.compare(groupCtx, tenant, nil)
 			}
 			if err != nil {
-				return err
+				return a.leaveBehind(err)
 			}
 			report.add(found)
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
+		return err
+	}
+	if err := a.requireSound(); err != nil {
 		return err
 	}
 	a.work.mu.Lock()
@@ -80,11 +85,17 @@ func (a *attempt) against(ctx context.Context) (*against, error) {
 	if a.r.config.Drivers[p.Definition.Database] == nil {
 		return nil, nil // the projection moves away from a database that is gone
 	}
-	// All types where the definition is one that this program cannot run any more.
-	if fold, err := projection.CompileWith(p.Definition, a.r.config.Handlers); err == nil {
-		live.types = fold.Types()
-	}
+	live.types = a.liveTypes(ctx, p.Definition)
 	return live, nil
+}
+
+// liveTypes are the types that a live definition folds; all (nil) where it is one that this program cannot run any more.
+func (a *attempt) liveTypes(ctx context.Context, definition domain.Definition) []string {
+	fold, err := projection.CompileIn(ctx, definition, a.r.config.Handlers)
+	if err != nil {
+		return nil
+	}
+	return fold.Types()
 }
 
 // validateTouched holds those documents against the assertions that were saved after the others were validated, in the
@@ -95,33 +106,44 @@ func (a *attempt) validateTouched(ctx context.Context, tenants ...domain.TenantI
 		return errors.New("so many documents have changed since they were validated that all are validated again")
 	}
 	for tenant, ids := range touched {
-		for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), validatePage) {
-			documents, err := a.driver.Load(ctx, a.build, tenant, some)
-			if err != nil {
-				return fmt.Errorf("read the new build's documents: %w", err)
-			}
-			for _, document := range documents {
-				if err := a.assert(tenant, document); err != nil {
-					return err
-				}
+		if a.isFaulted(tenant) {
+			continue
+		}
+		if err := a.leaveBehind(a.validateDocuments(ctx, tenant, ids)); err != nil {
+			return err
+		}
+	}
+	return a.requireSound()
+}
+
+// validateDocuments holds some of a tenant's documents against the assertions.
+func (a *attempt) validateDocuments(ctx context.Context, tenant domain.TenantID, ids map[string]struct{}) error {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(ids)), validatePage) {
+		documents, err := a.driver.Load(ctx, a.build, tenant, some)
+		if err != nil {
+			return fmt.Errorf("read the new build's documents: %w", err)
+		}
+		for _, document := range documents {
+			if err := a.assert(ctx, tenant, document); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-func (a *attempt) assert(tenant domain.TenantID, document domain.Document) error {
+func (a *attempt) assert(ctx context.Context, tenant domain.TenantID, document domain.Document) error {
 	if document.Data == nil || !a.fold.Asserts() {
 		return nil // removed: see drivers.Driver.Load
 	}
-	err := a.fold.AssertDocument(document)
+	err := a.fold.AssertDocument(ctx, document)
 	switch {
-	case err == nil:
-		return nil
-	case a.build.Shared():
-		return failed("tenant %s: %s", tenant, err)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return faulty(a.build, tenant, 0, err.Error())
 	}
-	return failed("%s", err)
+	return nil
 }
 
 // touchedMost bounds how many documents are kept in mind that were saved after they were validated: where there are more,

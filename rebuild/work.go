@@ -2,7 +2,6 @@ package rebuild
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,9 +29,11 @@ type attempt struct {
 	version int64
 
 	mu        sync.Mutex
-	positions map[domain.TenantID]int64 // up to where each tenant's log is folded
-	swapped   map[domain.TenantID]bool  // tenants of a rebuild for some, whose live build the new one is already
-	touched   touched                   // documents saved since they were validated
+	positions map[domain.TenantID]int64              // up to where each tenant's log is folded
+	swapped   map[domain.TenantID]bool               // tenants of a rebuild for some, whose live build the new one is already
+	touched   touched                                // documents saved since they were validated
+	hasEvents map[domain.TenantID]bool               // tenants with events to fold
+	faulted   map[domain.TenantID]domain.TenantFault // tenants that it goes on without
 }
 
 // nearEnough is when catching up ends: what is left takes no longer to fold, give or take, and then holds the live
@@ -46,8 +47,10 @@ const (
 // than the database can take in the time that it is given.
 func (w *work) attempt(ctx context.Context, tries int) error {
 	w.mu.Lock()
+	w.row.Faulted = nil // each attempt finds them anew
 	a := &attempt{
 		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
+		hasEvents: make(map[domain.TenantID]bool), faulted: make(map[domain.TenantID]domain.TenantFault),
 		limits: slice(share(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),
 	}
 	w.mu.Unlock()
@@ -57,7 +60,11 @@ func (w *work) attempt(ctx context.Context, tries int) error {
 	definition := a.row.Definition
 	definition.Assert = slices.Concat(definition.Assert, a.row.Assert)
 	var err error
-	if a.fold, err = projection.CompileWith(definition, w.r.config.Handlers); err != nil {
+	a.fold, err = projection.CompileIn(ctx, definition, w.r.config.Handlers)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
 		return failed("the definition does not compile: %s", err)
 	}
 	a.fold = a.fold.Through(w.r.config.Upcasters)
@@ -104,7 +111,7 @@ func (a *attempt) pace(ctx context.Context) error {
 	return a.r.config.Yield(ctx, a.build.Database)
 }
 
-// findVersion finds the version of the definition, where it is the projection's.
+// findVersion finds the version of the definition, where it is the projection's. Lasting skips hold for any.
 func (a *attempt) findVersion(ctx context.Context) error {
 	p, err := a.r.config.Store.Projection(ctx, a.row.ProjectionID)
 	if err != nil {
@@ -158,6 +165,9 @@ func (a *attempt) buildUp(ctx context.Context) error {
 			return err
 		}
 		saved += n
+		if n > 0 {
+			a.hasEvents[tenant] = true
+		}
 	}
 	a.progress.done.Store(saved)
 	a.progress.total.Store(saved)
@@ -263,7 +273,7 @@ type todo struct {
 func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.Head) error {
 	var ahead []todo
 	for _, head := range heads {
-		if from := a.position(head.Tenant); from < head.Position {
+		if from := a.position(head.Tenant); from < head.Position && !a.isFaulted(head.Tenant) {
 			ahead = append(ahead, todo{head.Tenant, from, head.Position})
 		}
 	}
@@ -281,7 +291,10 @@ func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.H
 		return err
 	}
 	// What is removed while it is folded is so by force.
-	return a.lacks(ctx, from)
+	if err := a.lacks(ctx, from); err != nil {
+		return err
+	}
+	return a.requireSound()
 }
 
 // passAll folds stretches of several logs.
@@ -297,6 +310,11 @@ func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo)
 			}
 			counted += n
 			a.progress.total.Add(n)
+			if n > 0 {
+				a.mu.Lock()
+				a.hasEvents[t.tenant] = true
+				a.mu.Unlock()
+			}
 		}
 		return nil
 	})
@@ -316,7 +334,7 @@ func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo)
 	for range min(a.r.config.Tenants, len(ahead)) {
 		group.Go(func() error {
 			for t := range next {
-				if err := a.replay(ctx, log, t.tenant, t.to, limits, &folded); err != nil {
+				if err := a.leaveBehind(a.replay(ctx, log, t.tenant, t.to, limits, &folded)); err != nil {
 					return err
 				}
 			}
@@ -355,15 +373,8 @@ func (a *attempt) replay(ctx context.Context, log projection.Log, tenant domain.
 	if a.fold.Asserts() {
 		replay.Saved = func(documents []domain.Document) { a.touched.add(tenant, documents) }
 	}
-	err := replay.Run(ctx, log, to)
-	if fault, ok := errors.AsType[*projection.EventError](err); ok {
-		if a.build.Shared() {
-			return failed("tenant %s: %s", tenant, fault)
-		}
-		return failed("%s", fault)
-	}
-	if err != nil {
-		return err
+	if err := replay.Run(ctx, log, to); err != nil {
+		return unfoldable(a.build, tenant, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -302,18 +302,16 @@ func (m *model) run(t *rapid.T) {
 	if p.policy.Compact {
 		p.compacted = max(p.compacted, min(m.head, held))
 	}
-	newest := make(map[string]int64) // up to where the category is compacted
+	newest := make(map[string]int64)
 	for _, e := range there {
-		if e.position <= p.compacted {
-			newest[e.stream] = e.version
-		}
+		newest[e.stream] = e.version
 	}
 	for _, e := range there {
 		by, named := m.named[e.position]
 		if named && (by == "" && len(p.policy.Force.Projections) > 0 || by != "" && slices.Contains(p.policy.Force.Groups, by)) {
 			named = false
 		}
-		if !named && e.position <= held && (e.position <= p.swept || e.version < newest[e.stream]) {
+		if !named && e.position <= held && (e.position <= p.swept || e.position <= p.compacted && e.version < newest[e.stream]) {
 			e.gone = true
 			m.removed[category]++
 			m.highest[category] = max(m.highest[category], e.position)

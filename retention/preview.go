@@ -72,6 +72,7 @@ func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *d
 	}{
 		{domain.RetentionSweep, work.SweptTo, swept, 0},
 		{domain.RetentionCompact, max(work.CompactedTo, work.SweptTo, swept), lowest(holds, compactTo), swept},
+		{domain.RetentionSuperseded, max(work.CompactedTo, work.SweptTo, swept, lowest(holds, compactTo)), compactTo, swept},
 	} {
 		for from := stage.from; from < stage.to; {
 			if looked += r.config.Slice; looked > previewEvents {
@@ -79,6 +80,7 @@ func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *d
 			}
 			slice, err := r.config.Store.FindRetained(ctx, tenant, domain.RetentionStep{
 				RetentionPolicy: work.RetentionPolicy, Reason: stage.reason, After: from, UpTo: stage.to, Limit: r.config.Slice, SweptTo: stage.before,
+				Ripe: compactTo, Below: lowest(holds, max(work.CompactedTo, work.SweptTo)),
 			})
 			if err != nil {
 				return err

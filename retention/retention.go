@@ -88,6 +88,8 @@ type Retention struct {
 	look     bool // at all policies, not only at those that are in line
 	policies map[key]*policy
 	line     []key // whose turn is next
+
+	superseded map[key]looked
 }
 
 // New returns a Retention that works by no policy until Run is on.
@@ -104,6 +106,7 @@ func New(config Config) *Retention {
 	config.Slice = cmp.Or(config.Slice, defaultSlice)
 	return &Retention{
 		config: config, pace: &pace{share: config.Share}, work: make(chan struct{}, 1), policies: make(map[key]*policy),
+		superseded: make(map[key]looked),
 	}
 }
 

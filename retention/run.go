@@ -32,6 +32,8 @@ type run struct {
 	announced int64
 	until     time.Time // when it is another one's turn
 
+	below int64 // in supersede: what is above stays
+
 	sweptTo     int64 // how far it has come
 	compactedTo int64
 	removed     int64
@@ -135,6 +137,7 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 		return false, err
 	}
 	x.until = time.Now().Add(x.config.Turn)
+	before := max(x.compactedTo, x.sweptTo) // what was compacted by runs before this one
 	for _, stage := range []struct {
 		reason domain.RetentionReason
 		from   *int64
@@ -159,6 +162,9 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 			}
 		}
 	}
+	if over, err := x.supersede(ctx, before); over || err != nil {
+		return false, err
+	}
 	if floor := x.work.Floor; x.announced == 0 && floor.AnnouncedTo > floor.RemovedTo {
 		// By a run that has come to no end: what is left of it to do is held. With this one's end it is taken back.
 		return true, x.call(ctx, func(ctx context.Context) error {
@@ -168,6 +174,33 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 	}
 	return true, nil
 }
+
+// supersede removes what runs before this one left as the newest of its stream, and newer events have superseded that are
+// held themselves. It goes through those once, and what is appended later in a later run.
+func (x *run) supersede(ctx context.Context, before int64) (over bool, err error) {
+	if !x.work.Compact || before == 0 {
+		return false, nil
+	}
+	at := key{x.tenant, x.work.Category}
+	x.mu.Lock()
+	from := x.superseded[at]
+	x.mu.Unlock()
+	if from.revision != x.work.Revision {
+		from = looked{revision: x.work.Revision}
+	}
+	from.to = max(from.to, x.compactedTo)
+	x.below = before
+	for from.to < x.compactTo && !over && err == nil {
+		over, err = x.slice(ctx, domain.RetentionSuperseded, &from.to, x.compactTo)
+	}
+	x.mu.Lock()
+	x.superseded[at] = from
+	x.mu.Unlock()
+	return over, err
+}
+
+// looked is how far a policy's events were looked through for what they supersede.
+type looked struct{ revision, to int64 }
 
 // furthest is how far the run may remove anything, if nothing holds it: what it has come to before included, where something
 // may have been spared.
@@ -270,7 +303,7 @@ func (x *run) slice(ctx context.Context, reason domain.RetentionReason, from *in
 		return x.call(ctx, func(ctx context.Context) (err error) {
 			slice, err = x.config.Store.RemoveRetained(ctx, x.tenant, domain.RetentionStep{
 				RetentionPolicy: x.work.RetentionPolicy, Revision: x.work.Revision, Run: x.id, Reason: reason, After: *from, UpTo: upTo,
-				Limit: x.config.Slice, SweptTo: x.sweptTo, CompactedTo: x.compactedTo,
+				Limit: x.config.Slice, SweptTo: x.sweptTo, CompactedTo: x.compactedTo, Ripe: x.compactTo, Below: x.allowed(x.below),
 			})
 			return err
 		})

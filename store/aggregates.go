@@ -11,19 +11,27 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// PutAggregate keeps the definition of a category's aggregates, in place of one that is there.
+// PutAggregate keeps the definition of a category's aggregates, in place of one that is there. A tenant has up to
+// domain.MaxAggregates; one more is domain.CodeQuotaExceeded.
 func (s *Store) PutAggregate(ctx context.Context, tenant domain.TenantID, aggregate domain.Aggregate) error {
 	definition, err := json.Marshal(aggregate)
 	if err != nil {
 		return fmt.Errorf("write the aggregate's definition: %w", err)
 	}
 	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
-			insert into aggregates as a (tenant_id, category, definition) values ($1, $2, $3)
-			on conflict (tenant_id, category) do update set definition = excluded.definition, updated_at = now()`,
+		created, err := tx.Exec(ctx, `
+			insert into aggregates (tenant_id, category, definition) values ($1, $2, $3)
+			on conflict (tenant_id, category) do nothing`, tenant, aggregate.Category, definition)
+		switch {
+		case err != nil:
+			return fmt.Errorf("create an aggregate: %w", err)
+		case created.RowsAffected() > 0:
+			return aggregateQuota.check(ctx, tx, tenant)
+		}
+		_, err = tx.Exec(ctx, "update aggregates a set definition = $3, updated_at = now() where a.tenant_id = $1 and a.category = $2",
 			tenant, aggregate.Category, definition)
 		if err != nil {
-			return fmt.Errorf("keep an aggregate: %w", err)
+			return fmt.Errorf("change an aggregate: %w", err)
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -81,10 +82,11 @@ var (
 
 	// The limit keeps the planner from joining with all events, which looks good to it while there are few.
 	lookUpIDs = statement{"manifold_look_up_ids", `
-		select i.n, e.position, e.stream_version, e.stream_id = i.stream_id and e.event_type = i.event_type and e.event_data = i.event_data
+		select i.n, e.position, e.stream_version, e.stream_id = i.stream_id and e.event_type = i.event_type
+			and (e.gap is not null or e.event_data = i.event_data)
 		from unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[]) with ordinality as i(event_id, stream_id, event_type, event_data, n)
 		cross join lateral (
-			select e.position, e.stream_version, e.stream_id, e.event_type, e.event_data
+			select e.position, e.stream_version, e.stream_id, e.event_type, e.event_data, e.gap
 			from events as e where e.tenant_id = $1::uuid and e.event_id = i.event_id limit 1
 		) as e`}
 )
@@ -137,7 +139,10 @@ func (a *attempt) make(ctx context.Context) (err error) {
 		a.w.fill(b)
 	}
 	for {
-		streams, lookUps := b.plan(a.log)
+		streams, lookUps := b.plan(ctx, a.log)
+		if ctx.Err() != nil {
+			return unavailable(fmt.Errorf("plan an append: %w", context.Cause(ctx)))
+		}
 		if len(streams) == 0 && len(lookUps) == 0 && !b.again {
 			break
 		}
@@ -158,9 +163,10 @@ func (a *attempt) make(ctx context.Context) (err error) {
 		}
 	}
 	if b.rows > 0 {
-		return a.write()
+		return a.write(ctx)
 	}
-	if b.confirm && !a.locked {
+	// Documents are loaded by another connection: that this one holds the log's row still is to be seen, too.
+	if b.confirm && (!a.locked || a.log.folds != nil) {
 		same, err := a.unmoved()
 		if err != nil {
 			return err

@@ -81,14 +81,14 @@ func TestNobodyLosesTwice(t *testing.T) {
 		default:
 		}
 	}
-	if streams, lookUps := b.plan(&w.log); len(streams)+len(lookUps) > 0 {
+	if streams, lookUps := b.plan(t.Context(), &w.log); len(streams)+len(lookUps) > 0 {
 		t.Errorf("the mended versions leave %v and %d requests to be read", streams, len(lookUps))
 	}
 	w.mu.Lock()
 	w.bytes += r.bytes // as if it had come through the queue
 	w.mu.Unlock()
 	s.writers.bytes.Add(r.bytes)
-	err = second.write()
+	err = second.write(t.Context())
 	release()
 	must(err)
 	must(<-waiting)

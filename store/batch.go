@@ -79,8 +79,8 @@ func (b *batch) reset() {
 
 // plan decides what becomes of each request, as if they were appended one after the other to the log as it is known. It
 // returns what has to be read first, streams whose versions are not known and requests whose ids are to be looked up;
-// where it returns nothing, and b.again is false, the plan is whole.
-func (b *batch) plan(log *logState) (streams []string, lookUps []*request) {
+// where it returns nothing, and b.again is false, the plan is whole. Where ctx ends there is no plan.
+func (b *batch) plan(ctx context.Context, log *logState) (streams []string, lookUps []*request) {
 	b.reset()
 	if log.folds != nil {
 		log.folds.Begin(log.head)
@@ -110,9 +110,12 @@ func (b *batch) plan(log *logState) (streams []string, lookUps []*request) {
 		refused := b.conflict(r)
 		if refused == nil && log.folds != nil {
 			var again bool
-			if again, refused = log.folds.Fold(b.eventsOf(r, log.head)); again {
+			if again, refused = log.folds.Fold(ctx, b.eventsOf(r, log.head)); again {
 				b.again = true
 				continue
+			}
+			if ctx.Err() != nil {
+				return nil, nil
 			}
 			if refused != nil {
 				refused = r.refusal(refused)

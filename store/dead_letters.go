@@ -53,7 +53,7 @@ var deadLetters = statement{"manifold_dead_letters", `
 func (s *Store) DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]domain.DeadLetter, error) {
 	var group domain.Group
 	var letters []domain.DeadLetter
-	err := s.read(ctx, tenant, func() { group, letters = domain.Group{}, nil },
+	err := s.readInTurn(ctx, tenant, func() { group, letters = domain.Group{}, nil },
 		groupQuery(tenant, name, &group),
 		query{&deadLetters, [][]byte{tenantParam(tenant), []byte(name), int8Param(after), int8Param(int64(limit))}, func(values [][]byte) error {
 			letters = append(letters, deadLetterValue(values))

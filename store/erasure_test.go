@@ -23,7 +23,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 		projection, rebuild := fixture(t, s, id)
 		mine := claim(t, s, rebuild)
 		must(t, s.HoldProjection(t.Context(), mine))
-		must(t, s.SwapProjection(t.Context(), mine, time.Now()))
+		must(t, s.SwapProjection(t.Context(), mine, nil, time.Now()))
 		queue(t, s, projection)
 		must(t, s.PutFault(t.Context(), domain.Fault{ProjectionID: id, Tenant: tenant, Build: 1, Position: 1}))
 		group := putGroup(t, s, tenant, "mail", 2)

@@ -216,14 +216,28 @@ func (s *Store) read(ctx context.Context, tenant domain.TenantID, reset func(), 
 	return s.repeat(ctx, &beginStatement, tenant, reset, queries)
 }
 
+// readInTurn is read for what may be long: events, and what has to look at many rows. At most half of the connections do
+// that at the same time, and a quarter for one tenant; those who wait get their turns tenant by tenant. The turn ends with
+// the answer of the database, however slow the client is that it is for.
+func (s *Store) readInTurn(ctx context.Context, tenant domain.TenantID, reset func(), queries ...query) error {
+	turn := s.reading.Account(tenant)
+	if err := turn.Wait(ctx, 1, 0); err != nil {
+		return err
+	}
+	defer turn.Close()
+	return s.read(ctx, tenant, reset, queries...)
+}
+
 // readSnapshot is read where all queries see the same snapshot. They must not lock anything.
 func (s *Store) readSnapshot(ctx context.Context, tenant domain.TenantID, reset func(), queries ...query) error {
 	return s.repeat(ctx, &snapshotStatement, tenant, reset, queries)
 }
 
 // repeat runs queries in one transaction, once more where a connection breaks: what they do must be harmless to do twice.
+//
+// Where events cannot be read they are marked, and the queries run once more and step over them.
 func (s *Store) repeat(ctx context.Context, begin *statement, tenant domain.TenantID, reset func(), queries []query) error {
-	for attempt := 1; ; attempt++ {
+	for attempt, gaps := 1, 0; ; attempt++ {
 		if reset != nil {
 			reset()
 		}
@@ -233,6 +247,15 @@ func (s *Store) repeat(ctx context.Context, begin *statement, tenant domain.Tena
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if unprintable(err) && gaps < gapRounds {
+			gaps++
+			found, failed := s.markGaps(ctx, tenant, queries)
+			if found > 0 {
+				attempt = 0
+				continue
+			}
+			err = errors.Join(err, failed)
 		}
 		if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting || !disconnected(err) {
 			return unavailable(err)

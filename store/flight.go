@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -28,8 +29,8 @@ type flight struct {
 const pipelined = 100
 
 // write moves the head and inserts the plan's events behind it; then it does so for what was sent behind that.
-func (a *attempt) write() error {
-	f, err := a.send(a.batch)
+func (a *attempt) write(ctx context.Context) error {
+	f, err := a.send(ctx, a.batch)
 	if f == nil {
 		return err // nothing was sent
 	}
@@ -46,7 +47,7 @@ func (a *attempt) write() error {
 }
 
 // send sends the plan of a batch off, in a transaction that ends with it.
-func (a *attempt) send(b *batch) (*flight, error) {
+func (a *attempt) send(ctx context.Context, b *batch) (*flight, error) {
 	a.begin()
 	a.begun = false
 	f := &flight{batch: b, first: a.log.head, id: batchID{domain.NewEventID(), true}, began: time.Now()}
@@ -80,7 +81,7 @@ func (a *attempt) send(b *batch) (*flight, error) {
 	}
 	// Documents are loaded for a head that is there: nothing is sent behind a batch that saves some.
 	if b.rows >= pipelined && !a.locked && !a.log.contended && a.next != nil && a.log.folds == nil {
-		a.x.reached(func() { a.follow(f) })
+		a.x.reached(func() { a.follow(ctx, f) })
 	}
 	a.x.commit()
 	var err error
@@ -90,7 +91,7 @@ func (a *attempt) send(b *batch) (*flight, error) {
 
 // follow sends another batch behind one that was inserted and is being committed. Where that is not simple, it is left to
 // the next attempt.
-func (a *attempt) follow(f *flight) {
+func (a *attempt) follow(ctx context.Context, f *flight) {
 	if !f.whole() || f.single || len(f.written)+len(f.settled) < len(f.requests) || !a.mayGoOn() {
 		return
 	}
@@ -101,12 +102,12 @@ func (a *attempt) follow(f *flight) {
 		return
 	}
 	a.advance(f)
-	if streams, lookUps := next.plan(a.log); len(streams)+len(lookUps) > 0 || next.rows == 0 {
+	if streams, lookUps := next.plan(ctx, a.log); len(streams)+len(lookUps) > 0 || next.rows == 0 || ctx.Err() != nil {
 		next.reset()
 		return
 	}
 	// Where it cannot be sent, the connection is broken, and the commit before it fails as well.
-	f.next, _ = a.send(next)
+	f.next, _ = a.send(ctx, next)
 }
 
 // mayGoOn reports whether the connection may be kept for another batch: nobody waits for one, and so much time is left of

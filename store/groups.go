@@ -96,8 +96,7 @@ func noGroup(name string) error {
 // PutGroup makes a group, whose partitions then begin to read at the position start, or replaces the definition of the one
 // that is there, and returns it as it is then. Where the definition is the same nothing changes, the revision neither. How
 // many partitions a group has, and its ordering, stay: another one is domain.CodeConflict. Of several calls at once one makes
-// the group. A tenant has up to domain.MaxGroups, service groups left out, give or take what is made at the same moment; one more
-// is domain.CodeTooManyRequests.
+// the group. A tenant has up to domain.MaxGroups, not counting service groups; one more is domain.CodeQuotaExceeded.
 func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created bool, err error) {
 	if err := domain.CheckGroupName("name", name); err != nil {
 		return domain.Group{}, false, err
@@ -160,12 +159,8 @@ func firstRevision() int64 { return rand.Int64N(1 << 50) }
 // makeLedgers makes the rows of a new group's partitions.
 func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, partitions int, readTo int64) error {
 	if _, _, ours := domain.ParseServiceGroup(name); !ours {
-		var groups int
-		if err := tx.QueryRow(ctx, "select count(*) from subscriptions s where s.tenant_id = $1 and s.name not like '%.%'", tenant).Scan(&groups); err != nil {
-			return fmt.Errorf("count the groups: %w", err)
-		}
-		if groups > domain.MaxGroups {
-			return domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d groups, the most there may be; remove one that nobody needs", domain.MaxGroups)
+		if err := groupQuota.check(ctx, tx, tenant); err != nil {
+			return err
 		}
 	}
 	_, err := tx.Exec(ctx, `

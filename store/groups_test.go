@@ -176,7 +176,7 @@ func TestTenantHasSoManyGroups(t *testing.T) {
 	must(t, err)
 	putGroup(t, s, tenant, "last", 0)
 	_, _, err = s.PutGroup(t.Context(), tenant, "another", groupDefinition(0), 1)
-	wantCode(t, err, domain.CodeTooManyRequests)
+	wantCode(t, err, domain.CodeQuotaExceeded)
 	_, err = s.Group(t.Context(), tenant, "another")
 	wantCode(t, err, domain.CodeNotFound)
 	_, _, err = s.PutGroup(t.Context(), tenant, "last", groupDefinition(0), 1)

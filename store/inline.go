@@ -16,17 +16,19 @@ import (
 // with each change of them, in the transaction of the change, which holds the log's row. A writer goes by the rows that
 // it has read under that revision, and moves the head only where it is the same still. So whoever has changed the rows
 // can go by it that every event behind that was folded into the builds that they name.
-// docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument.
+// docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument, and 0056 why no broken connection ends one.
 
 // Inline is what folds events into inline builds. It is used by the writers of many tenants at once.
 type Inline interface {
-	// Open makes ready to fold into a tenant's builds, whose log is at head and does not move meanwhile. Each of builds has
-	// its Definition. gone are those that cannot be folded into any more: without a table, say. behind are those that are
-	// not at the head: Mend is for them. Where there is either, folds is of no use.
-	Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds InlineFolds, gone, behind []domain.TenantBuild, err error)
+	// Open makes ready to fold into a tenant's builds, each with its Definition, whose log is at head and does not move
+	// meanwhile. gone are those that this process cannot fold into, whatever their checkpoint is; where there is one, folds
+	// is of no use. Else checkpoints are the statements that read the builds' checkpoints, in their order: one row with one
+	// bigint, or no row for 0; SQLSTATE 42P01 where a build has no table. folds is right if all of them are at head. Open asks
+	// no database about the builds: what another connection says need not be so while this one holds the log.
+	Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds InlineFolds, checkpoints []domain.Statement, gone []domain.TenantBuild, err error)
 
 	// Mend folds what is in the log up to head into builds that are behind. It returns those for which that cannot be done,
-	// or not soon.
+	// or not soon; a connection that fails is an error, and says nothing about a build.
 	Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error)
 }
 
@@ -38,8 +40,8 @@ type InlineFolds interface {
 
 	// Fold folds the events of one request, which stand behind one another and behind everything folded since Begin. Where
 	// again is true it has folded nothing: Load is to be called, and then everything folded once more since Begin. An error
-	// refuses the request, and nothing of it was folded.
-	Fold(events []domain.Event) (again bool, err error)
+	// refuses the request, and nothing of it was folded. Where ctx ends nothing is known.
+	Fold(ctx context.Context, events []domain.Event) (again bool, err error)
 
 	// Load loads the documents that Fold has missed, as they are at the head. Where current is false a build is not there
 	// any more.
@@ -84,6 +86,21 @@ var (
 			returning tenant_id)
 		update logs as l set inline_revision = l.inline_revision + 1
 		where l.tenant_id = $1::uuid and exists (select from begun)`}
+
+	// The same as EndInline, in the transaction of an attempt that holds the log's row.
+	endInline = statement{"manifold_end_inline", `
+		with ended as (
+			update tenant_builds as b set base = $5::bigint, held_by = null, pinned_to = null, fault = null, updated_at = now()
+			where b.tenant_id = $1::uuid and b.owner = $2::uuid and b.name = $3::text and b.build = $4::bigint and b.base is null
+			returning b.tenant_id)
+		update logs as l set inline_revision = l.inline_revision + 1
+		where l.tenant_id = $1::uuid and exists (select from ended)`}
+
+	notifyProjections = statement{"manifold_notify_projections", "select pg_notify('" + projectionsChannel + "', '')"}
+
+	// A statement about a table that is not there must not cost the lock.
+	beforeCheckpoint = statement{"manifold_before_checkpoint", "savepoint checkpoint"}
+	undoCheckpoint   = statement{"manifold_undo_checkpoint", "rollback to savepoint checkpoint"}
 )
 
 // errReopen ends an attempt that has found out what is to be done before the next one, without its connection.
@@ -118,45 +135,37 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 	if err := a.x.run(); err != nil {
 		return err
 	}
-	builds = slices.DeleteFunc(builds, func(b domain.TenantBuild) bool {
-		unfit := slices.ContainsFunc(log.unfit, func(u domain.TenantBuild) bool { return u.ProjectionID == b.ProjectionID && u.Build == b.Build })
-		if unfit {
-			gone = append(gone, b)
-		}
-		return unfit
-	})
-	log.unfit = nil
 	var behind []domain.TenantBuild
-	if len(builds) > 0 {
-		var lost []domain.TenantBuild
+	if len(gone) == 0 && len(builds) > 0 {
+		var checkpoints []domain.Statement
 		var err error
-		if log.folds, lost, behind, err = s.inline.Open(ctx, a.w.tenant, head, builds); err != nil {
+		if log.folds, checkpoints, gone, err = s.inline.Open(ctx, a.w.tenant, head, builds); err != nil {
 			return err
 		}
-		gone = append(gone, lost...)
+		if len(gone) == 0 {
+			if gone, behind, err = a.compareCheckpoints(head, builds, checkpoints); err != nil {
+				return err
+			}
+		}
 	}
 	switch {
 	case len(gone) > 0 && log.begun:
 		log.plain = true // none of them is there when this transaction has ended; the runner begins those that can be
 		a.before = func(context.Context) error { return nil }
 	case len(gone) > 0:
-		a.before = func(ctx context.Context) error {
-			for _, build := range gone {
-				s.log.Warn("appends do not fold into an inline build any more; the projection goes on behind them until it has caught up", "projection", build.Name,
-					"tenant", build.Tenant.String(), "build", build.Build)
-				if err := s.EndInline(ctx, build); err != nil {
-					return err
-				}
-			}
-			return nil
+		if err := a.endInline(gone); err != nil {
+			return err
 		}
+		a.before = func(context.Context) error { return nil }
 	case len(behind) > 0:
 		a.before = func(ctx context.Context) (err error) {
-			if log.mends++; log.mends > mendTries {
+			if log.mends >= mendTries {
 				log.unfit, log.mends = behind, 0
 				return nil
 			}
-			log.unfit, err = s.inline.Mend(ctx, a.w.tenant, head, behind)
+			if log.unfit, err = s.inline.Mend(ctx, a.w.tenant, head, behind); err == nil {
+				log.mends++
+			}
 			return err
 		}
 	default:
@@ -164,6 +173,60 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 		return nil
 	}
 	return errReopen
+}
+
+// compareCheckpoints holds the builds' checkpoints against the head, in the transaction that holds the log's row: if its
+// connection breaks, there is no answer to draw a wrong conclusion from. gone are the builds that cannot be folded into any
+// more: they have no table, are beyond the head, or are behind and were found unfit to be caught up. behind are the others
+// that are not at the head.
+func (a *attempt) compareCheckpoints(head int64, builds []domain.TenantBuild, checkpoints []domain.Statement) (gone, behind []domain.TenantBuild, err error) {
+	unfit := func(build domain.TenantBuild) bool {
+		return slices.ContainsFunc(a.log.unfit, func(u domain.TenantBuild) bool { return u.ProjectionID == build.ProjectionID && u.Build == build.Build })
+	}
+	defer func() { a.log.unfit = nil }()
+	for i, build := range builds {
+		var checkpoint int64
+		a.x.send(&beforeCheckpoint, nil, nil)
+		a.x.send(&statement{checkpoints[i].Name, checkpoints[i].SQL}, checkpoints[i].Params, func(values [][]byte) error {
+			checkpoint = int8Value(values[0])
+			return nil
+		})
+		err := a.x.run()
+		switch {
+		case sqlState(err) == noTable:
+			a.x.send(&undoCheckpoint, nil, nil)
+			if err := a.x.run(); err != nil {
+				return nil, nil, err
+			}
+			gone = append(gone, build)
+		case err != nil:
+			return nil, nil, fmt.Errorf("read the checkpoint of the inline build %d of projection %q: %w", build.Build, build.Name, err)
+		case checkpoint > head, checkpoint < head && unfit(build):
+			gone = append(gone, build)
+		case checkpoint < head:
+			behind = append(behind, build)
+		}
+	}
+	return gone, behind, nil
+}
+
+// endInline ends builds in the transaction that has found out that they cannot be folded into.
+func (a *attempt) endInline(builds []domain.TenantBuild) error {
+	s := a.w.store
+	for i := range builds {
+		build := &builds[i]
+		s.log.Warn("appends do not fold into an inline build any more; the projection goes on behind them until it has caught up", "projection", build.Name,
+			"tenant", build.Tenant.String(), "build", build.Build)
+		a.x.send(&endInline, [][]byte{tenantParam(a.w.tenant), tenantParam(build.Owner), []byte(build.Name), int8Param(build.Build), int8Param(ended)}, nil)
+	}
+	a.x.send(&notifyProjections, nil, nil)
+	a.x.commit()
+	if err := a.x.run(); err != nil {
+		return err
+	}
+	a.begun = false
+	s.projectionsChanged.tell(struct{}{})
+	return nil
 }
 
 // events returns a request's events as they are in the log, if they stand there behind head. Versions are those behind what
@@ -231,7 +294,7 @@ func (a *attempt) sendFolds(b *batch) error {
 // InlineBuilds returns every tenant's inline build of a projection, with its Definition.
 func (s *Store) InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error) {
 	rows, _ := s.system.Query(ctx, `
-		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition from tenant_builds b
+		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, coalesce(b.pinned_to, 0) from tenant_builds b
 		where b.owner = $1 and b.name = $2 and b.base is null and ($3 or b.tenant_id = $1) order by b.tenant_id`, id.Owner, id.Name, id.Shared())
 	builds, err := pgx.CollectRows(rows, scanInline)
 	if err != nil {
@@ -242,15 +305,16 @@ func (s *Store) InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]dom
 
 // StrayInlineBuilds returns the inline builds that are not what their projection has any more: it is gone, is not inline now
 // or has another definition, or the build was retired. Those that a rebuild under way has made are where they belong. What
-// such a rebuild was moving away from inline, and has left behind, is among them, with its Base.
+// such a rebuild was moving away from inline, and has left behind, is among them, with its Base; what is pinned is not.
 func (s *Store) StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, error) {
 	rows, _ := s.system.Query(ctx, `
-		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition
+		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, coalesce(b.pinned_to, 0)
 		from tenant_builds b left join projections p on p.tenant_id = b.owner and p.name = b.name
 		where (b.base is null
 			and (p.definition ->> 'mode' is distinct from 'inline' or b.definition is distinct from p.definition
 				or exists (select from retired_builds r where r.tenant_id = b.owner and r.name = b.name and r.build = b.build and r.drop_at < 'infinity'))
 			or b.base = p.build and b.definition <> p.definition)
+			and (b.pinned_to is null or b.pinned_to is distinct from p.build)
 			and not exists (select from rebuilds r where r.tenant_id = b.owner and r.name = b.name and r.build = b.build and `+running+`)
 		order by b.tenant_id, b.owner, b.name`)
 	builds, err := pgx.CollectRows(rows, scanInline)
@@ -263,7 +327,7 @@ func (s *Store) StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, er
 func scanInline(row pgx.CollectableRow) (domain.TenantBuild, error) {
 	var b domain.TenantBuild
 	var definition []byte
-	err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition)
+	err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition, &b.PinnedTo)
 	if err == nil && definition != nil {
 		b.Definition = new(domain.Definition)
 		err = decodeStrictly(definition, b.Definition)
@@ -284,13 +348,15 @@ func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, live do
 			return false, err
 		}
 		made, err := tx.Exec(ctx, `
-			insert into tenant_builds as t (tenant_id, owner, name, build, definition)
-			select l.tenant_id, p.tenant_id, p.name, coalesce(b.build, p.build), coalesce(b.definition, p.definition)
+			insert into tenant_builds as t (tenant_id, owner, name, build, definition, pinned_to, fault, fault_position)
+			select l.tenant_id, p.tenant_id, p.name, coalesce(b.build, p.build), coalesce(b.definition, p.definition),
+				b.pinned_to, b.fault, b.fault_position
 			from logs l cross join projections p left join tenant_builds b on `+inForce("$1")+`
 			where l.tenant_id = $1 and p.tenant_id = $2 and p.name = $3 and coalesce(b.build, p.build) = $4
 				and coalesce(b.definition, p.definition) ->> 'mode' = 'inline' and p.held_by is null and b.held_by is null
 			on conflict (tenant_id, owner, name) do update
-			  set build = excluded.build, base = null, definition = excluded.definition, held_by = null, updated_at = now()
+			  set build = excluded.build, base = null, definition = excluded.definition, held_by = null, pinned_to = excluded.pinned_to,
+			    fault = excluded.fault, fault_position = excluded.fault_position, updated_at = now()
 			  where t.base is not null`, tenant, live.Owner, live.Name, live.Build)
 		if err != nil {
 			return false, fmt.Errorf("begin an inline build: %w", err)
@@ -312,6 +378,10 @@ func (s *Store) MoveInline(ctx context.Context, from, to domain.TenantBuild, rea
 			return false, fmt.Errorf("write a build's definition: %w", err)
 		}
 	}
+	var pinned *int64
+	if to.PinnedTo != 0 {
+		pinned = &to.PinnedTo
+	}
 	err = s.changeInline(ctx, from.Tenant, func(tx pgx.Tx, head int64, there bool) (bool, error) {
 		if there {
 			if ok, err := ready(ctx, head); err != nil || !ok {
@@ -319,10 +389,11 @@ func (s *Store) MoveInline(ctx context.Context, from, to domain.TenantBuild, rea
 			}
 		}
 		done, err := tx.Exec(ctx, `
-			update tenant_builds b set build = $5, base = nullif($6::bigint, 0), definition = $7, held_by = null, updated_at = now()
+			update tenant_builds b set build = $5, base = nullif($6::bigint, 0), definition = $7, held_by = null, pinned_to = $9,
+			  fault = case when $9::bigint is not null then b.fault end, updated_at = now()
 			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4
 				and b.base is not distinct from nullif($8::bigint, 0)`,
-			from.Tenant, from.Owner, from.Name, from.Build, to.Build, to.Base, definition, from.Base)
+			from.Tenant, from.Owner, from.Name, from.Build, to.Build, to.Base, definition, from.Base, pinned)
 		switch {
 		case err != nil:
 			return false, fmt.Errorf("move a tenant to another build: %w", err)
@@ -344,7 +415,7 @@ const ended = -1
 func (s *Store) EndInline(ctx context.Context, build domain.TenantBuild) error {
 	return s.changeInline(ctx, build.Tenant, func(tx pgx.Tx, _ int64, _ bool) (bool, error) {
 		done, err := tx.Exec(ctx, `
-			update tenant_builds b set base = $5, held_by = null, updated_at = now()
+			update tenant_builds b set base = $5, held_by = null, pinned_to = null, fault = null, updated_at = now()
 			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.build = $4 and b.base is null`,
 			build.Tenant, build.Owner, build.Name, build.Build, ended)
 		if err != nil {

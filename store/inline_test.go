@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,23 +21,24 @@ type opening struct {
 	before func() // called while they are opened, the first time
 }
 
-func (o *opening) Open(context.Context, domain.TenantID, int64, []domain.TenantBuild) (store.InlineFolds, []domain.TenantBuild, []domain.TenantBuild, error) {
+func (o *opening) Open(_ context.Context, _ domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
 	if o.opened++; o.opened == 1 {
 		o.before()
 	}
-	return o, nil, nil, nil
+	atHead := domain.Statement{Name: "at_head", SQL: "select $1::bigint", Params: [][]byte{binary.BigEndian.AppendUint64(nil, uint64(head))}}
+	return o, slices.Repeat([]domain.Statement{atHead}, len(builds)), nil, nil
 }
 
 func (o *opening) Mend(context.Context, domain.TenantID, int64, []domain.TenantBuild) ([]domain.TenantBuild, error) {
 	return nil, nil
 }
 
-func (o *opening) Begin(int64)                            {}
-func (o *opening) Fold([]domain.Event) (bool, error)      { return false, nil }
-func (o *opening) Load(context.Context) (bool, error)     { return true, nil }
-func (o *opening) Save(int64) ([]domain.Statement, error) { return nil, nil }
-func (o *opening) Committed()                             {}
-func (o *opening) Forget()                                {}
+func (o *opening) Begin(int64)                                        {}
+func (o *opening) Fold(context.Context, []domain.Event) (bool, error) { return false, nil }
+func (o *opening) Load(context.Context) (bool, error)                 { return true, nil }
+func (o *opening) Save(int64) ([]domain.Statement, error)             { return nil, nil }
+func (o *opening) Committed()                                         {}
+func (o *opening) Forget()                                            {}
 
 // An upcaster that changes while a log's first append is under way does not find its inline builds, which nobody sees
 // before the commit. They are opened anew behind it, and once.
@@ -130,4 +133,38 @@ func TestManyInlineBuildsBeginAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A build that a rebuild has left its tenant on may have to be ended like any other: the append that finds that out goes through.
+func TestAPinnedInlineBuildIsEnded(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	s, err := store.Open(t.Context(), store.Config{
+		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention), MaxConns: 8,
+		Inline: &opening{before: func() {}},
+	})
+	must(t, err)
+	t.Cleanup(s.Close)
+	tenant := newTenant(t, s)
+	number, err := s.NextBuild(t.Context(), domain.Everyone)
+	must(t, err)
+	id := domain.ProjectionID{Owner: domain.Everyone, Name: "inline"}
+	must(t, s.CreateProjection(t.Context(), domain.Projection{ProjectionID: id, Definition: domain.Definition{Name: id.Name, Mode: domain.ModeInline}, Build: number}, "test"))
+	mustAppend(t, s, tenant, to("order-1", domain.Any, 1))
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	pinned, err := super.Exec(t.Context(), `
+		update manifold.tenant_builds set pinned_to = build, fault = 'why', fault_position = 1, definition = definition || '{"another": 1}'
+		where tenant_id = $1 and base is null`, tenant)
+	must(t, err)
+	if pinned.RowsAffected() != 1 {
+		t.Fatalf("the tenant has %d inline builds; want 1", pinned.RowsAffected())
+	}
+	_, err = super.Exec(t.Context(), "update manifold.logs set inline_revision = inline_revision + 1 where tenant_id = $1", tenant)
+	must(t, err)
+	mustAppend(t, s, tenant, to("order-1", domain.Any, 1))
+	var ended bool
+	must(t, super.QueryRow(t.Context(), "select base = -1 and pinned_to is null and fault is null from manifold.tenant_builds where tenant_id = $1", tenant).Scan(&ended))
+	if !ended {
+		t.Error("the build is not ended")
+	}
 }

@@ -30,7 +30,7 @@ func scanKey(row pgx.CollectableRow, more ...any) (domain.APIKey, error) {
 }
 
 // CreateKey keeps a key; CreatedAt is now where zero. The tenant must be active or suspended, else it is
-// domain.CodeNotFound.
+// domain.CodeNotFound. A tenant has up to domain.MaxKeys that are not revoked; one more is domain.CodeQuotaExceeded.
 func (s *Store) CreateKey(ctx context.Context, key domain.APIKey) error {
 	err := pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
@@ -47,6 +47,16 @@ func (s *Store) CreateKey(ctx context.Context, key domain.APIKey) error {
 		case made.RowsAffected() == 0:
 			return noTenant(key.Tenant)
 		}
+		if err := keyQuota.check(ctx, tx, key.Tenant); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			delete from keys k where k.tenant_id = $1 and k.key_id in (
+				select o.key_id from keys o where o.tenant_id = $1 and o.revoked_at is not null
+				order by o.revoked_at desc, o.key_id offset $2)`, key.Tenant, domain.MaxRevokedKeys)
+		if err != nil {
+			return fmt.Errorf("forget old revoked keys: %w", err)
+		}
 		return notify(ctx, tx, keysChannel, key.Tenant.String())
 	})
 	if err != nil {
@@ -56,9 +66,11 @@ func (s *Store) CreateKey(ctx context.Context, key domain.APIKey) error {
 	return nil
 }
 
-// Keys returns a tenant's keys in the order of their making, revoked ones too.
-func (s *Store) Keys(ctx context.Context, tenant domain.TenantID) ([]domain.APIKey, error) {
-	rows, _ := s.system.Query(ctx, "select "+keyColumns+" from keys k where k.tenant_id = $1 order by k.created_at, k.key_id", tenant)
+// Keys returns the first limit of a tenant's keys after the one with the id after (zero: from the first), in the order of
+// their ids, which is about that of their creation; revoked ones too.
+func (s *Store) Keys(ctx context.Context, tenant domain.TenantID, after domain.KeyID, limit int) ([]domain.APIKey, error) {
+	rows, _ := s.system.Query(ctx, "select "+keyColumns+` from keys k
+		where k.tenant_id = $1 and k.key_id > $2 order by k.key_id limit $3`, tenant, after, limit)
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.APIKey, error) { return scanKey(row) })
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("list the keys: %w", err))

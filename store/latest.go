@@ -25,7 +25,7 @@ var (
 // ends with the event that passes maxBytes of data and metadata; 0: there is no such bound.
 func (s *Store) Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error) {
 	events := eventReader{maxBytes: maxBytes}
-	err := s.read(ctx, tenant, func() { events.back(eventMark{}) },
+	err := s.readInTurn(ctx, tenant, func() { events.back(eventMark{}) },
 		query{&latestOf, [][]byte{tenantParam(tenant), textsParam(streams)}, events.row})
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
@@ -37,7 +37,7 @@ func (s *Store) Latest(ctx context.Context, tenant domain.TenantID, streams []st
 // Event returns one event by its id. CodeNotFound: there is none, or none any more.
 func (s *Store) Event(ctx context.Context, tenant domain.TenantID, id domain.EventID) (domain.Event, error) {
 	var events eventReader
-	err := s.read(ctx, tenant, func() { events.back(eventMark{}) },
+	err := s.readInTurn(ctx, tenant, func() { events.back(eventMark{}) },
 		query{&eventByID, [][]byte{tenantParam(tenant), uuidParam(id)}, events.row})
 	if err != nil {
 		return domain.Event{}, err

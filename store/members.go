@@ -23,8 +23,9 @@ func (s *Store) Join(ctx context.Context, member domain.Member) error {
 
 // Announce gives a sign of life of a member, whose StartedAt and AliveAt are the database's, and returns those that have
 // given one within the time, by the database's clock, in the order in which they started; the member is one of them.
-// Members that have been silent for an hour are forgotten.
-func (s *Store) Announce(ctx context.Context, member domain.Member, within time.Duration) ([]domain.Member, error) {
+// Members that have been silent for an hour are forgotten. tenants, where it is not nil, is set to all that have a log, in
+// order.
+func (s *Store) Announce(ctx context.Context, member domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error) {
 	var batch pgx.Batch
 	batch.Queue("begin")
 	batch.Queue(`
@@ -37,6 +38,15 @@ func (s *Store) Announce(ctx context.Context, member domain.Member, within time.
 		alive, err = pgx.CollectRows(rows, scanMember)
 		return err
 	})
+	if tenants != nil {
+		batch.Queue("select l.tenant_id from logs l order by l.tenant_id").Query(func(rows pgx.Rows) (err error) {
+			*tenants, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id domain.TenantID, err error) {
+				err = row.Scan((*[16]byte)(&id))
+				return id, err
+			})
+			return err
+		})
+	}
 	batch.Queue("commit")
 	if err := s.system.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, unavailable(fmt.Errorf("announce a member: %w", err))
@@ -44,13 +54,16 @@ func (s *Store) Announce(ctx context.Context, member domain.Member, within time.
 	return alive, nil
 }
 
+// A listener's connection ends with its process, however that ends. The view shows the name of connections of the same login.
 const aliveMembers = `
-	select m.member_id, m.name, m.version, m.started_at, m.alive_at from members m
+	select m.member_id, m.name, m.version, m.started_at, m.alive_at,
+		exists (select from pg_stat_activity a where a.application_name = '` + listenerName + `' || m.member_id::text)
+	from members m
 	where m.alive_at >= now() - make_interval(secs => $1) order by m.started_at, m.member_id`
 
 func scanMember(row pgx.CollectableRow) (domain.Member, error) {
 	var m domain.Member
-	err := row.Scan((*[16]byte)(&m.ID), &m.Name, &m.Version, (*moment)(&m.StartedAt), (*moment)(&m.AliveAt))
+	err := row.Scan((*[16]byte)(&m.ID), &m.Name, &m.Version, (*moment)(&m.StartedAt), (*moment)(&m.AliveAt), &m.Connected)
 	return m, err
 }
 

@@ -14,18 +14,18 @@ func TestMembers(t *testing.T) {
 	const within = time.Minute
 	one := domain.Member{ID: domain.NewMemberID(), Name: "host-1:8080", Version: "v1"}
 	two := domain.Member{ID: domain.NewMemberID(), Name: "host-2:8080", Version: "v2"}
-	alive, err := s.Announce(t.Context(), one, within)
+	alive, err := s.Announce(t.Context(), one, within, nil)
 	must(t, err)
 	if len(alive) != 1 || alive[0].ID != one.ID || alive[0].Name != one.Name || alive[0].Version != "v1" || alive[0].StartedAt.IsZero() {
 		t.Errorf("alone: %+v", alive)
 	}
-	alive, err = s.Announce(t.Context(), two, within)
+	alive, err = s.Announce(t.Context(), two, within, nil)
 	must(t, err)
 	if len(alive) != 2 || alive[0].ID != one.ID || alive[1].ID != two.ID {
 		t.Errorf("both: %+v", alive)
 	}
 	before := alive[0].AliveAt
-	alive, err = s.Announce(t.Context(), one, within)
+	alive, err = s.Announce(t.Context(), one, within, nil)
 	must(t, err)
 	if len(alive) != 2 || !alive[0].AliveAt.After(before) || alive[0].StartedAt.After(before) {
 		t.Errorf("again: %+v", alive)
@@ -33,7 +33,7 @@ func TestMembers(t *testing.T) {
 
 	again := domain.Member{ID: domain.NewMemberID(), Name: two.Name, Version: "v2"}
 	must(t, s.Join(t.Context(), again))
-	alive, err = s.Announce(t.Context(), again, within)
+	alive, err = s.Announce(t.Context(), again, within, nil)
 	must(t, err)
 	if len(alive) != 2 || alive[0].ID != one.ID || alive[1].ID != again.ID {
 		t.Errorf("with one in the place of another: %+v", alive)
@@ -54,7 +54,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("without a sign of life: %+v", alive)
 	}
 	age(two.ID, "1 hour")
-	_, err = s.Announce(t.Context(), one, within)
+	_, err = s.Announce(t.Context(), one, within, nil)
 	must(t, err)
 	var n int
 	must(t, admin.QueryRow(t.Context(), "select count(*) from manifold.members").Scan(&n))

@@ -21,6 +21,9 @@ const (
 	webhooksChannel    = "manifold_webhooks"    // the payload is the tenant
 )
 
+// listenerName stands before a process's id in the names of the connections that listen.
+const listenerName = "manifold-listener "
+
 // Waits of a listener.
 const (
 	listenRetry     = time.Second      // before a lost connection is made again
@@ -98,7 +101,11 @@ func (s *Store) listen(ctx context.Context, channel string, lost func(), notice 
 
 func (s *Store) listenOnce(ctx context.Context, channel string, lost func(), notice func(payload string)) error {
 	// A connection of its own: one from the pool would be missing there for good.
-	conn, err := pgx.ConnectConfig(ctx, s.system.Config().ConnConfig)
+	config := s.system.Config().ConnConfig
+	if s.member != (domain.MemberID{}) {
+		config.RuntimeParams["application_name"] = listenerName + s.member.String()
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}

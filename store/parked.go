@@ -15,8 +15,8 @@ import (
 // Whoever touches what waits for a parked document holds the document's row locked: who parks events for share, who
 // takes them away for update. So a document is never left behind with events that somebody is just parking.
 
-// Aside returns what a build of the projection, made by that version of its definition, leaves out for a tenant: Skipped is
-// nil where version is 0. Both are of one snapshot.
+// Aside returns what a build of the projection, made by that version of its definition, leaves out for a tenant. Version 0
+// is that of a definition which is no version yet: only lasting skips hold for it. Both are of one snapshot.
 func (s *Store) Aside(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Aside, error) {
 	var aside domain.Aside
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -28,7 +28,7 @@ func (s *Store) Aside(ctx context.Context, tenant domain.TenantID, id domain.Pro
 			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4
 			union all
 			(select null, e.position from skipped_events e
-			where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.version = $5)`,
+			where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and (e.lasting or e.version = $5))`,
 			tenant, id.Owner, id.Name, build, version)
 		_, err := pgx.ForEachRow(rows, []any{&document, &position}, func() error {
 			if document != nil {
@@ -42,6 +42,7 @@ func (s *Store) Aside(ctx context.Context, tenant domain.TenantID, id domain.Pro
 			return fmt.Errorf("read what is set aside: %w", err)
 		}
 		slices.Sort(aside.Skipped)
+		aside.Skipped = slices.Compact(aside.Skipped)
 		return nil
 	})
 	return aside, err
@@ -228,7 +229,11 @@ func parkedEvents(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id dom
 
 func scanEvent(row pgx.CollectableRow) (domain.Event, error) {
 	var e domain.Event
-	err := row.Scan(&e.ID, &e.Stream, &e.Version, &e.Position, &e.Type, (*[]byte)(&e.Data), (*[]byte)(&e.Metadata), (*moment)(&e.OccurredAt), (*moment)(&e.RecordedAt))
+	var gap []byte
+	err := row.Scan(&e.ID, &e.Stream, &e.Version, &e.Position, &e.Type, (*[]byte)(&e.Data), (*[]byte)(&e.Metadata), (*moment)(&e.OccurredAt), (*moment)(&e.RecordedAt), &gap)
+	if err == nil && gap != nil {
+		err = putGap(&e, gap)
+	}
 	return e, err
 }
 
@@ -331,8 +336,8 @@ func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domai
 	return false, removedAt, nil
 }
 
-// DiscardParked gives up what waits for a parked document of a build: each event becomes one that the version of the
-// definition in skip passes over, with its By and Reason, and the document is parked no more. Events at or below folded are in
+// DiscardParked gives up what waits for a parked document of a build: each event becomes one that the projection passes
+// over, with skip's Version, By and Reason, and the document is parked no more. Events at or below folded are in
 // the document already, by a replay that came no further: they are not passed over. domain.CodeNotFound where it is not parked.
 func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error {
 	return s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
@@ -344,13 +349,13 @@ func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, bui
 			return domain.Errorf(domain.CodeNotFound, "documentId", "projection %q has no parked document %q", skip.Name, document)
 		}
 		_, err = tx.Exec(ctx, `
-			insert into skipped_events (tenant_id, owner, name, version, position, event_id, message, reason, by)
-			select p.tenant_id, p.owner, p.name, $6::bigint, p.position, e.event_id, d.message, $7::text, $8::text
+			insert into skipped_events (tenant_id, owner, name, version, position, event_id, message, reason, by, lasting)
+			select p.tenant_id, p.owner, p.name, $6::bigint, p.position, e.event_id, d.message, $7::text, $8::text, true
 			from parked_documents d
 			join parked_events p on p.tenant_id = d.tenant_id and p.owner = d.owner and p.name = d.name and p.build = d.build and p.document_id = d.document_id
 			join events e on e.tenant_id = p.tenant_id and e.position = p.position
 			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = $5 and p.position > $9
-			on conflict do nothing`,
+			on conflict (tenant_id, owner, name, version, position) do update set lasting = true`,
 			skip.Tenant, skip.Owner, skip.Name, build, document, skip.Version, skip.Reason, skip.By, folded)
 		if err != nil {
 			return fmt.Errorf("record discarded events: %w", err)

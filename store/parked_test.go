@@ -100,11 +100,11 @@ func TestParkedDocuments(t *testing.T) {
 	if got := waiting(tenant, "b"); !slices.Equal(got, []int64{1, 4}) {
 		t.Errorf("for b wait %v", got)
 	}
-	// Discarded: passed over by that version alone.
+	// Discarded: passed over by every version.
 	skip := domain.SkippedEvent{ProjectionID: id, Tenant: tenant, Version: 7, Reason: "old", By: "somebody"}
 	must(t, s.DiscardParked(t.Context(), skip, 1, "b", 0))
 	wantCode(t, s.DiscardParked(t.Context(), skip, 1, "b", 0), domain.CodeNotFound)
-	for version, want := range map[int64][]int64{7: {1, 4}, 8: nil, 0: nil} {
+	for version, want := range map[int64][]int64{7: {1, 4}, 8: {1, 4}, 0: {1, 4}} {
 		if aside, err := s.Aside(t.Context(), tenant, id, 1, version); err != nil || len(aside.Parked) != 0 || !slices.Equal(aside.Skipped, want) {
 			t.Errorf("version %d: set aside is %+v, %v", version, aside, err)
 		}
@@ -185,6 +185,32 @@ func TestSkippedEvents(t *testing.T) {
 	wantCode(t, err, domain.CodeConflict)
 	if aside, err := s.Aside(t.Context(), tenant, id, 3, 2); err != nil || !slices.Equal(aside.Skipped, []int64{4}) {
 		t.Errorf("set aside is %+v, %v", aside, err)
+	}
+	passedOver := func(version int64, want ...int64) {
+		t.Helper()
+		if aside, err := s.Aside(t.Context(), tenant, id, 3, version); err != nil || !slices.Equal(aside.Skipped, want) {
+			t.Errorf("version %d passes over %v, %v; want %v", version, aside.Skipped, err, want)
+		}
+	}
+	passedOver(3, 4)
+	// The row that an earlier release writes holds for its version alone, until the event is skipped anew.
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	_, err = super.Exec(t.Context(), `
+		delete from manifold.skipped_events;
+		insert into manifold.skipped_events (tenant_id, owner, name, version, position, event_id, message, reason, by)
+		select tenant_id, owner, name, 2, 4, gen_random_uuid(), '', '', '' from (values ('`+tenant.String()+`'::uuid, '`+tenant.String()+`'::uuid, 'orders')) as v (tenant_id, owner, name)`)
+	must(t, err)
+	passedOver(2, 4)
+	passedOver(3)
+	skip.EventID = fault.EventID
+	_, err = s.PutSkipped(t.Context(), skip)
+	must(t, err)
+	passedOver(3, 4)
+	must(t, s.WithdrawSkip(t.Context(), tenant, id, 4))
+	passedOver(2)
+	wantCode(t, s.WithdrawSkip(t.Context(), tenant, id, 4), domain.CodeNotFound)
+	for range 2 { // what was told of these
+		<-heard
 	}
 	must(t, s.PutFault(t.Context(), fault))
 	must(t, s.RetryFault(t.Context(), tenant, id, 3))

@@ -40,7 +40,7 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 	logins := map[migrations.Role]map[string]string{migrations.RoleApp: appSettings, migrations.RoleRetention: plannerSettings}
 	conns, txs := make(map[migrations.Role]*pgxpool.Conn), make(map[migrations.Role]pgx.Tx)
 	for role, settings := range logins {
-		pool, err := openPool(ctx, db.URL(role), 1, settings)
+		pool, err := openPool(ctx, db.URL(role), 1, settings, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

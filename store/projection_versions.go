@@ -12,7 +12,7 @@ import (
 
 // insertVersion keeps what a projection's definition has become, as its next version, whose number it returns; Version
 // and At are the database's. It is for the transaction that changes the projection's row, which has that row locked, or
-// has just made it: so nobody else takes the same number.
+// has just made it: so nobody else takes the same number. Of a projection the newest domain.MaxVersions are kept.
 func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (version int64, err error) {
 	definition, err := json.Marshal(v.Definition)
 	if err != nil {
@@ -30,6 +30,11 @@ func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (
 		returning v.version`, v.Owner, v.Name, definition, string(v.Cause), v.By, rebuild).Scan(&version)
 	if err != nil {
 		return 0, fmt.Errorf("keep a projection's version: %w", err)
+	}
+	_, err = tx.Exec(ctx, "delete from projection_versions v where v.tenant_id = $1 and v.name = $2 and v.version <= $3",
+		v.Owner, v.Name, version-domain.MaxVersions)
+	if err != nil {
+		return 0, fmt.Errorf("forget a projection's oldest version: %w", err)
 	}
 	return version, nil
 }

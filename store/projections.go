@@ -36,7 +36,7 @@ func scanProjectionAnd(row pgx.CollectableRow, more ...any) (domain.Projection, 
 
 // CreateProjection makes a projection with its first build, whose number NextBuild has given, and keeps its definition as
 // a version made by by. Version, Revision and times are the database's. A name that the owner has already is
-// domain.CodeAlreadyExists.
+// domain.CodeAlreadyExists. A tenant has up to domain.MaxProjections; one more is domain.CodeQuotaExceeded.
 func (s *Store) CreateProjection(ctx context.Context, projection domain.Projection, by string) error {
 	definition, err := json.Marshal(projection.Definition)
 	if err != nil {
@@ -50,6 +50,9 @@ func (s *Store) CreateProjection(ctx context.Context, projection domain.Projecti
 			return domain.Errorf(domain.CodeAlreadyExists, "name", "a projection named %q is there already", projection.Name)
 		case err != nil:
 			return fmt.Errorf("create a projection: %w", err)
+		}
+		if err := projectionQuota.check(ctx, tx, projection.Owner); err != nil {
+			return err
 		}
 		if err := mustEnd(ctx, tx, projection.ProjectionID, projection.Definition); err != nil {
 			return err

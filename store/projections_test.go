@@ -248,7 +248,7 @@ func TestAStaleWorkerChangesNothing(t *testing.T) {
 			wantCode(t, err, domain.CodeConflict)
 			wantCode(t, s.HoldProjection(t.Context(), stale), domain.CodeConflict)
 			wantCode(t, s.ReleaseProjection(t.Context(), stale), domain.CodeConflict)
-			wantCode(t, s.SwapProjection(t.Context(), stale, time.Now()), domain.CodeConflict)
+			wantCode(t, s.SwapProjection(t.Context(), stale, nil, time.Now()), domain.CodeConflict)
 			ending := stale
 			ending.State = domain.RebuildFailed
 			wantCode(t, s.EndRebuild(t.Context(), ending, time.Now()), domain.CodeConflict)
@@ -261,8 +261,8 @@ func TestAStaleWorkerChangesNothing(t *testing.T) {
 			if _, err := s.SaveRebuild(t.Context(), fresh); err != nil {
 				t.Errorf("the worker that took over: %v", err)
 			}
-			must(t, s.SwapProjection(t.Context(), fresh, time.Now()))
-			wantCode(t, s.SwapProjection(t.Context(), fresh, time.Now()), domain.CodeConflict)
+			must(t, s.SwapProjection(t.Context(), fresh, nil, time.Now()))
+			wantCode(t, s.SwapProjection(t.Context(), fresh, nil, time.Now()), domain.CodeConflict)
 		})
 	}
 }
@@ -279,13 +279,13 @@ func TestSwapIsOneStep(t *testing.T) {
 		mine := claim(t, s, rebuild)
 
 		// Not held: nothing of the swap happens, the rebuild's end included.
-		wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeConflict)
+		wantCode(t, s.SwapProjection(t.Context(), mine, nil, time.Now()), domain.CodeConflict)
 		if got, err := s.Rebuild(t.Context(), id, rebuild.ID); err != nil || got.State != domain.RebuildValidating {
 			t.Fatalf("after a swap that failed the rebuild is %+v, %v", got, err)
 		}
 		must(t, s.HoldProjection(t.Context(), mine))
 		must(t, s.ReleaseProjection(t.Context(), mine))
-		wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeConflict)
+		wantCode(t, s.SwapProjection(t.Context(), mine, nil, time.Now()), domain.CodeConflict)
 		must(t, s.HoldProjection(t.Context(), mine))
 		must(t, s.HoldProjection(t.Context(), mine))
 
@@ -313,7 +313,7 @@ func TestSwapIsOneStep(t *testing.T) {
 		})
 		mine.Documents, mine.LiveBefore, mine.EventsDone, mine.EventsTotal = 3, 2, 10, 10
 		dropAt := time.Now().Add(-time.Minute)
-		err := s.SwapProjection(t.Context(), mine, dropAt)
+		err := s.SwapProjection(t.Context(), mine, nil, dropAt)
 		close(stop)
 		wg.Wait()
 		must(t, err)
@@ -355,7 +355,7 @@ func TestCancelledRebuildDoesNotSwap(t *testing.T) {
 	mine := claim(t, s, rebuild)
 	must(t, s.HoldProjection(t.Context(), mine))
 	must(t, s.CancelRebuild(t.Context(), id, rebuild.ID))
-	wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeConflict)
+	wantCode(t, s.SwapProjection(t.Context(), mine, nil, time.Now()), domain.CodeConflict)
 	saved, err := s.SaveRebuild(t.Context(), mine)
 	must(t, err)
 	if !saved.Cancel {
@@ -393,7 +393,7 @@ func TestDeletingAProjectionEndsItsRebuild(t *testing.T) {
 			wantCode(t, s.DeleteProjection(t.Context(), id, time.Now(), "test"), domain.CodeNotFound)
 			_, err := s.SaveRebuild(t.Context(), mine)
 			wantCode(t, err, domain.CodeConflict)
-			wantCode(t, s.SwapProjection(t.Context(), mine, time.Now()), domain.CodeNotFound)
+			wantCode(t, s.SwapProjection(t.Context(), mine, nil, time.Now()), domain.CodeNotFound)
 			builds, err := s.Builds(t.Context(), owner)
 			must(t, err)
 			if len(builds) != 2 {
@@ -550,7 +550,7 @@ func TestChangesOfAProjectionMeet(t *testing.T) {
 					saved, err := s.SaveRebuild(t.Context(), mine)
 					check("save", err)
 					check("hold", s.HoldProjection(t.Context(), mine))
-					if !saved.Cancel && random.IntN(3) > 0 && check("swap", s.SwapProjection(t.Context(), mine, time.Now())) {
+					if !saved.Cancel && random.IntN(3) > 0 && check("swap", s.SwapProjection(t.Context(), mine, nil, time.Now())) {
 						swapped.Add(1)
 						continue
 					}
@@ -593,7 +593,7 @@ func TestReleasedRebuildIsNobodys(t *testing.T) {
 	nobody := mine
 	nobody.Worker = ""
 	for _, stale := range []domain.Rebuild{mine, nobody} {
-		wantCode(t, s.SwapProjection(t.Context(), stale, time.Now()), domain.CodeConflict)
+		wantCode(t, s.SwapProjection(t.Context(), stale, nil, time.Now()), domain.CodeConflict)
 		_, err := s.SaveRebuild(t.Context(), stale)
 		wantCode(t, err, domain.CodeConflict)
 	}
@@ -602,7 +602,7 @@ func TestReleasedRebuildIsNobodys(t *testing.T) {
 	if !ok || next.State != domain.RebuildValidating {
 		t.Fatalf("claimed %+v, %v", next, ok)
 	}
-	must(t, s.SwapProjection(t.Context(), next, time.Now()))
+	must(t, s.SwapProjection(t.Context(), next, nil, time.Now()))
 }
 
 // A change that was under way while others were listed is found by the next list.

@@ -31,7 +31,7 @@ func TestRareTypesAreReadFromTheIndex(t *testing.T) {
 			}
 		}
 	}
-	pool, err := openPool(ctx, db.URL(migrations.RoleApp), 1, appSettings)
+	pool, err := openPool(ctx, db.URL(migrations.RoleApp), 1, appSettings, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

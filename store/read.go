@@ -59,7 +59,7 @@ func (s *Store) readPages(
 	for {
 		before := events.mark()
 		queries[0] = page(from, size, &events)
-		err := s.read(ctx, tenant, func() { events.back(before) }, queries...)
+		err := s.readInTurn(ctx, tenant, func() { events.back(before) }, queries...)
 		if errors.Is(err, errEnough) { // before the others, which come behind the events in any case
 			if err = nil; len(others) > 0 {
 				err = s.read(ctx, tenant, nil, others...)
@@ -91,7 +91,9 @@ func (s *Store) observeRead(events int) {
 }
 
 // columns are what eventReader.row expects, of the events table as e.
-const columns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type, e.event_data, e.metadata, e.occurred_at, e.created_at`
+const columns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type,
+			case when e.gap is null then e.event_data end, case when e.gap is null then e.metadata end, e.occurred_at, e.created_at,
+			` + gapSQL
 
 // The statements that read events. Each has one sensible plan: it follows an index in the order that is asked for. Where to
 // begin and where to stop are both included.
@@ -268,6 +270,11 @@ func (r *eventReader) row(values [][]byte) error {
 		OccurredAt: timeValue(values[7]),
 		RecordedAt: timeValue(values[8]),
 	})
+	if values[9] != nil {
+		if err := putGap(&r.events[len(r.events)-1], jsonValue(values[9])); err != nil {
+			return err
+		}
+	}
 	r.bytes += size
 	r.full = r.maxBytes > 0 && r.bytes >= r.maxBytes
 	return nil

@@ -17,15 +17,16 @@ const running = "r.state in ('queued', 'building', 'catching-up', 'validating', 
 
 const rebuildColumns = `r.tenant_id, r.name, r.rebuild_id, r.build, r.definition, r.options,
 	coalesce(r.rollback_of, '00000000-0000-0000-0000-000000000000'), r.by, r.state, r.cancel, r.paused, r.approved, r.worker::text,
-	r.events_done, r.events_total, r.events_per_second, r.documents, r.live_before, r.difference, r.loss, r.error, r.previous,
+	r.events_done, r.events_total, r.events_per_second, r.documents, r.live_before, r.difference, r.loss, r.max_faulted, r.faulted,
+	r.error, r.previous,
 	r.created_at, r.started_at, r.updated_at, r.ended_at`
 
 func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 	var r domain.Rebuild
-	var definition, options, difference, loss, previous []byte
+	var definition, options, difference, loss, faulted, previous []byte
 	err := row.Scan(&r.Owner, &r.Name, &r.ID, &r.Build, &definition, &options,
 		&r.RollbackOf, &r.By, &r.State, &r.Cancel, &r.Paused, &r.Approved, (*nullText)(&r.Worker),
-		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, &loss, (*nullText)(&r.Error), &previous,
+		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, &loss, &r.MaxFaulted, &faulted, (*nullText)(&r.Error), &previous,
 		(*moment)(&r.CreatedAt), (*moment)(&r.StartedAt), (*moment)(&r.UpdatedAt), (*moment)(&r.EndedAt))
 	if err != nil {
 		return domain.Rebuild{}, err
@@ -47,6 +48,12 @@ func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 			return domain.Rebuild{}, err
 		}
 	}
+	if faulted != nil {
+		r.Faulted = new(domain.FaultedTenants)
+		if err := decodeStrictly(faulted, r.Faulted); err != nil {
+			return domain.Rebuild{}, err
+		}
+	}
 	if previous != nil {
 		r.Previous = new(domain.Previous)
 		if err := decodeStrictly(previous, r.Previous); err != nil {
@@ -64,6 +71,18 @@ func encodeDifference(rebuild domain.Rebuild) ([]byte, error) {
 	text, err := json.Marshal(rebuild.Difference)
 	if err != nil {
 		return nil, fmt.Errorf("write a rebuild's difference: %w", err)
+	}
+	return text, nil
+}
+
+// encodeFaulted writes which tenants a rebuild leaves behind; nil where there are none.
+func encodeFaulted(rebuild domain.Rebuild) ([]byte, error) {
+	if rebuild.Faulted == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(rebuild.Faulted)
+	if err != nil {
+		return nil, fmt.Errorf("write a rebuild's faulted tenants: %w", err)
 	}
 	return text, nil
 }
@@ -94,14 +113,24 @@ func insertRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error
 		rollbackOf = rebuild.RollbackOf
 	}
 	_, err = tx.Exec(ctx, `
-		insert into rebuilds (tenant_id, name, rebuild_id, build, definition, options, rollback_of, by, state, events_total)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9)`,
-		rebuild.Owner, rebuild.Name, rebuild.ID, rebuild.Build, definition, options, rollbackOf, rebuild.By, rebuild.EventsTotal)
+		insert into rebuilds (tenant_id, name, rebuild_id, build, definition, options, rollback_of, by, state, events_total, max_faulted)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9, $10)`,
+		rebuild.Owner, rebuild.Name, rebuild.ID, rebuild.Build, definition, options, rollbackOf, rebuild.By, rebuild.EventsTotal, rebuild.MaxFaulted)
 	switch {
 	case sqlState(err) == uniqueViolation:
 		return rebuildRunning(rebuild.ProjectionID)
 	case err != nil:
 		return fmt.Errorf("create a rebuild: %w", err)
+	}
+	// Those that swapped are counted apart, so that many that failed do not push out the one that a rollback needs.
+	_, err = tx.Exec(ctx, `
+		delete from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.rebuild_id in (
+			select o.rebuild_id from (
+				select o.rebuild_id, row_number() over (partition by o.state = 'swapped' order by o.created_at desc, o.rebuild_id desc) as place
+				from rebuilds o where o.tenant_id = $1 and o.name = $2 and o.ended_at is not null) as o
+			where o.place > $3)`, rebuild.Owner, rebuild.Name, domain.MaxRebuilds)
+	if err != nil {
+		return fmt.Errorf("forget a projection's oldest rebuilds: %w", err)
 	}
 	return mustEnd(ctx, tx, rebuild.ProjectionID, rebuild.Definition)
 }
@@ -125,16 +154,13 @@ func (s *Store) Rebuild(ctx context.Context, id domain.ProjectionID, rebuild dom
 	return found, err
 }
 
-// rebuildsListed is how many rebuilds of a projection are listed.
-const rebuildsListed = 100
-
-// Rebuilds returns a projection's last 100 rebuilds, the newest first.
+// Rebuilds returns a projection's last domain.MaxRebuilds rebuilds, the newest first.
 func (s *Store) Rebuilds(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error) {
 	var rebuilds []domain.Rebuild
 	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, "select "+rebuildColumns+` from rebuilds r
 			where r.tenant_id = $1 and r.name = $2 order by r.created_at desc, r.rebuild_id desc limit $3`,
-			id.Owner, id.Name, rebuildsListed)
+			id.Owner, id.Name, domain.MaxRebuilds)
 		var err error
 		if rebuilds, err = pgx.CollectRows(rows, scanRebuild); err != nil {
 			return fmt.Errorf("list the rebuilds: %w", err)
@@ -194,10 +220,14 @@ func (s *Store) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved 
 			return domain.Rebuild{}, fmt.Errorf("write a rebuild's loss: %w", err)
 		}
 	}
-	return s.saveRebuild(ctx, rebuild, "difference = $12, loss = $13,", difference, loss)
+	faulted, err := encodeFaulted(rebuild)
+	if err != nil {
+		return domain.Rebuild{}, err
+	}
+	return s.saveRebuild(ctx, rebuild, "difference = $12, loss = $13, faulted = $14,", difference, loss, faulted)
 }
 
-// BeatRebuild is SaveRebuild without difference and loss, which are found once and may be long.
+// BeatRebuild is SaveRebuild without difference, loss and faulted tenants, which are found once and may be long.
 func (s *Store) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
 	return s.saveRebuild(ctx, rebuild, "")
 }
@@ -283,12 +313,16 @@ func (s *Store) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Reb
 	if err != nil {
 		return err
 	}
+	faulted, err := encodeFaulted(rebuild)
+	if err != nil {
+		return err
+	}
 	done, err := tx.Exec(ctx, `
 		update rebuilds r set state = $5, events_done = $6, events_total = $7, events_per_second = $8, documents = $9, live_before = $10,
-		  difference = $11, error = $12, worker = null, ended_at = now(), updated_at = now()
+		  difference = $11, error = $12, faulted = $13, worker = null, ended_at = now(), updated_at = now()
 		where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3 and r.worker is not distinct from $4 and `+condition,
 		rebuild.Owner, rebuild.Name, rebuild.ID, text(rebuild.Worker), rebuild.State,
-		rebuild.EventsDone, rebuild.EventsTotal, rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, difference, text(rebuild.Error))
+		rebuild.EventsDone, rebuild.EventsTotal, rebuild.EventsPerSecond, rebuild.Documents, rebuild.LiveBefore, difference, text(rebuild.Error), faulted)
 	switch {
 	case err != nil:
 		return fmt.Errorf("end a rebuild: %w", err)
@@ -298,7 +332,8 @@ func (s *Store) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Reb
 	return nil
 }
 
-// forgetExamples removes a tenant's documents from what rebuilds of shared projections have shown of differences.
+// forgetExamples removes a tenant's documents from what rebuilds of shared projections have shown of differences, and its
+// faults from what they have shown of faulted tenants.
 func (s *Store) forgetExamples(ctx context.Context, tenant domain.TenantID) error {
 	return under(ctx, s.app, domain.Everyone, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
@@ -309,6 +344,15 @@ func (s *Store) forgetExamples(ctx context.Context, tenant domain.TenantID) erro
 			domain.Everyone, tenant.String())
 		if err != nil {
 			return fmt.Errorf("remove a tenant's documents from rebuilds' examples: %w", err)
+		}
+		_, err = tx.Exec(ctx, `
+			update rebuilds r set faulted = jsonb_set(r.faulted, '{first}', coalesce((
+			  select jsonb_agg(f.fault) from jsonb_array_elements(r.faulted->'first') as f (fault)
+			  where f.fault->>'tenant' <> $2), '[]'))
+			where r.tenant_id = $1 and r.faulted->'first' @> jsonb_build_array(jsonb_build_object('tenant', $2::text))`,
+			domain.Everyone, tenant.String())
+		if err != nil {
+			return fmt.Errorf("remove a tenant's faults from rebuilds: %w", err)
 		}
 		return nil
 	})

@@ -81,8 +81,8 @@ func noRetention(category string) error {
 }
 
 // PutRetentionPolicy keeps a policy, which must have passed its Check, in place of its category's, and returns it as it is then.
-// One that is the same stays as it was. What was removed stays so. A tenant has up to domain.MaxRetentionPolicies, give or take
-// what is made at the same moment; one more is domain.CodeTooManyRequests.
+// One that is the same stays as it was. What was removed stays so. A tenant has up to domain.MaxRetentionPolicies; one
+// more is domain.CodeQuotaExceeded.
 func (s *Store) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error) {
 	policy.Force = domain.RetentionForce{
 		Groups: orNil(policy.Force.Groups), Projections: orNil(policy.Force.Projections), Rebuilds: orNil(policy.Force.Rebuilds),
@@ -102,13 +102,6 @@ func (s *Store) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, 
 			return false, err
 		default:
 			created = true
-			var policies int
-			if err := tx.QueryRow(ctx, "select count(*) from retention_policies p where p.tenant_id = $1", tenant).Scan(&policies); err != nil {
-				return false, fmt.Errorf("count the retention policies: %w", err)
-			}
-			if policies >= domain.MaxRetentionPolicies {
-				return false, domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d retention policies, the most there may be; remove one that nobody needs", policies)
-			}
 		}
 		// By other rules events may have to go that are behind the last ones' places.
 		_, err = tx.Exec(ctx, `
@@ -120,6 +113,11 @@ func (s *Store) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, 
 			tenant, policy.Category, int64(policy.MaxAge/time.Second), policy.MaxCount, policy.Compact, force, firstRevision())
 		if err != nil {
 			return false, fmt.Errorf("keep a retention policy: %w", err)
+		}
+		if created {
+			if err := retentionQuota.check(ctx, tx, tenant); err != nil {
+				return false, err
+			}
 		}
 		status, err = readRetention(ctx, tx, tenant, policy.Category)
 		return true, err

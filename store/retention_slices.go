@@ -30,6 +30,14 @@ var (
 			order by e.stream_version desc limit 1
 		) as b`}
 
+	// Of which streams the next event after a version lies in the positions ($4, $5].
+	retentionSuperseded = statement{"manifold_retention_superseded", `
+		select w.stream_id from unnest($2::text[], $3::bigint[]) as w(stream_id, version)
+		cross join lateral (
+			select e.position from events as e where e.tenant_id = $1::uuid and e.stream_id = w.stream_id and e.stream_version > w.version
+			order by e.stream_version limit 1
+		) as n where n.position > $4::bigint and n.position <= $5::bigint`}
+
 	// The spared ones are looked through from a position on, with whether there is a newer event of their stream up to another.
 	// Those that have gone since have nothing but their positions.
 	retentionSpared = statement{"manifold_retention_spared", `
@@ -139,7 +147,11 @@ func (s *Store) RemoveRetained(ctx context.Context, tenant domain.TenantID, step
 		if slice, v, err = judge(ctx, tx, tenant, step); err != nil {
 			return err
 		}
-		if announced < step.UpTo && len(v.remove) > 0 {
+		upTo := step.UpTo
+		if step.Reason == domain.RetentionSuperseded {
+			upTo = step.Below
+		}
+		if announced < upTo && len(v.remove) > 0 {
 			slice.Unannounced, slice.Done, slice.Seen = true, false, step.After
 			return nil
 		}
@@ -193,28 +205,69 @@ func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.R
 	switch {
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return slice, v, fmt.Errorf("look for what groups still need: %w", err)
+	case err == nil && step.Reason == domain.RetentionSuperseded:
+		step.Below = min(step.Below, hold) // what is looked at stays in any case
 	case err == nil && hold < upTo:
 		upTo, slice.HeldAt = hold, hold
 	}
 	v.after, v.upTo = step.After, max(step.After, upTo)
-	if step.Reason == domain.RetentionSpared {
+	switch step.Reason {
+	case domain.RetentionSpared:
 		err = v.judgeSpared(ctx, tx, tenant, step)
-	} else {
+	case domain.RetentionSuperseded:
+		err = v.judgeSuperseded(ctx, tx, tenant, step)
+	default:
 		err = v.judgeSlice(ctx, tx, tenant, step)
 	}
 	slice.Done, slice.Seen, slice.Found = v.upTo >= upTo, v.upTo, int64(len(v.remove))
 	return slice, v, err
 }
 
-// judgeSlice is judge for events as they stand in the log.
-func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
+// window reads the slice's events.
+func (v *verdict) window(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) ([]retained, error) {
 	rows, _ := tx.Query(ctx, retentionWindow.sql, tenant, step.Category, v.after, v.upTo, step.Limit)
 	events, err := pgx.CollectRows(rows, scanRetained)
 	if err != nil {
-		return fmt.Errorf("look at the events that should go: %w", err)
+		return nil, fmt.Errorf("look at the events that should go: %w", err)
 	}
 	if len(events) == step.Limit {
 		v.upTo = events[len(events)-1].position
+	}
+	return events, nil
+}
+
+// judgeSuperseded is judge for events that stay, since somebody may still have to read them, and supersede older ones that
+// nobody has to read any more.
+func (v *verdict) judgeSuperseded(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
+	events, err := v.window(ctx, tx, tenant, step)
+	if err != nil {
+		return err
+	}
+	before, err := newestBefore(ctx, tx, tenant, events)
+	if err != nil {
+		return err
+	}
+	before = slices.DeleteFunc(before, func(e retained) bool { return e.position > step.Below })
+	named, err := namedOf(ctx, tx, tenant, step.Force, before)
+	if err != nil {
+		return err
+	}
+	for _, e := range before {
+		if named[e.position] {
+			v.spare = append(v.spare, e.position)
+		} else {
+			v.remove, v.single = append(v.remove, e), append(v.single, e)
+		}
+	}
+	return nil
+}
+
+// judgeSlice is judge for events as they stand in the log.
+func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
+	end := v.upTo // of all slices
+	events, err := v.window(ctx, tx, tenant, step)
+	if err != nil {
+		return err
 	}
 	var before []retained
 	if step.Reason == domain.RetentionCompact {
@@ -222,8 +275,12 @@ func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 		if before, err = newestBefore(ctx, tx, tenant, events); err != nil {
 			return err
 		}
+		superseded, err := supersededAbove(ctx, tx, tenant, newest, end, step.Ripe)
+		if err != nil {
+			return err
+		}
 		events = slices.DeleteFunc(events, func(e retained) bool {
-			stays := e.version == newest[e.stream]
+			stays := e.version == newest[e.stream] && !superseded[e.stream]
 			if stays {
 				v.stay = append(v.stay, e.position)
 			}
@@ -253,14 +310,14 @@ func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 
 // judgeSpared is judge for events that were spared before.
 func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
-	compactedTo := step.CompactedTo
-	if !step.Compact {
-		compactedTo = 0
+	ripe := int64(0) // up to here an event supersedes others
+	if step.Compact {
+		ripe = step.Ripe
 	}
 	var events []retained
 	superseded := make(map[int64]bool)
 	looked := 0
-	rows, _ := tx.Query(ctx, retentionSpared.sql, tenant, step.Category, v.after, v.upTo, step.Limit, compactedTo)
+	rows, _ := tx.Query(ctx, retentionSpared.sql, tenant, step.Category, v.after, v.upTo, step.Limit, ripe)
 	var position int64
 	var id *[16]byte
 	var stream *string
@@ -290,7 +347,7 @@ func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 		}
 		v.unspare = append(v.unspare, e.position)
 		// By the policy as it is now it may stay.
-		if e.position <= step.SweptTo || superseded[e.position] {
+		if e.position <= step.SweptTo || e.position <= step.CompactedTo && superseded[e.position] {
 			v.remove, v.single = append(v.remove, e), append(v.single, e)
 		}
 	}
@@ -308,6 +365,29 @@ func newestOf(events []retained) map[string]int64 {
 		newest[e.stream] = max(newest[e.stream], e.version)
 	}
 	return newest
+}
+
+// supersededAbove returns the streams whose next event after their newest of a stretch lies in the positions (end, ripe]: the
+// stretches up to end meet those that come before.
+func supersededAbove(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, newest map[string]int64, end, ripe int64) (map[string]bool, error) {
+	superseded := make(map[string]bool)
+	if ripe <= end || len(newest) == 0 {
+		return superseded, nil
+	}
+	streams, versions := make([]string, 0, len(newest)), make([]int64, 0, len(newest))
+	for stream, version := range newest {
+		streams, versions = append(streams, stream), append(versions, version)
+	}
+	rows, _ := tx.Query(ctx, retentionSuperseded.sql, tenant, streams, versions, end, ripe)
+	var stream string
+	_, err := pgx.ForEachRow(rows, []any{&stream}, func() error {
+		superseded[stream] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for newer events of streams: %w", err)
+	}
+	return superseded, nil
 }
 
 // newestBefore returns the newest event of each stream below a stretch of a category's events in which it has some. Everything

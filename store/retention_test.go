@@ -132,7 +132,7 @@ func TestTooManyRetentionPolicies(t *testing.T) {
 		select $1, 'c' || n, true, 1 from generate_series(1, $2::int) as n`, tenant, domain.MaxRetentionPolicies)
 	must(t, err)
 	_, _, err = s.PutRetentionPolicy(t.Context(), tenant, domain.RetentionPolicy{Category: "more", Compact: true})
-	wantCode(t, err, domain.CodeTooManyRequests)
+	wantCode(t, err, domain.CodeQuotaExceeded)
 	if _, created, err := s.PutRetentionPolicy(t.Context(), tenant, domain.RetentionPolicy{Category: "c7", MaxCount: 1}); err != nil || created {
 		t.Errorf("one that is there: %v, %v", created, err)
 	}

@@ -77,7 +77,10 @@ func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, 
 	if old.Previous.Build == 0 {
 		return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: its tenants came from different builds; rebuild them anew", old.ID)
 	}
-	rebuild.Definition = live.Definition
+	if old.Previous.Build == live.Build {
+		rebuild.Definition = live.Definition
+	}
+	rebuild.Tenants = nil
 	for _, tenant := range old.Tenants {
 		if err := actAs(ctx, tx, tenant); err != nil {
 			return err
@@ -89,9 +92,15 @@ func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, 
 		if err != nil {
 			return fmt.Errorf("look a tenant's build up: %w", err)
 		}
-		if !there {
+		switch {
+		case there:
+			rebuild.Tenants = append(rebuild.Tenants, tenant)
+		case old.Faulted == nil: // else it may have been left where it was
 			return goneOn(old)
 		}
+	}
+	if len(rebuild.Tenants) == 0 {
+		return goneOn(old)
 	}
 	if err := actAs(ctx, tx, old.Owner); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 // CheckSchema says what keeps this program from working on the database's schema: it is not there, older than what the
-// program needs, or left half-way by a migration that failed. A newer one is no obstacle: the previous release runs on
+// program needs, or left half-way by a migration that failed or is still running. Absence knows these errors. A newer one is no obstacle: the previous release runs on
 // the next one's schema.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	var version int64
@@ -24,13 +24,13 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	)
 	switch state := sqlState(err); {
 	case errors.Is(err, pgx.ErrNoRows), state == undefinedTable, state == insufficientPrivilege:
-		return errors.New("the database has no schema yet: run `manifold migrate up` with the same configuration")
+		return &schemaError{"the database has no schema yet: run `manifold migrate up` with the same configuration"}
 	case err != nil:
 		return fmt.Errorf("check the schema: %w", unavailable(err))
 	case dirty:
-		return fmt.Errorf("a migration to version %d of the schema was cut off half-way: `manifold migrate up` says what to do", version)
+		return &schemaError{fmt.Sprintf("a migration to version %d of the schema is under way, or was cut off half-way: `manifold migrate up` says what to do", version)}
 	case version < int64(migrations.Latest()):
-		return fmt.Errorf("the schema is at version %d, and this program needs %d: run `manifold migrate up`", version, migrations.Latest())
+		return &schemaError{fmt.Sprintf("the schema is at version %d, and this program needs %d: run `manifold migrate up`", version, migrations.Latest())}
 	}
 	return nil
 }

@@ -45,9 +45,9 @@ func (s *Store) PutSkipped(ctx context.Context, skip domain.SkippedEvent) (domai
 
 func putSkipped(ctx context.Context, tx pgx.Tx, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
 	rows, _ := tx.Query(ctx, `
-		insert into skipped_events as e (tenant_id, owner, name, version, position, event_id, message, reason, by)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		on conflict (tenant_id, owner, name, version, position) do update set position = e.position
+		insert into skipped_events as e (tenant_id, owner, name, version, position, event_id, message, reason, by, lasting)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, true)
+		on conflict (tenant_id, owner, name, version, position) do update set lasting = true
 		returning `+skippedColumns,
 		skip.Tenant, skip.Owner, skip.Name, skip.Version, skip.Position, skip.EventID, skip.Message, skip.Reason, skip.By)
 	skipped, err := pgx.CollectExactlyOneRow(rows, scanSkipped)
@@ -57,12 +57,30 @@ func putSkipped(ctx context.Context, tx pgx.Tx, skip domain.SkippedEvent) (domai
 	return skipped, nil
 }
 
-const skippedColumns = "e.tenant_id, e.owner, e.name, e.version, e.position, e.event_id, e.message, e.reason, e.by, e.at"
+const skippedColumns = "e.tenant_id, e.owner, e.name, e.version, e.lasting, e.position, e.event_id, e.message, e.reason, e.by, e.at"
 
 func scanSkipped(row pgx.CollectableRow) (domain.SkippedEvent, error) {
 	var e domain.SkippedEvent
-	err := row.Scan(&e.Tenant, &e.Owner, &e.Name, &e.Version, &e.Position, &e.EventID, &e.Message, &e.Reason, &e.By, (*moment)(&e.At))
+	err := row.Scan(&e.Tenant, &e.Owner, &e.Name, &e.Version, &e.Lasting, &e.Position, &e.EventID, &e.Message, &e.Reason, &e.By, (*moment)(&e.At))
 	return e, err
+}
+
+// WithdrawSkip has a projection pass the event at a position over for a tenant no more, whatever version of its definition
+// the skip was for. What has been passed over already stays so until the next rebuild. domain.CodeNotFound where the event is
+// not skipped.
+func (s *Store) WithdrawSkip(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, position int64) error {
+	return s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
+		gone, err := tx.Exec(ctx, `
+			delete from skipped_events e where e.tenant_id = $1 and e.owner = $2 and e.name = $3 and e.position = $4`,
+			tenant, id.Owner, id.Name, position)
+		switch {
+		case err != nil:
+			return fmt.Errorf("withdraw a skip: %w", err)
+		case gone.RowsAffected() == 0:
+			return domain.Errorf(domain.CodeNotFound, "position", "projection %q skips no event at position %d", id.Name, position)
+		}
+		return nil
+	})
 }
 
 // SkippedEvents returns the first limit events that a projection passes over for a tenant, of all versions of its

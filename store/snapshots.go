@@ -53,17 +53,37 @@ func (s *Store) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsho
 func (s *Store) Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64, lossy bool) (snapshot domain.Snapshot, ok bool, err error) {
 	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
 		where s.tenant_id = $1 and s.stream_id = $2 and s.tag = $3 and ($4 = 0 or s.version <= $4) and ($5 or s.removed_to = 0)
-		order by s.version desc limit 1`, tenant, stream, tag, atMost, lossy)
+		order by s.version desc limit 1`, stream, tag, atMost, lossy)
 }
 
 // LatestSnapshot returns the newest snapshot of a stream, whatever made it; of several at one version the one that was
 // taken last. ok is false where there is none.
 func (s *Store) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (snapshot domain.Snapshot, ok bool, err error) {
 	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
-		where s.tenant_id = $1 and s.stream_id = $2 order by s.version desc, s.taken_at desc limit 1`, tenant, stream)
+		where s.tenant_id = $1 and s.stream_id = $2 order by s.version desc, s.taken_at desc limit 1`, stream)
 }
 
-func (s *Store) snapshot(ctx context.Context, tenant domain.TenantID, query string, args ...any) (snapshot domain.Snapshot, ok bool, err error) {
+// snapshot reads one of a stream's snapshots. Those that cannot be read are removed: whatever they hold is in the events.
+func (s *Store) snapshot(ctx context.Context, tenant domain.TenantID, query, stream string, args ...any) (snapshot domain.Snapshot, ok bool, err error) {
+	snapshot, ok, err = s.readSnapshotRow(ctx, tenant, query, append([]any{tenant, stream}, args...)...)
+	if !unprintable(err) {
+		return snapshot, ok, err
+	}
+	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "delete from snapshots s where s.tenant_id = $1 and s.stream_id = $2 and "+printedSQL("s.state")+" > $3",
+			tenant, stream, unreadableBytes)
+		if err != nil {
+			return fmt.Errorf("remove snapshots that cannot be read: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return domain.Snapshot{}, false, err
+	}
+	return s.readSnapshotRow(ctx, tenant, query, append([]any{tenant, stream}, args...)...)
+}
+
+func (s *Store) readSnapshotRow(ctx context.Context, tenant domain.TenantID, query string, args ...any) (snapshot domain.Snapshot, ok bool, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, query, args...)
 		var err error

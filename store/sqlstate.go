@@ -25,10 +25,7 @@ func unavailable(err error) error {
 		return cannotServe("the database cannot be reached; try again later", err)
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
-		class := native.Code[:min(2, len(native.Code))]
-		switch {
-		case class == "08", class == "57", class == "53", // connection, operator intervention, resources
-			busy(native.Code), native.Code == readOnly:
+		if isTransient(native.Code) {
 			return cannotServe("the database cannot serve now; try again later", err)
 		}
 	}
@@ -36,6 +33,15 @@ func unavailable(err error) error {
 		return cannotServe("the connection to the database broke; try again later", err)
 	}
 	return err
+}
+
+// isTransient reports whether a SQLSTATE says that the server cannot serve now, and may later.
+func isTransient(state string) bool {
+	switch state[:min(2, len(state))] {
+	case "08", "57", "53": // connection, operator intervention, resources
+		return true
+	}
+	return busy(state) || state == readOnly
 }
 
 // cannotServe makes a *domain.Error with domain.CodeUnavailable and keeps the cause within: it is for logs, since it may

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
 )
 
 // Config says how to reach the database. The URLs are pgx connection strings, one for each login.
@@ -38,6 +39,9 @@ type Config struct {
 	AppendTimeout time.Duration
 	// Inline folds what is appended into inline builds; nil: nothing does, and they are left behind until somebody does.
 	Inline Inline
+	// Member is the process. The connections that listen for changes bear it in their names, so that other processes see
+	// when it is gone. Zero: they do not.
+	Member domain.MemberID
 	// Observer is told of what the store does.
 	Observer Observer
 }
@@ -49,6 +53,8 @@ type Observer struct {
 	Appended func(events, requests int, took time.Duration)
 	// ReadEvents is called for each reading of events, with their number.
 	ReadEvents func(n int)
+	// Connected is called when any login has made a connection.
+	Connected func()
 }
 
 // Store is Manifold's own database. All methods may be called concurrently. Errors that a client can act on are
@@ -67,16 +73,19 @@ type Store struct {
 	queueBytes, totalQueueBytes int64
 	appendTimeout               time.Duration
 	writers                     writers
-	inline                      Inline        // may be nil
-	inlineChanges               chan struct{} // has an element for each change of inline builds that is under way
+	inline                      Inline // may be nil
+	member                      domain.MemberID
+	inlineChanges               chan struct{}     // has an element for each change of inline builds that is under way
+	reading                     *fairshare.Budget // connections that read events
 	heads                       *heads
 	groups                      *groupNotices
+	gaps                        gapSearches
 	appending                   context.Context // of the writers' work; ends when they have drained
 	stopAppending               context.CancelFunc
 	announcing                  sync.WaitGroup // the goroutines that tell other processes of moved heads and of groups
 }
 
-// Open connects with each login and checks that the schema is there. The store must be closed.
+// Open connects with each login. The store must be closed. Of an error, Absence says whether waiting may help.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	most := config.MaxConns
 	if most == 0 {
@@ -86,14 +95,20 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		log:             cmp.Or(config.Log, slog.New(slog.DiscardHandler)),
 		observer:        config.Observer,
 		inline:          config.Inline,
+		member:          config.Member,
 		queueBytes:      cmp.Or(config.QueueBytes, defaultQueueBytes),
 		totalQueueBytes: cmp.Or(config.TotalQueueBytes, defaultTotalQueueBytes),
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
 		heads:           newHeads(),
 		groups:          newGroupNotices(),
 		inlineChanges:   make(chan struct{}, max(1, most/4)),
+		// The other half is for appends and what is as short.
+		reading: fairshare.New("readings", int64(max(1, most/2)), int64(max(1, most/4))),
+		gaps:    gapSearches{running: make(map[domain.TenantID]*gapSearch), places: make(chan struct{}, gapSearchesAtOnce)},
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())
+	var refused error
+	connected := false
 	for _, login := range []struct {
 		pool **pgxpool.Pool
 		name string
@@ -105,12 +120,26 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		{&s.system, "system", config.SystemURL, max(2, most/4), nil},
 		{&s.retention, "retention", config.RetentionURL, max(2, most/4), plannerSettings},
 	} {
-		pool, err := openPool(ctx, login.url, login.most, login.set)
+		pool, err := openPool(ctx, login.url, login.most, login.set, config.Observer.Connected)
 		if err != nil {
-			s.Close()
-			return nil, fmt.Errorf("open the store with the %s login: %w%s", login.name, err, remedy(err))
+			err = fmt.Errorf("open the store with the %s login: %w%s", login.name, err, remedy(err))
 		}
-		*login.pool = pool
+		switch {
+		case err == nil:
+			*login.pool, connected = pool, true
+		case isLoginRefused(err):
+			refused = cmp.Or(refused, err)
+		default:
+			s.Close()
+			return nil, err
+		}
+	}
+	if refused != nil {
+		s.Close()
+		if !connected {
+			refused = &noLogins{refused}
+		}
+		return nil, refused
 	}
 	s.announcing.Go(func() { s.heads.run(s.appending, s) })
 	s.announcing.Go(func() { s.groups.run(s.appending, s) })
@@ -155,12 +184,19 @@ func with(settings, others map[string]string) map[string]string {
 // at that moment, say. The pool's own bound is two minutes.
 const connectTimeout = 10 * time.Second
 
-func openPool(ctx context.Context, url string, most int, settings map[string]string) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, url string, most int, settings map[string]string, connected func()) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
 	config.MaxConns = int32(most)
+	if connected != nil {
+		config.AfterConnect = func(context.Context, *pgx.Conn) error {
+			connected()
+			return nil
+		}
+	}
+	config.ConnConfig.MaxProtocolMessageBodyLen = maxMessageBytes
 	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, connectTimeout)
 	// Statements name tables without the schema; the search path is a property of the connection.
 	config.ConnConfig.RuntimeParams["search_path"] = "manifold"

@@ -23,9 +23,11 @@ var (
 		select n.stream_id from names as n where n.stream_id is not null limit $5::bigint`}
 
 	streamInfo = statement{"manifold_stream_info", `
-		select count(*), max(e.stream_version), min(e.created_at), max(e.created_at),
-			sum(octet_length(e.event_data::text) + coalesce(octet_length(e.metadata::text), 0))::bigint,
-			(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = $2::text), min(e.stream_version)
+		select (select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = $2::text),
+			count(*), max(e.stream_version), min(e.created_at), max(e.created_at),
+			sum(case when e.gap is not null or ` + unreadableSQL + ` then 0
+				else octet_length(e.event_data::text) + coalesce(octet_length(e.metadata::text), 0) end)::bigint,
+			min(e.stream_version)
 		from events as e where e.tenant_id = $1::uuid and e.stream_id = $2::text`}
 )
 
@@ -54,7 +56,7 @@ func (s *Store) Streams(ctx context.Context, tenant domain.TenantID, category, p
 	}
 	after = strings.ToValidUTF8(strings.ReplaceAll(after, "\x00", "\x01"), "\x7f")
 	var names []string
-	err := s.read(ctx, tenant, func() { names = nil }, query{&streamNames,
+	err := s.readInTurn(ctx, tenant, func() { names = nil }, query{&streamNames,
 		[][]byte{tenantParam(tenant), []byte(after), []byte(prefix), []byte(end), int8Param(int64(limit))},
 		func(values [][]byte) error {
 			names = append(names, string(values[0]))
@@ -68,11 +70,11 @@ func (s *Store) Streams(ctx context.Context, tenant domain.TenantID, category, p
 // key, and retention has removed it.
 func (s *Store) StreamInfo(ctx context.Context, tenant domain.TenantID, stream string) (domain.StreamInfo, error) {
 	info := domain.StreamInfo{Stream: stream}
-	err := s.read(ctx, tenant, nil, query{&streamInfo, [][]byte{tenantParam(tenant), []byte(stream)}, func(values [][]byte) error {
-		info.Events = int8Value(values[0])
-		info.Version = max(int8Value(values[1]), int8Value(values[5]))
-		info.FirstAt, info.LastAt = timeValue(values[2]), timeValue(values[3])
-		info.Bytes, info.FirstVersion = int8Value(values[4]), int8Value(values[6])
+	err := s.readInTurn(ctx, tenant, nil, query{&streamInfo, [][]byte{tenantParam(tenant), []byte(stream)}, func(values [][]byte) error {
+		info.Events = int8Value(values[1])
+		info.Version = max(int8Value(values[0]), int8Value(values[2]))
+		info.FirstAt, info.LastAt = timeValue(values[3]), timeValue(values[4])
+		info.Bytes, info.FirstVersion = int8Value(values[5]), int8Value(values[6])
 		return nil
 	}})
 	if err == nil && info.Version == 0 {

@@ -64,12 +64,13 @@ func (s *Store) ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) e
 // SwapProjection is the commit point of a rebuild for all: in one transaction the projection gets the new build and
 // definition, which is kept as a version where it is another one; the rebuild is swapped with its last progress and
 // remembers what was live; and the old build is retired and may be dropped at dropAt. One that undoes another makes that
-// one rolled back. All tenants' own builds end by it, since their base is live no more.
+// one rolled back. All tenants' own builds end by it, since their base is live no more, but for the tenants in left, in
+// their order: they keep the build and the definition that they have, which stays for as long as one of them is on it.
 //
 // It happens only if the rebuild is validating or awaiting approval, is not asked to be cancelled, has its Worker, and
 // holds the projection; else nothing changes and it is domain.CodeConflict, or domain.CodeNotFound where the projection
 // was deleted.
-func (s *Store) SwapProjection(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
+func (s *Store) SwapProjection(ctx context.Context, rebuild domain.Rebuild, left []domain.TenantFault, dropAt time.Time) error {
 	definition, err := json.Marshal(rebuild.Definition)
 	if err != nil {
 		return fmt.Errorf("write the rebuild's definition: %w", err)
@@ -99,8 +100,63 @@ func (s *Store) SwapProjection(ctx context.Context, rebuild domain.Rebuild, drop
 		if err := retire(ctx, tx, live, dropAt); err != nil {
 			return err
 		}
+		if err := leaveBehind(ctx, tx, old, rebuild, left); err != nil {
+			return err
+		}
 		return deleteOwnFaults(ctx, tx, live)
 	})
+}
+
+// leaveBehind lets tenants keep what is live for them when a swap for all moves the projection's row from old to the
+// rebuild's build. It is part of the swap's transaction, so that no reader sees the new build for one of them.
+// docs/decisions/0060-a-fault-stops-one-tenant.md has the argument.
+func leaveBehind(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild domain.Rebuild, left []domain.TenantFault) error {
+	if len(left) == 0 {
+		return nil
+	}
+	definition, err := json.Marshal(old.Definition)
+	if err != nil {
+		return fmt.Errorf("write the definition from before: %w", err)
+	}
+	kept := make(map[int64]string) // builds, and their databases
+	var build int64
+	var database string
+	var batch pgx.Batch
+	for _, fault := range left {
+		batch.Queue("set local manifold.tenant = '" + fault.Tenant.String() + "'")
+		// A tenant whose appends fold into the new build already has been moved to it, and one that was erased has no build.
+		batch.Queue(`
+			insert into tenant_builds as b (tenant_id, owner, name, build, base, definition, pinned_to, fault, fault_position)
+			select t.tenant_id, $2, $3, $4, $5, $6, $5, $7, nullif($8::bigint, 0)
+			from tenants t where t.tenant_id = $1 and t.state not in ('deleting', 'deleted')
+			on conflict (tenant_id, owner, name) do update
+			  set build = case when b.base is null or b.base = $4 then b.build else excluded.build end,
+			    definition = case when b.base is null or b.base = $4 then coalesce(b.definition, excluded.definition) else excluded.definition end,
+			    base = case when b.base is not null then excluded.base end,
+			    held_by = null, pinned_to = excluded.pinned_to, fault = excluded.fault, fault_position = excluded.fault_position, updated_at = now()
+			  where b.build <> $5
+			returning b.build, coalesce(b.definition->>'database', '')`,
+			fault.Tenant, rebuild.Owner, rebuild.Name, old.Build, rebuild.Build, definition, fault.Reason, fault.Position).
+			Query(func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&build, &database}, func() error {
+					kept[build] = database
+					return nil
+				})
+				return err
+			})
+	}
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("leave tenants on their builds: %w", err)
+	}
+	if err := actAs(ctx, tx, rebuild.Owner); err != nil {
+		return err
+	}
+	for build, database := range kept {
+		if err := keepUndated(ctx, tx, domain.Build{ProjectionID: rebuild.ProjectionID, Number: build, Database: database}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // finishSwapped ends a rebuild as swapped, if it is where a swap may happen, and the one that it undoes as rolled back.

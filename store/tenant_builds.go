@@ -24,7 +24,7 @@ func inForce(tenant string) string {
 func (s *Store) LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error) {
 	var projection domain.Projection
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, "select "+projectionColumns+`, b.build, b.definition, b.held_by::text, b.build is not null and b.base is null
+		rows, _ := tx.Query(ctx, "select "+projectionColumns+`, b.build, b.definition, b.held_by::text, b.build is not null and b.base is null, `+leftBehind+`
 			from projections p left join tenant_builds b on `+inForce("$3")+`
 			where p.tenant_id = $1 and p.name = $2`, id.Owner, id.Name, tenant)
 		var err error
@@ -45,13 +45,18 @@ func scanLive(row pgx.CollectableRow) (domain.Projection, error) {
 	var definition []byte
 	var heldBy string
 	var inline bool
-	p, err := scanProjectionAnd(row, &build, &definition, (*nullText)(&heldBy), &inline)
+	var fault string
+	var position int64
+	p, err := scanProjectionAnd(row, &build, &definition, (*nullText)(&heldBy), &inline, (*nullText)(&fault), &position)
 	if err != nil || build == nil {
 		return p, err
 	}
 	p.Build, p.HeldBy, p.Inline = *build, cmp.Or(heldBy, p.HeldBy), inline
 	if inline {
 		p.HeldBy = heldBy // what is held still is not what appends fold into
+	}
+	if fault != "" {
+		p.Fault = &domain.TenantFault{Reason: fault, Position: position}
 	}
 	if definition != nil {
 		p.Definition = domain.Definition{}
@@ -75,12 +80,22 @@ func (s *Store) TenantBuilds(ctx context.Context, since time.Time) ([]domain.Ten
 	return builds, nil
 }
 
-const tenantBuildColumns = "b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, b.held_by::text, b.updated_at"
+// leftBehind is why the tenant's build b was left to it by a rebuild of the projection p, if it was, and at which event.
+const leftBehind = "case when b.pinned_to = p.build then b.fault end, coalesce(b.fault_position, 0)"
+
+const tenantBuildColumns = `b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, b.held_by::text, coalesce(b.pinned_to, 0),
+	b.fault, coalesce(b.fault_position, 0), b.updated_at`
 
 func scanTenantBuild(row pgx.CollectableRow) (domain.TenantBuild, error) {
 	var b domain.TenantBuild
 	var definition []byte
-	err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition, (*nullText)(&b.HeldBy), (*moment)(&b.UpdatedAt))
+	var fault string
+	var position int64
+	err := row.Scan(&b.Tenant, &b.Owner, &b.Name, &b.Build, &b.Base, &definition, (*nullText)(&b.HeldBy), &b.PinnedTo,
+		(*nullText)(&fault), &position, (*moment)(&b.UpdatedAt))
+	if fault != "" {
+		b.Fault = &domain.TenantFault{Tenant: b.Tenant, Reason: fault, Position: position}
+	}
 	if err == nil && definition != nil {
 		b.Definition = new(domain.Definition)
 		err = decodeStrictly(definition, b.Definition)

@@ -20,8 +20,7 @@ import (
 // whatever has documents is in one list or the other, and a build gets its date when no tenant's row names it any more.
 
 // HoldTenant makes the build that is live for a tenant stand still, as HoldProjection does for all. It is
-// domain.CodeConflict unless the rebuild is where a swap may happen, its Worker has it, and the projection has the
-// rebuild's definition. It may be repeated.
+// domain.CodeConflict unless the rebuild is where a swap may happen, and its Worker has it. It may be repeated.
 func (s *Store) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		live, err := lockForTenants(ctx, tx, rebuild)
@@ -34,10 +33,12 @@ func (s *Store) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 		held, err := tx.Exec(ctx, `
 			insert into tenant_builds as b (tenant_id, owner, name, build, base, held_by) values ($1, $2, $3, $4, $4, $5)
 			on conflict (tenant_id, owner, name) do update
-			  set build = case when b.base = excluded.base then b.build else excluded.build end, base = excluded.base, definition = null,
+			  set build = case when b.base = excluded.base then b.build else excluded.build end, base = excluded.base,
+			    definition = case when b.base = excluded.base and b.pinned_to = excluded.base then b.definition end,
+			    pinned_to = case when b.base = excluded.base then b.pinned_to end, fault = case when b.base = excluded.base then b.fault end,
 			    held_by = excluded.held_by, updated_at = now()
 			  where b.base is not null and (b.held_by is null or b.held_by = excluded.held_by or b.base <> excluded.base)
-			    and (b.definition is null or b.base <> excluded.base or b.definition = (
+			    and (b.definition is null or b.base <> excluded.base or b.pinned_to = excluded.base or b.definition = (
 			      select p.definition from projections p where p.tenant_id = b.owner and p.name = b.name))`,
 			tenant, rebuild.Owner, rebuild.Name, live.Build, rebuild.ID)
 		switch {
@@ -86,9 +87,10 @@ func letGo(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.Pro
 }
 
 // SwapTenant makes the rebuild's build the one that is live for a tenant, as long as the projection's own live build is
-// the one that it is now: the commit point of a rebuild for some tenants, one for each. It happens only if the rebuild is
-// where a swap may happen, has its Worker, the projection its definition, and the rebuild holds the tenant's build, whose
-// base is live; else nothing changes and it is domain.CodeConflict.
+// the one that it is now: the commit point of a rebuild for some tenants, one for each. Where the rebuild has another
+// definition than the projection, the tenant has that with the build. It happens only if the rebuild is where a swap may
+// happen, has its Worker, and holds the tenant's build, whose base is live; else nothing changes and it is
+// domain.CodeConflict.
 func (s *Store) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		live, err := lockForTenants(ctx, tx, rebuild)
@@ -98,18 +100,36 @@ func (s *Store) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 		if err := actAs(ctx, tx, tenant); err != nil {
 			return err
 		}
-		var old int64
+		same, err := sameJSON(live.Definition, rebuild.Definition)
+		if err != nil {
+			return err
+		}
+		var definition []byte // the projection's
+		var pinned *int64
+		if !same {
+			if definition, err = json.Marshal(rebuild.Definition); err != nil {
+				return fmt.Errorf("write the rebuild's definition: %w", err)
+			}
+			pinned = &live.Build
+		}
+		was := domain.Previous{Definition: live.Definition}
+		var own []byte
 		err = tx.QueryRow(ctx, `
-			select b.build from tenant_builds b
+			select b.build, b.definition from tenant_builds b
 			where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.held_by = $4 and b.base = $5 for update`,
-			tenant, rebuild.Owner, rebuild.Name, rebuild.ID, live.Build).Scan(&old)
+			tenant, rebuild.Owner, rebuild.Name, rebuild.ID, live.Build).Scan(&was.Build, &own)
+		if err == nil && own != nil {
+			was.Definition = domain.Definition{}
+			err = decodeStrictly(own, &was.Definition)
+		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			return notHeld(rebuild)
 		}
 		if err == nil {
 			_, err = tx.Exec(ctx, `
-				update tenant_builds b set build = $4, held_by = null, updated_at = now()
-				where b.tenant_id = $1 and b.owner = $2 and b.name = $3`, tenant, rebuild.Owner, rebuild.Name, rebuild.Build)
+				update tenant_builds b set build = $4, definition = $5, pinned_to = $6, fault = null, held_by = null, updated_at = now()
+				where b.tenant_id = $1 and b.owner = $2 and b.name = $3`,
+				tenant, rebuild.Owner, rebuild.Name, rebuild.Build, definition, pinned)
 		}
 		if err != nil {
 			return fmt.Errorf("swap a tenant's build: %w", err)
@@ -122,7 +142,7 @@ func (s *Store) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 				return err
 			}
 		}
-		previous, err := json.Marshal(domain.Previous{Build: old, Definition: live.Definition})
+		previous, err := json.Marshal(was)
 		if err != nil {
 			return fmt.Errorf("write what was live before: %w", err)
 		}
@@ -130,7 +150,7 @@ func (s *Store) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 		_, err = tx.Exec(ctx, `
 			update rebuilds r set previous = case
 			    when r.previous is null or (r.previous->>'build')::bigint = $4 then $5::jsonb else r.previous || '{"build": 0}' end
-			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3`, rebuild.Owner, rebuild.Name, rebuild.ID, old, previous)
+			where r.tenant_id = $1 and r.name = $2 and r.rebuild_id = $3`, rebuild.Owner, rebuild.Name, rebuild.ID, was.Build, previous)
 		if err != nil {
 			return fmt.Errorf("keep what was live before a swap: %w", err)
 		}
@@ -154,14 +174,7 @@ func lockForTenants(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) (dom
 	if err != nil {
 		return live, err
 	}
-	if err := lockMine(ctx, tx, rebuild, swappable); err != nil {
-		return live, err
-	}
-	same, err := sameJSON(live.Definition, rebuild.Definition)
-	if err == nil && !same {
-		err = domain.Errorf(domain.CodeConflict, "", "projection %q has got another definition than rebuild %s was made by", rebuild.Name, rebuild.ID)
-	}
-	return live, err
+	return live, lockMine(ctx, tx, rebuild, swappable)
 }
 
 // actAs sets another tenant in a transaction.

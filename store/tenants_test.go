@@ -143,7 +143,7 @@ func TestKeysBelongToTheirTenant(t *testing.T) {
 	}
 	revoked := got.RevokedAt
 	must(t, s.RevokeKey(t.Context(), mine, key.ID))
-	keys, err := s.Keys(t.Context(), mine)
+	keys, err := s.Keys(t.Context(), mine, domain.KeyID{}, 10)
 	must(t, err)
 	if len(keys) != 1 || !keys[0].RevokedAt.Equal(revoked) {
 		t.Fatalf("the keys are %+v", keys)

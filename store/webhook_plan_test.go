@@ -18,7 +18,7 @@ func TestPlansOfWebhooks(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	ctx := t.Context()
-	pool, err := openPool(ctx, db.URL(migrations.RoleApp), 1, appSettings)
+	pool, err := openPool(ctx, db.URL(migrations.RoleApp), 1, appSettings, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

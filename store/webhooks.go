@@ -79,7 +79,7 @@ func replayGroup(name string) string  { return domain.ServiceGroup(domain.Servic
 // PutWebhook makes a webhook with its group, which then begins to read at the position start, and its first secret; or
 // replaces the definitions of the one that is there, which goes on where it was disabled. It returns it as it is then. Where
 // both definitions are the same and it is not disabled nothing changes, the revision neither. A tenant has up to
-// domain.MaxWebhooks, give or take what is made at the same moment; one more is domain.CodeTooManyRequests.
+// domain.MaxWebhooks; one more is domain.CodeQuotaExceeded.
 func (s *Store) PutWebhook(
 	ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition, group domain.GroupDefinition, start int64, secret domain.WebhookSecret,
 ) (webhook domain.Webhook, created bool, err error) {
@@ -97,7 +97,7 @@ func (s *Store) PutWebhook(
 		switch {
 		case err == nil:
 			created = true
-			if err := checkWebhookRoom(ctx, tx, tenant); err != nil {
+			if err := webhookQuota.check(ctx, tx, tenant); err != nil {
 				return false, err
 			}
 			if err := insertSecret(ctx, tx, tenant, name, secret); err != nil {
@@ -122,17 +122,6 @@ func (s *Store) PutWebhook(
 		return changed || moved, err
 	})
 	return webhook, created, err
-}
-
-func checkWebhookRoom(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) error {
-	var webhooks int
-	if err := tx.QueryRow(ctx, "select count(*) from webhooks w where w.tenant_id = $1", tenant).Scan(&webhooks); err != nil {
-		return fmt.Errorf("count the webhooks: %w", err)
-	}
-	if webhooks > domain.MaxWebhooks {
-		return domain.Errorf(domain.CodeTooManyRequests, "", "the tenant has %d webhooks, the most there may be; remove one that nobody needs", domain.MaxWebhooks)
-	}
-	return nil
 }
 
 // changeWebhook runs do in a transaction under the tenant, gives the webhook another revision where do says that it has

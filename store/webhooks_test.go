@@ -190,7 +190,7 @@ func TestWebhooksAreListedByName(t *testing.T) {
 		tenant, domain.MaxWebhooks)
 	must(t, err)
 	_, _, err = s.PutWebhook(ctx, tenant, "more", webhookDefinition(), groupDefinition(0), 1, newSecret(""))
-	wantCode(t, err, domain.CodeTooManyRequests)
+	wantCode(t, err, domain.CodeQuotaExceeded)
 }
 
 // Of a tenant that is suspended nothing is sent, and who sends is told.

@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,10 +13,12 @@ import (
 // reached nobody.
 type answer struct {
 	attempts []domain.Attempt
-	with     func(l *ledger, group *domain.Group, le *lease, now, latest int64) // what it does to a lease, by both bounds of the clock
-	action   domain.NackAction                                                  // of a nack
+	with     func(l *ledger, group *domain.Group, le *lease, now, begin int64) // what it does to a lease; more time begins at begin
+	action   domain.NackAction                                                 // of a nack
 	ack      bool
 	giveBack bool
+	extend   bool
+	by       time.Duration // of an extend; 0: the group's AckTimeout
 
 	done     chan struct{} // closed when it is answered; nil: nobody waits
 	outcomes []domain.Outcome
@@ -30,7 +33,7 @@ type answer struct {
 
 // apply applies an answer to a ledger. settled is false where some of it found no lease: the ledger must be the newest for that
 // to be true.
-func (a *answer) apply(l *ledger, group *domain.Group, now, latest int64) (settled bool) {
+func (a *answer) apply(l *ledger, group *domain.Group, now, begin int64) (settled bool) {
 	a.outcomes = make([]domain.Outcome, len(a.attempts))
 	a.effect, a.oldest, a.parked, a.changed = 0, 0, len(l.park), false
 	settled = true
@@ -45,7 +48,7 @@ func (a *answer) apply(l *ledger, group *domain.Group, now, latest int64) (settl
 		if a.oldest == 0 || le.delivered < a.oldest {
 			a.oldest = le.delivered
 		}
-		a.with(l, group, le, now, latest)
+		a.with(l, group, le, now, begin)
 	}
 	a.parked, a.changed = len(l.park)-a.parked, a.effect > 0
 	return settled
@@ -101,12 +104,8 @@ func newNack(attempts []domain.Attempt, nack domain.Nack) *answer {
 }
 
 func newExtend(attempts []domain.Attempt, by time.Duration) *answer {
-	return &answer{attempts: attempts, with: func(l *ledger, group *domain.Group, le *lease, _, latest int64) {
-		wanted := by
-		if wanted == 0 {
-			wanted = group.AckTimeout
-		}
-		l.extend(le, latest+wanted.Microseconds())
+	return &answer{attempts: attempts, extend: true, by: by, with: func(l *ledger, group *domain.Group, le *lease, _, begin int64) {
+		l.extend(le, begin+cmp.Or(by, group.AckTimeout).Microseconds())
 	}}
 }
 

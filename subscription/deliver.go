@@ -29,7 +29,7 @@ func (s *step) wanted() int {
 
 func (s *step) give(r *receive, le *lease, e *domain.Event) {
 	r.deliveries = append(r.deliveries, domain.Delivery{
-		Event: *e, Attempt: le.attempt, Base: le.base, AckDeadline: time.UnixMicro(le.deadline).UTC(), Partition: s.p.number, Replays: le.replays,
+		Event: *e, Attempt: le.attempt, Base: le.base, Partition: s.p.number, Replays: le.replays,
 	})
 	r.bytes += eventBytes(e)
 	s.told.delivered++
@@ -43,9 +43,9 @@ func (s *step) space() (space int, fresh bool) {
 
 // deliver leases events to the receives, in the order of their coming: what is due again first, then what is left behind
 // in streams that are free, then what is new.
-func (s *step) deliver(ctx context.Context, now, latest int64) error {
+func (s *step) deliver(ctx context.Context, now, begin int64) error {
 	s.serving = 0
-	deadline := latest + s.p.row.Group.AckTimeout.Microseconds()
+	deadline := s.deadline(begin)
 	if err := s.deliverAgain(ctx, now, deadline); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 		if e == nil {
 			l.pass(min(p.ahead.scanned, s.frontier()))
 			if s.told.delivered > 0 || l.readTo-l.kept >= maxPassed || time.Since(s.began) > stepTime {
-				s.more = p.ahead.under != nil || p.ahead.scanned < s.frontier()
+				s.more = s.more || p.ahead.under != nil || p.ahead.scanned < s.frontier()
 				return nil
 			}
 			if read, err := s.readAhead(ctx); err != nil || !read {

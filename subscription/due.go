@@ -12,6 +12,8 @@ import (
 type Due struct {
 	Now bool      // there is something, or may be: a receive finds out
 	At  time.Time // else: when something becomes due, by this process's clock; zero: nothing waits
+
+	searching bool // the log was not looked through to its end, and nothing new was found so far
 }
 
 // Due tells when something of a group becomes due: an event that waits for its next attempt or for the group's delay, a lease that
@@ -115,7 +117,8 @@ func (p *partition) nextDue() Due {
 	}
 	switch e, frontier := p.ahead.next(), p.frontier(p.upTo); {
 	case e == nil:
-		due.Now = due.Now || p.ahead.scanned < frontier
+		due.searching = p.ahead.scanned < frontier
+		due.Now = due.Now || due.searching
 	case e.Position > frontier:
 	default:
 		if young := p.tooYoung(e, now.UnixMicro()); young > 0 {

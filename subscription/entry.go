@@ -83,7 +83,7 @@ func (e *Entry) matches(s *selection) bool {
 	if !s.names(&e.Event) {
 		return false
 	}
-	if s.filter == nil {
+	if s.filter == nil || e.Event.Gap != nil {
 		return true
 	}
 	if e.ring == nil {

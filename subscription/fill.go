@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// fillFor is behind which a receive that has events asks for no more of them. What a partition is at then is waited for, but no longer
-// than fillPatience as long: the time to answer what the receive has already runs.
+// fillFor is how long a receive that has events asks for more of them. What a partition is at then is waited for, but no longer than
+// fillPatience as long. Both are less where the group's ackTimeout is short: the leases of what the receive has already run.
 const (
 	fillFor      = stepTime
 	fillPatience = 8
@@ -20,9 +20,10 @@ const (
 // due now. They are asked side by side, since each is a round trip of its own, and each for an equal share of the room; those that
 // have given all of theirs, or were not done with looking, are asked again while there is room. What they cannot give, or not in time, comes with the next receive: what
 // a partition gives that is not waited for any more goes back. Where ctx ends first everything does.
-func (r *receive) fill(ctx context.Context, given []domain.Delivery, within time.Duration) ([]domain.Delivery, error) {
-	until := time.Now().Add(within)
-	patient, cancel := context.WithTimeout(ctx, fillPatience*within)
+func (r *receive) fill(ctx context.Context, given []domain.Delivery, within, ackTimeout time.Duration) ([]domain.Delivery, error) {
+	patience := min(fillPatience*within, ackTimeout/8)
+	until := time.Now().Add(min(within, patience/2))
+	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	bytes := maxReceiveBytes
 	count := func(more []domain.Delivery) {

@@ -15,33 +15,58 @@ type Receive struct {
 	Wait   time.Duration // for an event where none is due
 	Member domain.GroupMemberID
 	UpTo   int64 // nothing behind this position that was not delivered yet; 0: there is no such bound
+	// Lease is for how long the events are leased, by a consumer that extends its leases for as long as it lives; 0: the group's
+	// AckTimeout.
+	Lease time.Duration
+	// Search is how long the log is looked through where it is not known yet whether something is due, though Wait is over. A group of few
+	// events may have to pass over very many others to find its next one.
+	Search time.Duration
 }
 
-// Receive leases events to a consumer: at most 8 MiB of them, or one. It waits for one where none is due. A member is given those of all
-// its partitions, each partition's in their order. Where ctx ends before it returns, nothing stays leased. domain.CodeTooManyRequests: too many wait already.
+// Received is what a consumer was given.
+type Received struct {
+	Deliveries []domain.Delivery
+	// Searching says, where nothing was given, that something may be due all the same: Search was over before the log's head was reached.
+	// What was passed over is kept, so the next receive goes on from there.
+	Searching bool
+}
+
+// Receive is Poll for consumers that ask again in any case.
 func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) ([]domain.Delivery, error) {
+	received, err := g.Poll(ctx, tenant, name, wanted)
+	return received.Deliveries, err
+}
+
+// Poll leases events to a consumer: at most 8 MiB of them, or one. It waits for one where none is due. A member is given those of all
+// its partitions, each partition's in their order. Where ctx ends before it returns, nothing stays leased. domain.CodeTooManyRequests: too many wait already.
+func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) (Received, error) {
 	if wanted.UpTo < 0 {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)
+		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)
 	}
 	if wanted.Batch < 0 || wanted.Batch > domain.MaxBatchSize {
-		return nil, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
+		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
 	}
-	until := time.Now().Add(wanted.Wait)
-	var verified []*partition
+	until, search := time.Now().Add(wanted.Wait), time.Now().Add(wanted.Search)
+	var verified, passed []*partition
 	for {
 		gr, err := g.use(ctx, tenant, name)
 		if err != nil {
-			return nil, err
+			return Received{}, err
 		}
 		r, err := g.receive(ctx, gr, wanted)
 		if err != nil {
-			return nil, err
+			return Received{}, err
 		}
-		r.verified = verified
+		r.verified, r.search = verified, search
+		for _, p := range passed {
+			if slices.Contains(r.at, p) {
+				r.known = append(r.known, p)
+			}
+		}
 		wait, shared := time.Until(until), !wanted.Member.IsZero()
 		if wait <= 0 {
 			if len(r.at) == 0 {
-				return nil, nil
+				return Received{}, nil
 			}
 			r.tries = len(r.at)
 		}
@@ -50,7 +75,7 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 		}
 		if gr.waiting.Add(1) > maxWaiting {
 			gr.waiting.Add(-1)
-			return nil, domain.Errorf(domain.CodeTooManyRequests, "", "%d receives wait in this group already; try again later", maxWaiting)
+			return Received{}, domain.Errorf(domain.CodeTooManyRequests, "", "%d receives wait in this group already; try again later", maxWaiting)
 		}
 		deliveries, err := r.await(ctx, wait)
 		gr.waiting.Add(-1)
@@ -58,14 +83,26 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 		case errors.Is(err, errForgotten):
 			continue
 		case shared && err == nil && len(deliveries) == 0 && time.Now().Before(until):
-			verified = r.verified
+			verified, passed = r.verified, r.known
 			continue
-		case shared && len(deliveries) > 0:
-			if deliveries, err = r.fill(ctx, deliveries, g.fillFor); err == nil {
-				gr.placed.note(deliveries)
-			}
+		case err != nil:
+			return Received{}, err
+		case len(deliveries) == 0:
+			return Received{Searching: r.searching()}, nil
 		}
-		return deliveries, err
+		timeout := gr.known.Load().AckTimeout
+		if wanted.Lease > 0 {
+			timeout = min(timeout, wanted.Lease)
+		}
+		if shared {
+			if deliveries, err = r.fill(ctx, deliveries, g.fillFor, timeout); err != nil {
+				return Received{}, err
+			}
+			deliveries = newest(deliveries, gr.known.Load().Ordering == domain.OrderingStream)
+			gr.placed.note(deliveries)
+		}
+		deliveries, err = r.keepTimely(deliveries, timeout)
+		return Received{Deliveries: deliveries}, err
 	}
 }
 
@@ -90,7 +127,7 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 	case !wanted.Member.IsZero():
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "memberId", "group %q has no partitions, and so no members; leave memberId out", gr.name)
 	}
-	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, done: make(chan struct{}), tries: -1}
+	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, lease: wanted.Lease, done: make(chan struct{}), tries: -1}
 	for _, number := range numbers {
 		r.at = append(r.at, g.partition(gr, number))
 	}

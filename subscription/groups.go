@@ -46,6 +46,8 @@ type Groups struct {
 	running sync.WaitGroup // the partitions' goroutines
 	held    atomic.Int64   // bytes of events that the partitions have in memory
 
+	peeking chan struct{} // has one for each peek
+
 	rosterFor, fillFor time.Duration // the constants, but in tests
 }
 
@@ -57,6 +59,7 @@ type group struct {
 	known   atomic.Pointer[domain.Group] // as it was read last
 	head    atomic.Int64                 // of the tenant's log, as far as it is known
 	asking  chan struct{}                // has one while a filter of the tenant's groups is asked
+	peeking chan struct{}                // has one while somebody peeks at one of the tenant's groups
 	recent  *recent                      // what reads the log for the tenant's groups
 	waiting atomic.Int64                 // receives
 
@@ -93,7 +96,9 @@ func NewGroups(config GroupsConfig) *Groups {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	config.Bytes = cmp.Or(config.Bytes, DefaultGroupBytes)
-	return &Groups{config: config, byTenant: make(map[domain.TenantID]map[string]*group), rosterFor: rosterFor, fillFor: fillFor}
+	return &Groups{
+		config: config, byTenant: make(map[domain.TenantID]map[string]*group), peeking: make(chan struct{}, peeks), rosterFor: rosterFor, fillFor: fillFor,
+	}
 }
 
 // Run looks after what times out, until ctx ends, and then waits for what is being saved. Nothing is received or answered any
@@ -215,10 +220,10 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 	if gr = g.byTenant[tenant][name]; gr != nil {
 		return gr, nil
 	}
-	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition), asking: make(chan struct{}, 1)}
+	gr = &group{tenant: tenant, name: name, parts: make(map[int]*partition), asking: make(chan struct{}, 1), peeking: make(chan struct{}, 1)}
 	gr.know(found)
 	for _, other := range g.byTenant[tenant] {
-		gr.asking, gr.recent = other.asking, other.recent
+		gr.asking, gr.peeking, gr.recent = other.asking, other.peeking, other.recent
 		break
 	}
 	if gr.recent == nil {

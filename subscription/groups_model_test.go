@@ -15,7 +15,7 @@ import (
 )
 
 // mortal is a store as a process has it that may be killed: before a save, or behind one that its process never hears of. From
-// then on nothing gets through.
+// then on nothing gets through. Some saves take longer than leases last.
 type mortal struct {
 	*store.Store
 
@@ -51,6 +51,12 @@ func (m *mortal) SaveLedger(ctx context.Context, tenant domain.TenantID, name st
 		return time.Time{}, false, errKilled
 	}
 	now, saved, err := m.Store.SaveLedger(ctx, tenant, name, change)
+	if rand.IntN(20) == 0 { // the answer is slow: before it others may look at what was saved
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(2 * modelLease)):
+		}
+	}
 	if behind {
 		return time.Time{}, false, errKilled
 	}
@@ -63,6 +69,9 @@ func (m *mortal) Ledger(ctx context.Context, tenant domain.TenantID, name string
 	}
 	return m.Store.Ledger(ctx, tenant, name, partition, wait)
 }
+
+// modelLease is how long events are leased.
+const modelLease = 300 * time.Millisecond
 
 // fates is what consumers know of each event.
 type fates struct {
@@ -81,6 +90,26 @@ func at(stream string, version int64) string { return fmt.Sprintf("%s@%d", strea
 
 func (f *fates) fail(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
+}
+
+// answer looks at all that one answer has: no lease that is over, no event twice, and in an ordered group no two events of a stream.
+func (f *fates) answer(deliveries []domain.Delivery, returned time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := make(map[string]int)
+	for _, d := range deliveries {
+		name := at(d.Event.Stream, d.Event.Version)
+		if over := returned.Sub(d.AckDeadline); over >= 0 {
+			f.fail("attempt %d of %s is given %s after its deadline", d.Attempt, name, over)
+		}
+		if f.ordered {
+			name = d.Event.Stream
+		}
+		if attempt, twice := seen[name]; twice {
+			f.fail("%s is twice in one answer, with the attempts %d and %d", name, attempt, d.Attempt)
+		}
+		seen[name] = d.Attempt
+	}
 }
 
 func (f *fates) delivered(d domain.Delivery, upTo int64) {
@@ -133,16 +162,22 @@ func (f *fates) answered(d domain.Delivery) {
 func (f *fates) consume(ctx context.Context, groups *subscription.Groups, m *mortal, tenant domain.TenantID, behave *rand.Rand) {
 	var kept []domain.Delivery // to be answered late
 	for ctx.Err() == nil && !m.killed() {
-		waiting, cancel := context.WithTimeout(ctx, time.Duration(1+behave.IntN(200))*time.Millisecond)
+		patience := time.Duration(1+behave.IntN(200)) * time.Millisecond
+		if behave.IntN(2) == 0 {
+			patience = time.Minute
+		}
+		waiting, cancel := context.WithTimeout(ctx, patience)
 		wanted := subscription.Receive{Batch: 1 + behave.IntN(12), Wait: time.Duration(behave.IntN(100)) * time.Millisecond}
 		if behave.IntN(4) == 0 {
 			wanted.UpTo = 1 + behave.Int64N(600)
 		}
 		deliveries, err := groups.Receive(waiting, tenant, "g", wanted)
+		returned := time.Now()
 		cancel()
 		if err != nil {
 			continue
 		}
+		f.answer(deliveries, returned)
 		for _, d := range deliveries {
 			f.delivered(d, wanted.UpTo)
 		}
@@ -200,7 +235,7 @@ func testGroupsUnderKills(t *testing.T, ordering domain.Ordering) {
 		acked: make(map[domain.EventID]int), ended: make(map[string]bool), open: make(map[string]string),
 	}
 	b.quick(t, "g", func(d *domain.GroupDefinition) {
-		d.Ordering, d.MaxInFlight, d.MaxAttempts, d.AckTimeout, d.BackoffMax = ordering, 40, 4, 150*time.Millisecond, 30*time.Millisecond
+		d.Ordering, d.MaxInFlight, d.MaxAttempts, d.AckTimeout, d.BackoffMax = ordering, 40, 4, modelLease, 30*time.Millisecond
 		d.Categories, d.Delay = []string{"order"}, f.delay
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -60,6 +60,7 @@ type partition struct {
 	ahead   lookahead
 	streams streamsAhead
 	clock   clock
+	slack   time.Duration // how long it took lately from granting leases until they were saved
 	newest  time.Time     // by the local clock: what is known of the ledger was the newest then
 	looking time.Duration // and is held against it after so long, where somebody waits
 	savedAt time.Time     // by the local clock

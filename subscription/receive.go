@@ -21,6 +21,7 @@ type receive struct {
 	batch  int                  // 0: the group's
 	member domain.GroupMemberID // zero: the group has no partitions
 	upTo   int64                // nothing new behind this position; 0: there is no such bound
+	lease  time.Duration        // 0: the group's AckTimeout
 	rest   int                  // bytes; not 0: it fills up what another receive was given, with no more than these
 	done   chan struct{}        // closed when it is answered
 	ready  []domain.Delivery
@@ -35,6 +36,8 @@ type receive struct {
 	seen   []*partition // of those that count in tries
 	left   bool         // nobody waits for it: what it is given goes back
 	missed []*partition // that looked for it while it was in another's step
+	search time.Time    // until when it looks on where it is not known yet that nothing is due, though its wait is over
+	known  []*partition // that have looked up to the head, and had nothing for it
 
 	// The step's.
 	limit      int
@@ -80,7 +83,10 @@ func (r *receive) finish(err error) (back []domain.Attempt) {
 	r.mu.Lock()
 	holder := r.holder
 	r.holder = nil
-	if r.tries > 0 {
+	if err == nil && !r.more && !slices.Contains(r.known, holder) {
+		r.known = append(r.known, holder)
+	}
+	if looksOn := err == nil && r.more && time.Now().Before(r.search); r.tries > 0 && !looksOn {
 		r.tries--
 		r.seen = append(r.seen, holder)
 	}
@@ -111,14 +117,17 @@ func (r *receive) finish(err error) (back []domain.Attempt) {
 }
 
 // giveUp ends the wait: with leave nobody wants the events any more that it may be given. It reports true where the
-// receive is over, and false where it is in a step, which will answer it.
+// receive is over, and false where it is in a step, which will answer it, or looks on.
 func (r *receive) giveUp(leave bool) (over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	switch {
+	case r.over:
 		return true
-	}
-	if r.holder != nil {
+	case !leave && len(r.known) < len(r.at) && time.Now().Before(r.search):
+		r.tries, r.seen = len(r.at)-len(r.known), slices.Clone(r.known)
+		return false
+	case r.holder != nil:
 		r.left, r.tries = r.left || leave, 1
 		return false
 	}
@@ -161,7 +170,11 @@ func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Deliv
 	case <-r.done:
 	case <-ctx.Done():
 	case <-late:
-		r.giveUp(false)
+		if !r.giveUp(false) {
+			for _, p := range r.at {
+				p.awaken(false)
+			}
+		}
 		select {
 		case <-r.done:
 		case <-ctx.Done():
@@ -217,6 +230,13 @@ func (p *partition) takeBack(back []domain.Attempt) {
 		p.answers = append(p.answers, newGiveBack(back))
 		p.kick()
 	}
+}
+
+// searching reports whether a receive that has nothing was answered before each partition had looked up to the head.
+func (r *receive) searching() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.known) < len(r.at)
 }
 
 // fits reports whether an event of a size may be given in addition.

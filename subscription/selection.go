@@ -71,9 +71,9 @@ func checkNames(where, what string, names []string, most int, check func(where, 
 }
 
 // matches reports whether an event is selected. An event for which the filter faults is not: a field that is not there, for
-// one, makes it neither true nor false.
+// one, makes it neither true nor false. An event without data is, since nobody knows what the filter would say.
 func (s *selection) matches(event *domain.Event) bool {
-	return s.names(event) && (s.filter == nil || holds(s.filter, expr.NewEvent(*event)))
+	return s.names(event) && (s.filter == nil || event.Gap != nil || holds(s.filter, expr.NewEvent(*event)))
 }
 
 // names reports whether an event is selected by its names, the filter left out.

@@ -23,6 +23,11 @@ type step struct {
 
 	unlooked error // why it is not known what is due
 
+	granted    time.Time        // when the leases of this attempt were granted, by the database's clock, at the latest
+	slack      time.Duration    // how much later they begin, for the time that saving them takes
+	ackTimeout time.Duration    // of these leases
+	back       []domain.Attempt // of events that are not to be given to anybody, though they were leased
+
 	wasFull bool       // there was no room before the answers
 	served  []*receive // those of receives that may be given events
 	serving int        // the first of them that may have room
@@ -60,6 +65,12 @@ func (s *step) make() {
 	p := s.p
 	s.began = time.Now()
 	err := s.try(ctx)
+	if err == nil {
+		if late := s.renew(ctx); late != nil {
+			p.forget(late)
+			s.recall(late)
+		}
+	}
 	if err != nil {
 		p.forget(err)
 		if len(s.answers)+len(s.receives)+len(s.dues) == 0 {
@@ -137,10 +148,10 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	l := p.ledger
 	s.told, s.more = told{}, false
 	s.wasFull = l.inFlight() >= p.row.Group.MaxInFlight
-	now, latest := p.clock.now().UnixMicro(), p.clock.latest().UnixMicro()
+	now, begin := p.clock.now().UnixMicro(), s.grant()
 	settled := true
 	for _, a := range s.answers {
-		if !a.apply(l, &p.row.Group, now, latest) {
+		if !a.apply(l, &p.row.Group, now, begin) {
 			settled = false
 		}
 	}
@@ -163,7 +174,7 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 	}
 	if len(s.served) > 0 && !p.row.Group.Paused {
 		p.upTo = latestOf(s.served)
-		if err := s.deliver(ctx, now, latest); err != nil {
+		if err := s.deliver(ctx, now, begin); err != nil {
 			return false, &readError{err}
 		}
 	}
@@ -209,6 +220,7 @@ func (s *step) save(ctx context.Context) (saved bool, err error) {
 		return false, err
 	}
 	p.clock.set(now, asked)
+	p.slack = min(max(p.clock.latest().Sub(s.granted), p.slack/2), maxSlack)
 	p.newest, p.looking, p.savedAt = asked, lookAgain, time.Now()
 	p.row.Revision++
 	p.ledger.saved()
@@ -221,7 +233,10 @@ func (s *step) finish(err error, took time.Duration) {
 	p := s.p
 	observer := &p.groups.config.Observer
 	if err == nil {
-		p.note(s)
+		if p.open {
+			p.note(s)
+		}
+		s.stamp()
 		s.tell(observer, took)
 	}
 	changed := false
@@ -229,7 +244,7 @@ func (s *step) finish(err error, took time.Duration) {
 		changed = changed || a.changed
 		a.finish(err)
 	}
-	var back []domain.Attempt
+	back := s.back
 	for _, r := range s.receives {
 		r.more = s.more
 		back = append(back, r.finish(err)...)

@@ -18,7 +18,8 @@ import (
 )
 
 // The engine's model test: projections drawn at random, tenants whose clients append, other tenants that come and go, and
-// rebuilds of all kinds that are started, held, paused, cancelled and rolled back, until a number of them has ended. All the
+// rebuilds of all kinds that are started, held, paused, cancelled and rolled back, until a number of them has ended. One tenant
+// has events that cannot be folded, and skips and discards them, which must hold up nobody else. All the
 // while readers page through the documents and never see those of two editions beside one another. In the end documents are
 // those of a fold from scratch.
 
@@ -81,6 +82,7 @@ type subject struct {
 	last    int64  // the edition that was put last
 	was     string // the rule, for people
 	shared  bool
+	trouble *troubled // nil: there is none
 	chance  *rand.Rand
 	ended   map[string]int // rebuilds, by state
 }
@@ -100,9 +102,14 @@ func engineModel(t *testing.T, at site, r *rand.Rand, o engineOptions, kill func
 		w.tenants = append(w.tenants, p)
 		p.fill(t)
 	}
+	var trouble *troubled
+	if !o.own {
+		id, u := newTenant(t, w.operator, "troubled")
+		trouble = &troubled{u, id, rand.New(rand.NewPCG(r.Uint64(), 0))}
+	}
 	var subjects []*subject
 	for n := range 4 {
-		s := &subject{engineOptions: o, rule: drawRule(r, o.modes...), shared: n%2 == 0 && !o.own, chance: rand.New(rand.NewPCG(r.Uint64(), 0)), ended: make(map[string]int)}
+		s := &subject{engineOptions: o, rule: drawRule(r, o.modes...), shared: n%2 == 0 && !o.own, chance: rand.New(rand.NewPCG(r.Uint64(), 0)), ended: make(map[string]int), trouble: trouble}
 		s.target, s.was = &target{by: w.operator, name: fmt.Sprint("subject-", n), tenants: w.tenants}, s.rule.String()
 		if !s.shared {
 			p := w.tenants[r.IntN(len(w.tenants))]
@@ -142,6 +149,9 @@ func engineModel(t *testing.T, at site, r *rand.Rand, o engineOptions, kill func
 		}
 	}
 	w.run(func() error { return w.comeAndGo(t.Context(), subjects) })
+	if trouble != nil {
+		w.run(func() error { return trouble.trouble(t.Context(), w.quit, subjects) })
+	}
 	for working := true; working; {
 		select {
 		case <-done:
@@ -384,9 +394,18 @@ func (s *subject) see(ctx, quit context.Context, r client.Rebuild, same bool) er
 			return fmt.Errorf("nobody has cancelled it: %+v", r)
 		}
 	default:
-		// A document that only the new build has to park is no reason to swap; the live one may be a moment behind.
-		if !s.parks || !strings.Contains(r.Error, "park") {
+		// A document that only the new build has to park is no reason to swap; the live one may be a moment behind. Of a shared
+		// projection that concerns one tenant.
+		if s.shared || !s.parks || !strings.Contains(r.Error, "park") {
 			return fmt.Errorf("it ended so: %+v", r)
+		}
+	}
+	if r.FaultedTenants != nil {
+		s.ended["with a tenant left behind"]++
+		for _, fault := range r.FaultedTenants.First {
+			if fault.Tenant != s.trouble.id {
+				return fmt.Errorf("it leaves a tenant behind whose events can be folded: %+v", fault)
+			}
 		}
 	}
 	if d := r.Difference; same && d != nil && !s.parks && d.New+d.Gone+d.Changed > 0 {

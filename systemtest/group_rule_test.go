@@ -89,8 +89,21 @@ func (g *groupRule) delivered(asked time.Time, member string, deliveries []clien
 	got := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	seen := make(map[string]int)
 	for i := range deliveries {
 		d := &deliveries[i]
+		// Half of its time may have gone by before the answer left, and as much here.
+		if late := got.Sub(d.AckDeadline); late > groupTimeout/2 {
+			g.broken("attempt %d of event %s comes %s after its deadline", d.Attempt, d.Event.Id, late)
+		}
+		alone := d.Event.Id
+		if g.ordered {
+			alone = d.Event.Stream
+		}
+		if attempt, twice := seen[alone]; twice {
+			g.broken("%s is twice in one answer, with the attempts %d and %d", alone, attempt, d.Attempt)
+		}
+		seen[alone] = d.Attempt
 		if !g.wants(d.Event) {
 			g.broken("event %s of %s is delivered, and not of the group", d.Event.Id, d.Event.Stream)
 			continue

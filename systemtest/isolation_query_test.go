@@ -68,11 +68,8 @@ func TestTenantsAreApartInQueries(t *testing.T) {
 				}
 				// Also with one that is made up: the place of the other's, as if it had been given to this tenant.
 				forged := transplant(t, tokens[s][k], tokens[other][k])
-				switch a := s.read(t, path, "orderBy", orderBy, "pageSize", "3", "pageToken", forged); {
-				case a.status != http.StatusOK && a.status != http.StatusGone:
+				if a := s.read(t, path, "orderBy", orderBy, "pageSize", "3", "pageToken", forged); a.status != http.StatusBadRequest || strings.Contains(string(a.body), other.mark) {
 					t.Errorf("with a forged token %s is answered %s", s.mark, a)
-				case strings.Contains(string(a.body), other.mark):
-					t.Errorf("with a forged token %s is told of %s: %s", s.mark, other.mark, a)
 				}
 			}
 			// Nobody is explained another tenant's queries, or its own, but by the operator.

@@ -101,7 +101,7 @@ func (s *side) path(path string) string {
 	return strings.NewReplacer(
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
 		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
-		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1",
+		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1", "{position}", "1",
 	).Replace(path)
 }
 
@@ -165,6 +165,7 @@ var tries = map[string]try{
 	"retryProjection":         {status: []int{202}},
 	"skipEvent":               {body: text(`{"position":1,"reason":"by %s"}`), status: []int{409}}, // it stands before none, see TestFaultsAreApart
 	"listSkippedEvents":       {status: []int{200}},
+	"withdrawSkip":            {status: []int{404}},
 	"listParkedDocuments":     {status: []int{200}},
 	"replayParkedDocuments":   {status: []int{200}},
 	"replayParkedDocument":    {status: []int{404}},
@@ -196,6 +197,7 @@ var tries = map[string]try{
 	"joinSubscription":        {body: text(`{"label":%q}`), status: []int{201}, own: true},
 	"heartbeatSubscription":   {status: []int{200}, own: true},
 	"listSubscriptionMembers": {status: []int{200}, own: true},
+	"peekSubscription":        {status: []int{200}, own: true},
 	"receive":                 {body: func(s *side) string { return fmt.Sprintf(`{"memberId":%q}`, s.member) }, status: []int{200}, own: true},
 	"extendEvents":            {body: text(sharedAnswer + `,"by":3600}`), status: []int{200}},
 	"nackEvents":              {body: text(sharedAnswer + `,"action":"park","reason":"by %s"}`), status: []int{200}},
@@ -247,6 +249,7 @@ var tries = map[string]try{
 	"createTenantKey":  {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
 	"listTenantKeys":   {status: []int{200}, own: true},
 	"revokeTenantKey":  {status: []int{204}},
+	"redactEvent":      {body: text(`{"reason":"by %s"}`), status: []int{409}}, // it can be read
 	"deleteTenant":     {query: "?confirm=%s", status: []int{202}, own: true},
 
 	"livez":      {status: []int{200}},
@@ -264,19 +267,19 @@ var sequence = []string{
 	"appendToStream", "append", "importEvents", "publish", "readStream", "readAll", "readCategory", "readEvent", "readLatest", "exportEvents", "listStreams", "getStreamMetadata",
 	"putAggregate", "getAggregate", "listAggregates", "getState", "takeSnapshot", "getLatestSnapshot",
 	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument", "snapDocument",
-	"retryProjection", "skipEvent", "listSkippedEvents", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
+	"retryProjection", "skipEvent", "listSkippedEvents", "withdrawSkip", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
 	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",
 	"rollbackRebuild", "resetProjection",
 	"followAll", "followStream", "followCategory", "createTicket", "gateway", "asyncContract",
 	"putSubscription", "getSubscription", "listSubscriptions", "joinSubscription", "heartbeatSubscription", "listSubscriptionMembers",
-	"receive", "extendEvents", "nackEvents", "ackEvents", "ackEvent", "listDeadLetters", "replayDeadLetter", "replayDeadLetters",
+	"peekSubscription", "receive", "extendEvents", "nackEvents", "ackEvents", "ackEvent", "listDeadLetters", "replayDeadLetter", "replayDeadLetters",
 	"discardDeadLetter", "discardDeadLetters", "pauseSubscription", "resumeSubscription", "seekSubscription", "listCursors", "getLag",
 	"leaveSubscription", "deleteSubscription",
 	"putWebhook", "getWebhook", "listWebhooks", "pauseWebhook", "addWebhookSecret", "testWebhook", "listWebhookAttempts",
 	"startWebhookReplay", "getWebhookReplay", "cancelWebhookReplay", "removeWebhookSecret", "resumeWebhook",
 	"putRetention", "getRetention", "listRetention", "runRetention",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
-	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey",
+	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey", "redactEvent",
 	"createTenant", "listAllDocuments", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
 	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",
@@ -410,7 +413,8 @@ func newSides(t *testing.T, operator user, marks ...string) []*side {
 func TestTenantsAreApartInEveryEndpoint(t *testing.T) {
 	t.Parallel()
 	c := configuration(pgtest.Database(t))
-	c.Usage = false // it saves when it likes, which shows in everybody's cursors
+	c.Admin.Listen = "none" // so that all operations are at one address
+	c.Usage = false         // it saves when it likes, which shows in everybody's cursors
 	operator := newUser(t, inside(t, c), operatorKey)
 	all := endpoints(t)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")

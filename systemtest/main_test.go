@@ -25,6 +25,17 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, drain())
 		os.Exit(1)
 	}
+	if os.Getenv(stuckProgram) != "" {
+		serveStuck()
+		os.Exit(0)
+	}
+	if name := os.Getenv(attackerProgram); name != "" {
+		if err := attack(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	folder, err := os.MkdirTemp("", "manifold-systemtest-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -79,7 +79,7 @@ func TestTheOtherProcessTakesOver(t *testing.T) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.After(time.Minute); ; {
-		a, err := operator.once(t.Context(), 0, http.MethodGet, "/metrics", nil)
+		a, err := newUser(t, fixed(one.admin), operatorKey).once(t.Context(), 0, http.MethodGet, "/metrics", nil)
 		if err == nil && strings.Contains(string(a.body), fmt.Sprintf("\nmanifold_member_tenants %d\n", int64(len(tenants))-ofTwo)) &&
 			strings.Contains(string(a.body), "\nmanifold_members 2\n") {
 			break
@@ -101,8 +101,8 @@ func TestTheOtherProcessTakesOver(t *testing.T) {
 	caughtUp()
 	took := time.Since(killed)
 	t.Logf("the %d tenants of the killed process were caught up with after %s", ofTwo, took.Round(time.Millisecond))
-	// It is taken for dead after 6 s, which the other one sees within 2 s; the rest is work, for which a slow machine has time.
-	if took > 25*time.Second {
+	// Within 5 s on an idle machine; a slow one has time for the work.
+	if took > 15*time.Second {
 		t.Errorf("it took %s until all tenants were worked on", took)
 	}
 	if left := await(1); left[0].Tenants != int64(len(tenants)) {

@@ -135,3 +135,63 @@ func TestDatabaseThatGoesDown(t *testing.T) {
 	network.Heal()
 	everywhere(add())
 }
+
+// The documents beside the log cannot be reached, while the log can. Reads of documents and inline appends are refused, and
+// /readyz says so for as long as they are.
+func TestReadinessAgreesWithInlineRequests(t *testing.T) {
+	t.Parallel()
+	c := configuration(pgtest.Database(t))
+	network, address := behindProxy(t, c.Database.Documents.URL)
+	c.Database.Documents.URL = address
+	operator := newUser(t, inside(t, c), operatorKey)
+	_, u := newTenant(t, operator, "acme")
+	u.must(t, 201, nil, "PUT", "/v1/projections/sums", inline(sumsDefinition("sums", 1)))
+	n := 0
+	status := func(method, path string, body any) int {
+		t.Helper()
+		a, err := u.once(t.Context(), 0, method, path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.status
+	}
+	// statuses are those of an inline append to a document that nobody remembers, of a read, and of /readyz.
+	statuses := func() [3]int {
+		t.Helper()
+		n++
+		return [3]int{
+			status("POST", "/v1/append", client.AppendRequest{Streams: []client.StreamAppend{{Stream: "account-1",
+				Events: []client.NewEvent{newEvent(eventID("readiness", n), "Added", fmt.Sprint("key-", n), 1)}}}}),
+			status("GET", "/v1/projections/sums/documents", nil),
+			status("GET", "/readyz", nil),
+		}
+	}
+	await := func(want [3]int) {
+		t.Helper()
+		for late := time.After(time.Minute); ; {
+			got := statuses()
+			if got == want {
+				return
+			}
+			select {
+			case <-late:
+				t.Fatalf("an inline append, a read and /readyz are answered %v, want %v", got, want)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	await([3]int{201, 200, 200})
+	network.Down()
+	await([3]int{503, 503, 503})
+	network.Up()
+	for late := time.After(time.Minute); status("GET", "/readyz", nil) != http.StatusOK; {
+		select {
+		case <-late:
+			t.Fatal("the service does not become ready again")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if got := statuses(); got != [3]int{201, 200, 200} {
+		t.Errorf("once /readyz says 200, an inline append, a read and /readyz are answered %v", got)
+	}
+}

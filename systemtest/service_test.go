@@ -32,6 +32,7 @@ type service struct {
 	mu      sync.Mutex
 	up      chan struct{} // closed while it answers; another one from the kill on
 	address string
+	admin   string // where its admin listener is
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when the process is gone
 	said    strings.Builder
@@ -41,7 +42,13 @@ type service struct {
 // still run, and end in order.
 func serve(t *testing.T, db pgtest.DB, environ ...string) *service {
 	t.Helper()
-	s := &service{t: t, program: program(t), up: make(chan struct{})}
+	return serveBy(t, program(t), db, environ...)
+}
+
+// serveBy is serve with another program.
+func serveBy(t *testing.T, program string, db pgtest.DB, environ ...string) *service {
+	t.Helper()
+	s := &service{t: t, program: program, up: make(chan struct{})}
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "MANIFOLD_") {
 			s.environ = append(s.environ, entry)
@@ -85,11 +92,11 @@ func (s *service) start() {
 		lines := bufio.NewScanner(read)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
-			var entry struct{ Msg, Address string }
+			var entry struct{ Msg, Address, Admin string }
 			s.mu.Lock()
 			fmt.Fprintln(&s.said, lines.Text())
 			if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.Msg == "listening" {
-				s.address = entry.Address
+				s.address, s.admin = entry.Address, entry.Admin
 				close(up)
 			}
 			s.mu.Unlock()

@@ -80,3 +80,8 @@ func (g *target) definition() json.RawMessage {
 func in(definition json.RawMessage, database string) json.RawMessage {
 	return json.RawMessage(strings.Replace(string(definition), "{", fmt.Sprintf("{\"database\": %q,", database), 1))
 }
+
+// inline makes appends fold into the projection's documents.
+func inline(definition json.RawMessage) json.RawMessage {
+	return json.RawMessage(strings.Replace(string(definition), "{", `{"mode": "inline",`, 1))
+}

@@ -25,7 +25,7 @@ func BenchmarkUpcast(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				e := event(c.eventType, c.data, c.metadata)
-				if fault := set.Upcast(&e); fault != nil {
+				if fault := set.Upcast(nil, &e); fault != nil {
 					b.Fatal(fault)
 				}
 			}

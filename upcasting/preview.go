@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/expr"
 )
 
 // Source says which events a preview is of: one of the three.
@@ -52,17 +54,26 @@ func (u *Upcasters) Preview(ctx context.Context, tenant domain.TenantID, tried *
 		return nil, err
 	}
 	steps := make([]Step, 0, len(events))
-	bytes := 0
-	for _, event := range events {
-		step := Step{Event: event}
-		upcast := event
-		if step.VersionBefore, step.VersionAfter, step.Fault = set.trace(&upcast, true); step.Fault == nil {
-			step.After = upcast.Data
+	err = budget.Work(ctx, func() error {
+		meter, bytes := expr.MeterOf(ctx), 0
+		for _, event := range events {
+			if !meter.SpendBytes(len(event.Data) + len(event.Metadata)) {
+				return nil // Work tells why
+			}
+			step := Step{Event: event}
+			upcast := event
+			if step.VersionBefore, step.VersionAfter, step.Fault = set.trace(meter, &upcast, true); step.Fault == nil {
+				step.After = upcast.Data
+			}
+			if bytes += len(event.Data) + len(step.After); bytes > previewBytes && len(steps) > 0 {
+				return nil
+			}
+			steps = append(steps, step)
 		}
-		if bytes += len(event.Data) + len(step.After); bytes > previewBytes && len(steps) > 0 {
-			break
-		}
-		steps = append(steps, step)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return steps, nil
 }
@@ -82,7 +93,7 @@ func (u *Upcasters) events(ctx context.Context, tenant domain.TenantID, set *Set
 		if err == nil && len(events) == 0 {
 			err = domain.Errorf(domain.CodeNotFound, "source.stream", "there is no stream %s", source.Stream)
 		}
-		return events, err
+		return domain.WithData(events), err
 	case source.Last > 0:
 		return u.lastEvents(ctx, tenant, set, min(source.Last, PreviewEvents))
 	}
@@ -102,7 +113,7 @@ func (u *Upcasters) lastEvents(ctx context.Context, tenant domain.TenantID, set 
 			return nil, err
 		}
 		for _, event := range page {
-			if set.Concerns(event.Type) {
+			if set.Concerns(event.Type) && event.Gap == nil {
 				found = append(found, event)
 				bytes += len(event.Data)
 			}

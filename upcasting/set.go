@@ -121,21 +121,22 @@ func (f *Fault) Unwrap() error { return f.Err }
 // Upcast brings an event's data into the form of the highest schema version that a chain of the set leads to; its
 // metadata says so in schemaVersion. What is no step's stays byte for byte as it is. Data and Metadata are replaced,
 // never written into. With a fault the event is as it was.
-func (s *Set) Upcast(event *domain.Event) *Fault {
+// A meter may end it (nil: none does), with a fault that means nothing then.
+func (s *Set) Upcast(meter *expr.Meter, event *domain.Event) *Fault {
 	if !s.Concerns(event.Type) {
 		return nil
 	}
-	_, _, fault := s.trace(event, true)
+	_, _, fault := s.trace(meter, event, true)
 	return fault
 }
 
 // UpcastUnrecorded is Upcast for an event that is to be appended: an upcaster that looks at what is not known before that
 // is a fault.
-func (s *Set) UpcastUnrecorded(event *domain.Event) *Fault {
+func (s *Set) UpcastUnrecorded(meter *expr.Meter, event *domain.Event) *Fault {
 	if !s.Concerns(event.Type) {
 		return nil
 	}
-	_, _, fault := s.trace(event, false)
+	_, _, fault := s.trace(meter, event, false)
 	return fault
 }
 
@@ -150,7 +151,7 @@ func timeless(expression *expr.Upcaster, event *domain.Event) bool {
 
 // trace is Upcast, or UpcastUnrecorded, and says which schema version the event had, and which one it reached: with a fault the one before
 // it. Both are 0 where the event says something that is none.
-func (s *Set) trace(event *domain.Event, recorded bool) (before, after int64, fault *Fault) {
+func (s *Set) trace(meter *expr.Meter, event *domain.Event, recorded bool) (before, after int64, fault *Fault) {
 	before, others, ok := schemaVersion(event.Metadata)
 	if !ok || s == nil {
 		return before, before, nil
@@ -170,7 +171,7 @@ func (s *Set) trace(event *domain.Event, recorded bool) (before, after int64, fa
 		if !recorded && !timeless(expression, &upcast) {
 			return before, after, &Fault{step.Upcaster, errUnrecorded}
 		}
-		data, err := expression.Eval(expr.NewEvent(upcast))
+		data, err := expression.Eval(expr.NewEvent(upcast).Within(meter))
 		if err != nil {
 			return before, after, &Fault{step.Upcaster, err}
 		}
@@ -196,7 +197,7 @@ func schemaVersion(metadata []byte) (version int64, others []byte, ok bool) {
 	}
 	version, others = 1, append(make([]byte, 0, len(metadata)+24), '{')
 	ok = true
-	scanner := domain.NewJSONScanner(metadata)
+	scanner := domain.NewStoredJSONScanner(metadata)
 	err := scanner.Object(func(name string) error {
 		value, err := scanner.Value()
 		if err != nil {

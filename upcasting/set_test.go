@@ -68,7 +68,7 @@ func TestAChainTakesAnEventToItsNewestForm(t *testing.T) {
 	} {
 		e := event(c.eventType, c.data, c.metadata)
 		before := e
-		if err := set.Upcast(&e); err != nil {
+		if err := set.Upcast(nil, &e); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if string(e.Data) != c.wantData || string(e.Metadata) != c.wantMetadata {
@@ -87,7 +87,7 @@ func TestAChainTakesAnEventToItsNewestForm(t *testing.T) {
 	}
 	var none *Set
 	e := event("Placed", `{}`, ``)
-	if err := none.Upcast(&e); err != nil || none.Concerns("Placed") || none.Upcasters(func(string) bool { return true }) != nil {
+	if err := none.Upcast(nil, &e); err != nil || none.Concerns("Placed") || none.Upcasters(func(string) bool { return true }) != nil {
 		t.Error("no set does something")
 	}
 }
@@ -100,7 +100,7 @@ func TestAFaultNamesTheUpcasterAndLeavesTheEvent(t *testing.T) {
 		up(domain.Everyone, "Paid", 1, `doc.total`),
 	})
 	e := event("Placed", `{}`, ``)
-	err := set.Upcast(&e)
+	err := set.Upcast(nil, &e)
 	if err == nil || err.Upcaster.Name() != "upcaster Placed/2" || !strings.Contains(err.Error(), "upcaster Placed/2: line 2, column 13: ") {
 		t.Fatalf("it gives %v", err)
 	}
@@ -112,7 +112,7 @@ func TestAFaultNamesTheUpcasterAndLeavesTheEvent(t *testing.T) {
 	}
 	// One that this release does not take any more.
 	e = event("Paid", `{}`, ``)
-	if fault := set.Upcast(&e); fault == nil || fault.Upcaster.Name() != "upcaster Paid/1" {
+	if fault := set.Upcast(nil, &e); fault == nil || fault.Upcaster.Name() != "upcaster Paid/1" {
 		t.Errorf("what does not compile gives %v", fault)
 	}
 }
@@ -181,7 +181,7 @@ func TestAChainIsTheCompositionOfItsSteps(t *testing.T) {
 			}
 		}
 		got := e
-		err := set.Upcast(&got)
+		err := set.Upcast(nil, &got)
 		if (err != nil) != failed {
 			t.Fatalf("it gives %v; the steps one by one fail: %v", err, failed)
 		}
@@ -193,7 +193,7 @@ func TestAChainIsTheCompositionOfItsSteps(t *testing.T) {
 		}
 		if err == nil && keeps && set.Concerns(e.Type) {
 			again := got
-			if err := set.Upcast(&again); err != nil || string(again.Data) != string(got.Data) || string(again.Metadata) != string(got.Metadata) {
+			if err := set.Upcast(nil, &again); err != nil || string(again.Data) != string(got.Data) || string(again.Metadata) != string(got.Metadata) {
 				t.Fatalf("once more it becomes %s with %s, %v", again.Data, again.Metadata, err)
 			}
 		}
@@ -227,7 +227,7 @@ func FuzzMetadata(f *testing.F) {
 		}
 		e := domain.Event{Stream: "order-1", Type: "Placed", Data: json.RawMessage(`{}`), Metadata: metadata}
 		text := string(metadata)
-		err := set.Upcast(&e)
+		err := set.Upcast(nil, &e)
 		if string(metadata) != text {
 			t.Fatalf("%q was written into", text)
 		}

@@ -71,7 +71,7 @@ func become(t *testing.T, u *Upcasters, tenant domain.TenantID) string {
 		t.Fatal(err)
 	}
 	e := event("Placed", `"old"`, ``)
-	if err := set.Upcast(&e); err != nil {
+	if err := set.Upcast(nil, &e); err != nil {
 		t.Fatal(err)
 	}
 	return string(e.Data)
@@ -148,7 +148,7 @@ func TestUpcastersOfManyTenantsAreRememberedWithinBounds(t *testing.T) {
 			for _, tenant := range tenants {
 				set, err := u.Now(t.Context(), tenant)
 				e := event("Placed", `"old"`, ``)
-				if fault := set.Upcast(&e); err != nil || fault != nil || string(e.Data) != long {
+				if fault := set.Upcast(nil, &e); err != nil || fault != nil || string(e.Data) != long {
 					t.Errorf("it becomes %.20s, %v, %v", e.Data, err, fault)
 				}
 			}

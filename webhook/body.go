@@ -53,6 +53,9 @@ func appendEvent(b []byte, event *domain.Event) []byte {
 	if event.Metadata != nil {
 		b = append(append(b, `,"metadata":`...), event.Metadata...)
 	}
+	if event.Gap != nil {
+		b = event.Gap.Append(append(b, `,"gap":`...))
+	}
 	if !event.OccurredAt.IsZero() {
 		b = appendTime(b, "occurredAt", event.OccurredAt)
 	}
@@ -71,5 +74,5 @@ func appendDocument(b []byte, of *projection.EventDocument) []byte {
 
 func appendTime(b []byte, name string, at time.Time) []byte {
 	b = append(append(append(b, `,"`...), name...), `":"`...)
-	return append(at.UTC().AppendFormat(b, time.RFC3339Nano), '"')
+	return append(domain.AppendTime(b, at), '"')
 }

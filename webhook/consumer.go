@@ -100,14 +100,12 @@ func sameNames(a, b domain.Selection) bool {
 // delivered are events that a group has delivered together, made ready to be sent.
 type delivered struct {
 	jobs []*job
-	at   time.Time // when they were leased, by this process's clock
 }
 
 // job is an event that is to be sent.
 type job struct {
 	delivery domain.Delivery
 	message  message
-	lost     bool // its lease is over
 }
 
 // receive takes what is due, as much as the endpoint has room for, and makes it ready. What is not to be sent is settled. none is set
@@ -121,7 +119,7 @@ func (c *consumer) receive(ctx context.Context, r *round) (d delivered, none boo
 	if w.held.Load() > int64(w.config.Bytes) {
 		room = scarceRoom
 	}
-	wanted := subscription.Receive{Batch: min(room, domain.MaxBatchSize), Wait: w.pace.linger}
+	wanted := subscription.Receive{Batch: min(room, domain.MaxBatchSize), Wait: w.pace.linger, Lease: w.pace.lease}
 	if c.webhook.Projection != "" {
 		if wanted.UpTo, err = w.config.Projections.Settled(ctx, c.tenant, c.webhook.Projection); err != nil {
 			return d, false, again, err
@@ -143,7 +141,7 @@ func (c *consumer) receive(ctx context.Context, r *round) (d delivered, none boo
 		return d, !more, again, err
 	}
 	c.settle = 0
-	d.at = time.Now()
+	r.hold(deliveries)
 	if d.jobs, err = c.prepare(ctx, r, deliveries); err != nil {
 		r.giveBack(ctx, attempts(deliveries))
 	}
@@ -153,7 +151,7 @@ func (c *consumer) receive(ctx context.Context, r *round) (d delivered, none boo
 func attempts(deliveries []domain.Delivery) []domain.Attempt {
 	all := make([]domain.Attempt, len(deliveries))
 	for i := range deliveries {
-		all[i] = domain.Attempt{EventID: deliveries[i].Event.ID, Attempt: deliveries[i].Attempt}
+		all[i] = attemptOf(&deliveries[i])
 	}
 	return all
 }

@@ -14,7 +14,7 @@ import (
 // What the group of a webhook is beside what its definition says.
 const (
 	groupBatch = 100
-	groupLease = time.Minute // an event that a process has taken which died goes out again then
+	groupLease = time.Minute // of what a process of an earlier release has taken; see pace.lease
 	// groupInFlight is more than a process takes at the same time, so that another one finds something, too.
 	groupInFlight = 2000
 )
@@ -83,7 +83,7 @@ func (w *Webhooks) groupOf(ctx context.Context, tenant domain.TenantID, d domain
 		return domain.GroupDefinition{}, err
 	}
 	return subscription.Complete(domain.GroupDefinition{
-		Selection: selection, From: d.From, BatchSize: groupBatch, MaxInFlight: groupInFlight, AckTimeout: w.pace.lease, MaxAttempts: w.pace.attempts(),
+		Selection: selection, From: d.From, BatchSize: groupBatch, MaxInFlight: groupInFlight, AckTimeout: groupLease, MaxAttempts: w.pace.attempts(),
 		BackoffMin: schedule[0], BackoffMax: schedule[len(schedule)-1], Ordering: d.Ordering, Delay: d.Delay,
 	})
 }

@@ -43,7 +43,7 @@ func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	db := pgtest.Database(t)
 	var dead atomic.Bool
 	first := start(t, db, options{
-		lease:    5 * time.Second, // long enough for what is under way here, on a slow machine
+		lease:    5 * time.Second,
 		groups:   func(s *store.Store) subscription.Store { return mortal{s, &dead} },
 		webhooks: func(s *store.Store) webhook.Store { return mortal{s, &dead} },
 	})
@@ -85,6 +85,48 @@ func TestProcessDiesBetweenDeliveryAndAcknowledgement(t *testing.T) {
 	await(t, "not all is settled", func() bool {
 		return second.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == settled.Position+3
 	})
+	if len(e.requests) > 0 {
+		t.Errorf("%s arrives besides", e.next(t).body)
+	}
+}
+
+// A lease is short, so that an event is soon sent again whose process was killed. It is extended while a request is under way,
+// and while an event waits for its turn behind others.
+func TestLeasesAreExtendedWhileRequestsLast(t *testing.T) {
+	t.Parallel()
+	const lease = 2 * time.Second
+	db := pgtest.Database(t)
+	first := start(t, db, options{lease: lease})
+	start(t, db, options{lease: lease}) // takes what is due again
+	tenant := first.tenant(t)
+	e := newEndpoint(t, always(0))
+	first.put(t, tenant, "mail", domain.WebhookDefinition{URL: e.url})
+	data := make([]string, 12)
+	for i := range data {
+		data[i] = `{}`
+	}
+	want := make(map[string]int)
+	last := int64(0)
+	for _, a := range first.add(t, tenant, "order-1", "OrderPlaced", data...) {
+		want[a.ID.String()], last = 0, a.Position
+	}
+	r, began := e.next(t), time.Now()
+	await(t, "time does not go by", func() bool { return time.Since(began) > 2*lease })
+	want[r.id()]++
+	r.answer <- 200
+	for range len(want) - 1 {
+		r = e.next(t)
+		want[r.id()]++
+		r.answer <- 200
+	}
+	await(t, "not all is settled", func() bool {
+		return first.group(t, tenant, domain.ServiceWebhook, "mail").Checkpoint == last
+	})
+	for id, times := range want {
+		if times != 1 {
+			t.Errorf("%s has arrived %d times", id, times)
+		}
+	}
 	if len(e.requests) > 0 {
 		t.Errorf("%s arrives besides", e.next(t).body)
 	}

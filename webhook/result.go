@@ -82,11 +82,12 @@ func (r *round) settleAll(ctx context.Context, results []result) {
 			}
 		})
 	}
-	var done, back []domain.Attempt
+	var settled, done, back []domain.Attempt
 	var noted []domain.WebhookAttempt
 	for i := range results {
 		res := &results[i]
-		attempt := domain.Attempt{EventID: res.delivery.Event.ID, Attempt: res.delivery.Attempt}
+		attempt := attemptOf(&res.delivery)
+		settled = append(settled, attempt)
 		var next time.Time
 		switch {
 		case res.skipped == cutOff:
@@ -125,6 +126,7 @@ func (r *round) settleAll(ctx context.Context, results []result) {
 		do(func() error { return c.note(ctx, noted) })
 	}
 	work.Wait()
+	r.release(settled)
 }
 
 // note writes lines in the log of attempts.

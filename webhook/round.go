@@ -13,7 +13,6 @@ import (
 const (
 	grace         = 3 * time.Second  // for requests that are under way when the consumer is to return
 	settleTimeout = 20 * time.Second // for the answers of a group
-	leaseSlack    = 10 * time.Second // of a lease, which is to hold until the request is over and settled
 )
 
 // round is one run of a consumer, from the first event that it takes until nothing is due any more. One goroutine takes events and makes
@@ -27,15 +26,16 @@ type round struct {
 	stop    context.CancelFunc // nothing more is taken
 
 	mu   sync.Mutex
-	fail error     // the first that kept something from being settled
-	next time.Time // when the first event comes again that was not taken; zero: none does
+	held map[domain.EventID]held // events that were leased and are not settled
+	fail error                   // the first that kept something from being settled
+	next time.Time               // when the first event comes again that was not taken; zero: none does
 }
 
 // resultsAhead is how many results may wait until they are settled. Beyond it requests hold their places.
 const resultsAhead = 256
 
 func newRound(c *consumer) *round {
-	return &round{c: c, results: make(chan result, resultsAhead), settled: make(chan struct{})}
+	return &round{c: c, results: make(chan result, resultsAhead), settled: make(chan struct{}), held: make(map[domain.EventID]held)}
 }
 
 // batch is what the goroutine that takes events hands over.
@@ -58,6 +58,11 @@ func (r *round) run(ctx context.Context) (again time.Time, err error) {
 		context.AfterFunc(sending, func() { late.Stop() })
 	})()
 	go r.settle(context.WithoutCancel(ctx))
+	extending, endExtending := context.WithCancel(context.WithoutCancel(ctx))
+	var extended sync.WaitGroup
+	extended.Go(func() { r.extend(extending) })
+	defer extended.Wait()
+	defer endExtending()
 	batches := make(chan batch)
 	go r.take(taking, batches)
 	for b := range batches {
@@ -118,40 +123,14 @@ func (r *round) start(ctx, sending context.Context, d delivered) {
 			r.handBack(sending, d.jobs[i:])
 			return
 		}
-		r.keep(sending, &d, d.jobs[i:])
-		if j.lost {
+		if !r.holds(j) {
 			r.c.webhooks.held.Add(-int64(len(j.message.body)))
 			s.end()
+			r.release([]domain.Attempt{attemptOf(&j.delivery)})
 			continue
 		}
 		r.sends.Go(func() { r.send(sending, s, j) })
 	}
-}
-
-// keep has the leases of events hold on that have waited long. Those that are no longer this consumer's are lost.
-func (r *round) keep(ctx context.Context, d *delivered, jobs []*job) {
-	c := r.c
-	if time.Since(d.at) < c.webhooks.pace.lease-c.webhook.Timeout-leaseSlack {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	outcomes, err := c.webhooks.config.Groups.Extend(ctx, c.tenant, c.group, attemptsOf(jobs), c.webhooks.pace.lease)
-	if err != nil {
-		r.failed(err)
-	}
-	d.at = time.Now()
-	for i, j := range jobs {
-		j.lost = err != nil || outcomes[i] != domain.OutcomeDone
-	}
-}
-
-func attemptsOf(jobs []*job) []domain.Attempt {
-	all := make([]domain.Attempt, len(jobs))
-	for i, j := range jobs {
-		all[i] = domain.Attempt{EventID: j.delivery.Event.ID, Attempt: j.delivery.Attempt}
-	}
-	return all
 }
 
 // send sends an event, and notes what the answer says of the endpoint.
@@ -197,10 +176,23 @@ func (r *round) handBack(ctx context.Context, jobs []*job) {
 	r.giveBack(ctx, attemptsOf(jobs))
 }
 
+func attemptOf(d *domain.Delivery) domain.Attempt {
+	return domain.Attempt{EventID: d.Event.ID, Attempt: d.Attempt}
+}
+
+func attemptsOf(jobs []*job) []domain.Attempt {
+	all := make([]domain.Attempt, len(jobs))
+	for i, j := range jobs {
+		all[i] = attemptOf(&j.delivery)
+	}
+	return all
+}
+
 // giveBack gives attempts back with which nothing was begun. Where it cannot, their leases expire.
 func (r *round) giveBack(ctx context.Context, attempts []domain.Attempt) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
+	r.release(attempts)
 	if _, err := r.c.webhooks.config.Groups.GiveBack(ctx, r.c.tenant, r.c.group, attempts); err != nil {
 		r.failed(err)
 	}

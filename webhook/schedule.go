@@ -16,17 +16,21 @@ var schedule = [...]time.Duration{
 // maxRetryAfter is the most that an endpoint can ask for with Retry-After.
 const maxRetryAfter = time.Hour
 
+// lease is how long an event stays with a process that has died. A process that does not get to extend its leases for that
+// long has its events sent by another one as well.
+const lease = 7 * time.Second
+
 // pace are the times by which webhooks work: those of the constants, but in tests.
 type pace struct {
 	schedule     []time.Duration
 	firstPause   time.Duration // of a breaker
 	longestPause time.Duration
-	lease        time.Duration // of an event, until its request is over and settled
+	lease        time.Duration // of an event; extended again and again until its request is over and settled
 	linger       time.Duration // for more, where nothing is due
 }
 
 func newPace() pace {
-	return pace{schedule: schedule[:], firstPause: firstPause, longestPause: longestPause, lease: groupLease, linger: linger}
+	return pace{schedule: schedule[:], firstPause: firstPause, longestPause: longestPause, lease: lease, linger: linger}
 }
 
 // attempts is how many attempts an event has.

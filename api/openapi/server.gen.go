@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"
@@ -173,7 +172,7 @@ type BadLine struct {
 
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
 // service gives each event `manifoldid`, `manifoldstream`, `manifoldversion`, `manifoldposition` and `manifoldrecordedat`, and
-// `manifoldmetadata` and `traceparent` where it has such.
+// `manifoldmetadata` and `traceparent` where it has such. `manifoldgap` says in a word why an event has no data, as the reason of an event's gap does.
 type CloudEvent struct {
 	Specversion CloudEventSpecversion `json:"specversion"`
 
@@ -184,9 +183,9 @@ type CloudEvent struct {
 	Source string `json:"source"`
 
 	// Type The event's type.
-	Type    EventType  `json:"type"`
-	Subject *string    `json:"subject,omitempty"`
-	Time    *time.Time `json:"time,omitempty"`
+	Type    EventType `json:"type"`
+	Subject *string   `json:"subject,omitempty"`
+	Time    *Time     `json:"time,omitempty"`
 
 	// Datacontenttype A media type; default application/json.
 	Datacontenttype *string `json:"datacontenttype,omitempty"`
@@ -213,10 +212,10 @@ type CreatedKey struct {
 	// Id 36 characters, with hyphens.
 	//
 	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	Id        UUID      `json:"id"`
-	Name      string    `json:"name"`
-	Scopes    []Scope   `json:"scopes"`
-	CreatedAt time.Time `json:"createdAt"`
+	Id        UUID    `json:"id"`
+	Name      string  `json:"name"`
+	Scopes    []Scope `json:"scopes"`
+	CreatedAt Time    `json:"createdAt"`
 
 	// Key The secret. It is shown this once.
 	Key string `json:"key"`
@@ -254,12 +253,12 @@ type DeadLetter struct {
 	Reason string `json:"reason"`
 
 	// Partition Missing where the group has none.
-	Partition     *int      `json:"partition,omitempty"`
-	FirstParkedAt time.Time `json:"firstParkedAt"`
-	ParkedAt      time.Time `json:"parkedAt"`
+	Partition     *int `json:"partition,omitempty"`
+	FirstParkedAt Time `json:"firstParkedAt"`
+	ParkedAt      Time `json:"parkedAt"`
 
 	// ReplayAt When its replay was asked for.
-	ReplayAt *time.Time `json:"replayAt,omitempty"`
+	ReplayAt *Time `json:"replayAt,omitempty"`
 }
 
 // DeadLetterList defines model for DeadLetterList.
@@ -324,6 +323,9 @@ type DefinitionError struct {
 // Deliveries defines model for Deliveries.
 type Deliveries struct {
 	Deliveries []Delivery `json:"deliveries"`
+
+	// Searching Nothing was found so far, and the search is not finished: ask again. Missing otherwise.
+	Searching bool `json:"searching,omitempty"`
 }
 
 // Delivery defines model for Delivery.
@@ -331,8 +333,8 @@ type Delivery struct {
 	Event Event `json:"event"`
 
 	// Attempt Counts the deliveries of the event. After a seek it goes on from the highest number that the group has given.
-	Attempt     int       `json:"attempt"`
-	AckDeadline time.Time `json:"ackDeadline"`
+	Attempt     int  `json:"attempt"`
+	AckDeadline Time `json:"ackDeadline"`
 
 	// Partition Missing where the group has none.
 	Partition *int `json:"partition,omitempty"`
@@ -397,6 +399,9 @@ type DocumentList struct {
 	// Count With `count=exact`: how many there are on all pages.
 	Count *int64 `json:"count,omitempty"`
 
+	// Warnings Fields that the filter or the order names although no document can have them by the definition: a misspelt one, most likely. Missing where there are none, and where the definition does not show its fields.
+	Warnings []string `json:"warnings,omitempty"`
+
 	// Explanation With `explain=true`: how the database would answer.
 	Explanation *Explanation `json:"explanation,omitempty"`
 }
@@ -420,9 +425,26 @@ type Event struct {
 	Data JSON `json:"data"`
 
 	// Metadata Any JSON value.
-	Metadata   JSON       `json:"metadata,omitempty"`
-	OccurredAt *time.Time `json:"occurredAt,omitempty"`
-	RecordedAt time.Time  `json:"recordedAt"`
+	Metadata   JSON  `json:"metadata,omitempty"`
+	OccurredAt *Time `json:"occurredAt,omitempty"`
+	RecordedAt Time  `json:"recordedAt"`
+
+	// Gap Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
+	// `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+	Gap *EventGap `json:"gap,omitempty"`
+}
+
+// EventGap Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
+// `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+type EventGap struct {
+	// Reason `unreadable` or `redacted`; there may be more in a later release.
+	Reason string `json:"reason"`
+
+	// Message For people.
+	Message string `json:"message"`
+
+	// At Since when.
+	At Time `json:"at"`
 }
 
 // EventList defines model for EventList.
@@ -483,7 +505,17 @@ type Fault struct {
 
 	// Before The document before the event, where there was one and it is not too large to be kept here.
 	Before json.RawMessage `json:"before,omitempty"`
-	At     time.Time       `json:"at"`
+	At     Time            `json:"at"`
+}
+
+// FaultedTenants The tenants of a shared projection whose events cannot be folded, or whose documents do not pass: the rebuild leaves
+// them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
+// with `faulted=true` has all of them once it is swapped.
+type FaultedTenants struct {
+	Count int `json:"count"`
+
+	// First Up to 20 of them.
+	First []TenantFault `json:"first"`
 }
 
 // FieldChange defines model for FieldChange.
@@ -533,10 +565,10 @@ type GivenEvent struct {
 	// Data Any JSON value.
 	Data       JSON            `json:"data"`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
-	OccurredAt *time.Time      `json:"occurredAt,omitempty"`
+	OccurredAt *Time           `json:"occurredAt,omitempty"`
 }
 
-// ImportLine A line of an import. What export adds (`version`, `position`, `recordedAt`) is taken and not used.
+// ImportLine A line of an import. What export adds (`version`, `position`, `recordedAt`) is taken and not used. A line with a `gap` is refused: its event has no data.
 type ImportLine struct {
 	Stream string `json:"stream"`
 
@@ -549,16 +581,19 @@ type ImportLine struct {
 	Type EventType `json:"type"`
 
 	// Time When it occurred.
-	Time *time.Time `json:"time,omitempty"`
+	Time *Time `json:"time,omitempty"`
 
 	// Data Any JSON value.
 	Data JSON `json:"data"`
 
 	// Metadata Any JSON value.
-	Metadata   JSON       `json:"metadata,omitempty"`
-	Version    *int64     `json:"version,omitempty"`
-	Position   *int64     `json:"position,omitempty"`
-	RecordedAt *time.Time `json:"recordedAt,omitempty"`
+	Metadata   JSON   `json:"metadata,omitempty"`
+	Version    *int64 `json:"version,omitempty"`
+	Position   *int64 `json:"position,omitempty"`
+	RecordedAt *Time  `json:"recordedAt,omitempty"`
+
+	// Gap Not taken.
+	Gap *map[string]interface{} `json:"gap,omitempty"`
 }
 
 // ImportProgress defines model for ImportProgress.
@@ -601,11 +636,11 @@ type Key struct {
 	// Id 36 characters, with hyphens.
 	//
 	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	Id        UUID       `json:"id"`
-	Name      string     `json:"name"`
-	Scopes    []Scope    `json:"scopes"`
-	CreatedAt time.Time  `json:"createdAt"`
-	RevokedAt *time.Time `json:"revokedAt,omitempty"`
+	Id        UUID    `json:"id"`
+	Name      string  `json:"name"`
+	Scopes    []Scope `json:"scopes"`
+	CreatedAt Time    `json:"createdAt"`
+	RevokedAt *Time   `json:"revokedAt,omitempty"`
 }
 
 // KeyList defines model for KeyList.
@@ -662,10 +697,10 @@ type Member struct {
 	Id UUID `json:"id"`
 
 	// Name The host's name and where the process listens.
-	Name      string    `json:"name"`
-	Version   string    `json:"version"`
-	StartedAt time.Time `json:"startedAt"`
-	AliveAt   time.Time `json:"aliveAt"`
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	StartedAt Time   `json:"startedAt"`
+	AliveAt   Time   `json:"aliveAt"`
 
 	// Tenants How many tenants' projections it works on.
 	Tenants int64 `json:"tenants"`
@@ -706,7 +741,7 @@ type Message struct {
 	Sid *string `json:"sid,omitempty"`
 
 	// Ts When it happened, by the client's word; RFC 3339, kept to the microsecond.
-	Ts *time.Time `json:"ts,omitempty"`
+	Ts *Time `json:"ts,omitempty"`
 }
 
 // Nack defines model for Nack.
@@ -721,7 +756,7 @@ type Nack struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// NewEvent At most 1 MiB of data and metadata together. U+0000 and numbers beyond PostgreSQL's NUMERIC cannot be kept.
+// NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
 type NewEvent struct {
 	// Id Names the event for ever; repeating it appends nothing.
 	Id *UUID `json:"id,omitempty"`
@@ -736,7 +771,7 @@ type NewEvent struct {
 	Metadata JSON `json:"metadata,omitempty"`
 
 	// OccurredAt The client's word; RFC 3339, kept to the microsecond.
-	OccurredAt *time.Time `json:"occurredAt,omitempty"`
+	OccurredAt *Time `json:"occurredAt,omitempty"`
 }
 
 // NewEvents defines model for NewEvents.
@@ -758,8 +793,11 @@ type NewRebuild struct {
 	// Database A database named in the configuration: the documents move there. Short for a definition that names it.
 	Database string `json:"database,omitempty"`
 
-	// Tenants These alone, of a shared projection; not together with a definition or a database.
+	// Tenants These alone, of a shared projection. With a definition, they have that one until a rebuild for all; it must have the mode and the database that the projection has.
 	Tenants []UUID `json:"tenants,omitempty"`
+
+	// MaxFaultedTenants Of a shared projection: with more tenants than that whose events cannot be folded, or whose documents do not pass, it fails.
+	MaxFaultedTenants *int `json:"maxFaultedTenants,omitempty"`
 
 	// MaxEventsPerSecond It folds no faster than that.
 	MaxEventsPerSecond int64 `json:"maxEventsPerSecond,omitempty"`
@@ -902,6 +940,29 @@ type ParkedDocumentList struct {
 	Parked []ParkedDocument `json:"parked"`
 }
 
+// PeekedEvent defines model for PeekedEvent.
+type PeekedEvent struct {
+	Event Event `json:"event"`
+
+	// Attempt The attempt that a receive would make, that is in flight, or that was made last.
+	Attempt int `json:"attempt"`
+
+	// AckDeadline Of what is in flight. It may be over where no consumer has asked since.
+	AckDeadline *Time `json:"ackDeadline,omitempty"`
+
+	// DueAt Of what waits for a retry.
+	DueAt *Time `json:"dueAt,omitempty"`
+
+	// Reason The last consumer's word, of what waits for a retry.
+	Reason string `json:"reason,omitempty"`
+
+	// Partition Missing where the group has none.
+	Partition *int `json:"partition,omitempty"`
+
+	// Replays How often the event has come back from the dead letters; missing where it has not.
+	Replays int `json:"replays,omitempty"`
+}
+
 // Place defines model for Place.
 type Place struct {
 	Position int64 `json:"position"`
@@ -1032,9 +1093,9 @@ type Projection struct {
 	Build int64 `json:"build"`
 
 	// Revision Grows with each change.
-	Revision  int64     `json:"revision"`
-	CreatedAt time.Time `json:"createdAt"`
-	UpdatedAt time.Time `json:"updatedAt"`
+	Revision  int64 `json:"revision"`
+	CreatedAt Time  `json:"createdAt"`
+	UpdatedAt Time  `json:"updatedAt"`
 }
 
 // ProjectionList defines model for ProjectionList.
@@ -1050,18 +1111,21 @@ type ProjectionState struct {
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
-	// Checkpoint The position up to which the log was seen; this and lag are missing while its database does not tell.
+	// Checkpoint The position up to which the log was seen, as `/v1/lag` has it; this and lag are missing while its database does not tell.
 	Checkpoint *int64 `json:"checkpoint,omitempty"`
 
 	// Head The log's newest position.
 	Head int64 `json:"head"`
 
-	// LagEvents Events of the projection's source that it has not seen yet.
+	// LagEvents Events of the projection's source that it has not seen yet; `/v1/lag` has how many positions these are among.
 	LagEvents *int64 `json:"lagEvents,omitempty"`
 
 	// LagSeconds The age of the oldest of them.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 	Fault      *Fault   `json:"fault,omitempty"`
+
+	// LeftBehind Why the last rebuild of a shared projection left the tenant on its old documents, by the definition that they were made by; missing where it did not.
+	LeftBehind *TenantFault `json:"leftBehind,omitempty"`
 
 	// Parked Documents that are parked, with `onError: park`; missing where there are none.
 	Parked int64 `json:"parked,omitempty"`
@@ -1070,10 +1134,10 @@ type ProjectionState struct {
 	Error string `json:"error,omitempty"`
 
 	// Since With error: since when, where the process that answers knows it.
-	Since *time.Time `json:"since,omitempty"`
+	Since *Time `json:"since,omitempty"`
 
 	// NextTry With error: when it is tried again, where the process that answers knows it.
-	NextTry *time.Time `json:"nextTry,omitempty"`
+	NextTry *Time `json:"nextTry,omitempty"`
 
 	// Loss What retention had removed when the documents were made; missing where they have all.
 	Loss []Loss `json:"loss,omitempty"`
@@ -1086,7 +1150,7 @@ type ProjectionVersion struct {
 
 	// By A key's id and name, `operator`, or `configuration`.
 	By         string     `json:"by"`
-	At         time.Time  `json:"at"`
+	At         Time       `json:"at"`
 	Rebuild    string     `json:"rebuild,omitempty"`
 	Definition Definition `json:"definition"`
 
@@ -1171,10 +1235,12 @@ type Rebuild struct {
 	RollbackOf string `json:"rollbackOf,omitempty"`
 
 	// By Who started it.
-	By          string      `json:"by,omitempty"`
-	Definition  *Definition `json:"definition,omitempty"`
-	EventsDone  int64       `json:"eventsDone"`
-	EventsTotal int64       `json:"eventsTotal"`
+	By         string      `json:"by,omitempty"`
+	Definition *Definition `json:"definition,omitempty"`
+
+	// EventsDone Of a shared projection, a tenant's key gets 0 for this and for every other count, since they are about all tenants.
+	EventsDone  int64 `json:"eventsDone"`
+	EventsTotal int64 `json:"eventsTotal"`
 
 	// EventsPerSecond While it is under way, over the last half minute; missing while it folds none. Of one that has ended, on average.
 	EventsPerSecond *float64 `json:"eventsPerSecond,omitempty"`
@@ -1194,15 +1260,23 @@ type Rebuild struct {
 	// Loss With acceptLoss: what was missing, over all tenants; for the projection's owner alone.
 	Loss []Loss `json:"loss,omitempty"`
 
+	// MaxFaultedTenants Of a shared projection, for the operator alone: as it was asked for.
+	MaxFaultedTenants *int `json:"maxFaultedTenants,omitempty"`
+
+	// FaultedTenants The tenants of a shared projection whose events cannot be folded, or whose documents do not pass: the rebuild leaves
+	// them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
+	// with `faulted=true` has all of them once it is swapped.
+	FaultedTenants *FaultedTenants `json:"faultedTenants,omitempty"`
+
 	// RollbackUntil With swapped: until when the old documents are kept.
-	RollbackUntil *time.Time `json:"rollbackUntil,omitempty"`
+	RollbackUntil *Time `json:"rollbackUntil,omitempty"`
 
 	// Error Why it failed, or what it waits for. Tenants are not told why a rebuild of a shared projection failed, nor of its differences.
-	Error     string     `json:"error,omitempty"`
-	CreatedAt time.Time  `json:"createdAt"`
-	StartedAt *time.Time `json:"startedAt,omitempty"`
-	UpdatedAt time.Time  `json:"updatedAt"`
-	EndedAt   *time.Time `json:"endedAt,omitempty"`
+	Error     string `json:"error,omitempty"`
+	CreatedAt Time   `json:"createdAt"`
+	StartedAt *Time  `json:"startedAt,omitempty"`
+	UpdatedAt Time   `json:"updatedAt"`
+	EndedAt   *Time  `json:"endedAt,omitempty"`
 }
 
 // RebuildList defines model for RebuildList.
@@ -1222,6 +1296,12 @@ type Receive struct {
 	//
 	// Example: 0190d3a4-2222-7def-8123-456789abcdef
 	MemberId string `json:"memberId,omitempty"`
+}
+
+// Redaction defines model for Redaction.
+type Redaction struct {
+	// Reason Shown to everybody who reads the event.
+	Reason string `json:"reason"`
 }
 
 // Replayed defines model for Replayed.
@@ -1300,12 +1380,12 @@ type RetentionPolicy struct {
 
 	// HeldBy What kept the last run from removing more, the lowest position first; at most 20 of them.
 	HeldBy    []RetentionHold `json:"heldBy"`
-	CreatedAt time.Time       `json:"createdAt"`
-	UpdatedAt time.Time       `json:"updatedAt"`
+	CreatedAt Time            `json:"createdAt"`
+	UpdatedAt Time            `json:"updatedAt"`
 
 	// AskedAt Somebody has asked for a run that has not come to its end.
-	AskedAt   *time.Time `json:"askedAt,omitempty"`
-	LastRunAt *time.Time `json:"lastRunAt,omitempty"`
+	AskedAt   *Time `json:"askedAt,omitempty"`
+	LastRunAt *Time `json:"lastRunAt,omitempty"`
 
 	// Error Why the last run did not get through.
 	Error string `json:"error,omitempty"`
@@ -1359,8 +1439,8 @@ type Scope = string
 // Seek One of the two.
 type Seek struct {
 	// Position The first position that may be delivered; beyond the head: what is appended from there on.
-	Position  *int64     `json:"position,omitempty"`
-	Timestamp *time.Time `json:"timestamp,omitempty"`
+	Position  *int64 `json:"position,omitempty"`
+	Timestamp *Time  `json:"timestamp,omitempty"`
 }
 
 // Skip defines model for Skip.
@@ -1381,14 +1461,17 @@ type SkippedEvent struct {
 	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
-	// Version Of the definition that skips it.
+	// Version Of the definition, when it was skipped.
 	Version int64 `json:"version"`
 
+	// Lasting It holds for later versions too, until it is withdrawn. False: it was recorded by an earlier release, and holds for that version alone.
+	Lasting bool `json:"lasting"`
+
 	// Message Of the fault.
-	Message string    `json:"message"`
-	Reason  string    `json:"reason"`
-	By      string    `json:"by"`
-	At      time.Time `json:"at"`
+	Message string `json:"message"`
+	Reason  string `json:"reason"`
+	By      string `json:"by"`
+	At      Time   `json:"at"`
 }
 
 // SkippedEventList defines model for SkippedEventList.
@@ -1403,8 +1486,8 @@ type Snapshot struct {
 	Tag     string `json:"tag"`
 
 	// State Any JSON value.
-	State   JSON      `json:"state"`
-	TakenAt time.Time `json:"takenAt"`
+	State   JSON `json:"state"`
+	TakenAt Time `json:"takenAt"`
 
 	// RemovedTo The highest version that is missing in the state; missing where none is.
 	RemovedTo int64 `json:"removedTo,omitempty"`
@@ -1467,10 +1550,10 @@ type StreamMetadata struct {
 	FirstVersion int64 `json:"firstVersion,omitempty"`
 
 	// FirstAt Missing where no event is left.
-	FirstAt *time.Time `json:"firstAt,omitempty"`
+	FirstAt *Time `json:"firstAt,omitempty"`
 
 	// LastAt Missing where no event is left.
-	LastAt *time.Time `json:"lastAt,omitempty"`
+	LastAt *Time `json:"lastAt,omitempty"`
 }
 
 // Subscription defines model for Subscription.
@@ -1492,10 +1575,10 @@ type Subscription struct {
 	Ordering string  `json:"ordering"`
 
 	// Partitions Missing where there are none.
-	Partitions int       `json:"partitions,omitempty"`
-	Paused     bool      `json:"paused"`
-	CreatedAt  time.Time `json:"createdAt"`
-	UpdatedAt  time.Time `json:"updatedAt"`
+	Partitions int  `json:"partitions,omitempty"`
+	Paused     bool `json:"paused"`
+	CreatedAt  Time `json:"createdAt"`
+	UpdatedAt  Time `json:"updatedAt"`
 
 	// Head The log's head.
 	Head int64 `json:"head"`
@@ -1517,10 +1600,10 @@ type SubscriptionMember struct {
 	// MemberId 36 characters, with hyphens.
 	//
 	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	MemberId UUID      `json:"memberId"`
-	Label    string    `json:"label"`
-	JoinedAt time.Time `json:"joinedAt"`
-	AliveAt  time.Time `json:"aliveAt"`
+	MemberId UUID   `json:"memberId"`
+	Label    string `json:"label"`
+	JoinedAt Time   `json:"joinedAt"`
+	AliveAt  Time   `json:"aliveAt"`
 
 	// Partitions That it is to have; it receives from each once nobody else has events of it in flight.
 	Partitions []int `json:"partitions"`
@@ -1529,6 +1612,21 @@ type SubscriptionMember struct {
 // SubscriptionMemberList defines model for SubscriptionMemberList.
 type SubscriptionMemberList struct {
 	Members []SubscriptionMember `json:"members"`
+}
+
+// SubscriptionPeek defines model for SubscriptionPeek.
+type SubscriptionPeek struct {
+	// Next What a receive would deliver now, also where the group is paused.
+	Next []PeekedEvent `json:"next"`
+
+	// InFlight The oldest first.
+	InFlight []PeekedEvent `json:"inFlight"`
+
+	// Retrying Those first that are due first.
+	Retrying []PeekedEvent `json:"retrying"`
+
+	// Searching There may be more in `next`: the search was not finished. Missing otherwise.
+	Searching bool `json:"searching,omitempty"`
 }
 
 // SubscriptionProgress defines model for SubscriptionProgress.
@@ -1571,9 +1669,9 @@ type Tenant struct {
 	Weight int `json:"weight,omitempty"`
 
 	// Ceiling Missing where it is as configured.
-	Ceiling   int        `json:"ceiling,omitempty"`
-	CreatedAt time.Time  `json:"createdAt"`
-	DeletedAt *time.Time `json:"deletedAt,omitempty"`
+	Ceiling   int   `json:"ceiling,omitempty"`
+	CreatedAt Time  `json:"createdAt"`
+	DeletedAt *Time `json:"deletedAt,omitempty"`
 }
 
 // TenantChange defines model for TenantChange.
@@ -1605,6 +1703,15 @@ type TenantDocumentList struct {
 	Documents []TenantDocument `json:"documents"`
 }
 
+// TenantFault defines model for TenantFault.
+type TenantFault struct {
+	Tenant string `json:"tenant,omitempty"`
+	Reason string `json:"reason"`
+
+	// Position Of the event that it is about, which can be skipped; missing where it is not about one.
+	Position int64 `json:"position,omitempty"`
+}
+
 // TenantList defines model for TenantList.
 type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
@@ -1624,7 +1731,8 @@ type TenantProgress struct {
 	Head int64 `json:"head"`
 
 	// Swapped Its readers see the new build.
-	Swapped bool `json:"swapped"`
+	Swapped bool         `json:"swapped"`
+	Fault   *TenantFault `json:"fault,omitempty"`
 }
 
 // TenantProgressList defines model for TenantProgressList.
@@ -1634,8 +1742,8 @@ type TenantProgressList struct {
 
 // Ticket defines model for Ticket.
 type Ticket struct {
-	Ticket    string    `json:"ticket"`
-	ExpiresAt time.Time `json:"expiresAt"`
+	Ticket    string `json:"ticket"`
+	ExpiresAt Time   `json:"expiresAt"`
 }
 
 // TouchedProjection defines model for TouchedProjection.
@@ -1688,10 +1796,10 @@ type Upcaster struct {
 	Expression string `json:"expression"`
 
 	// Shared The operator's; for the events of every tenant that has none of its own for the same type and version.
-	Shared    bool      `json:"shared"`
-	Revision  int64     `json:"revision"`
-	By        string    `json:"by"`
-	UpdatedAt time.Time `json:"updatedAt"`
+	Shared    bool   `json:"shared"`
+	Revision  int64  `json:"revision"`
+	By        string `json:"by"`
+	UpdatedAt Time   `json:"updatedAt"`
 }
 
 // UpcasterChange defines model for UpcasterChange.
@@ -1762,8 +1870,8 @@ type Webhook struct {
 
 	// Secrets Those that sign, oldest first.
 	Secrets   []WebhookSecret `json:"secrets"`
-	CreatedAt time.Time       `json:"createdAt"`
-	UpdatedAt time.Time       `json:"updatedAt"`
+	CreatedAt Time            `json:"createdAt"`
+	UpdatedAt Time            `json:"updatedAt"`
 
 	// Head The log's head.
 	Head     int64           `json:"head"`
@@ -1808,11 +1916,11 @@ type WebhookAttempt struct {
 	Error string `json:"error,omitempty"`
 
 	// Excerpt Of an answer that was no 2xx.
-	Excerpt string    `json:"excerpt,omitempty"`
-	At      time.Time `json:"at"`
+	Excerpt string `json:"excerpt,omitempty"`
+	At      Time   `json:"at"`
 
 	// NextAt When it is tried again.
-	NextAt *time.Time `json:"nextAt,omitempty"`
+	NextAt *Time `json:"nextAt,omitempty"`
 }
 
 // WebhookAttemptList defines model for WebhookAttemptList.
@@ -1831,20 +1939,20 @@ type WebhookDedupe struct {
 
 // WebhookDisabled The service has stopped it. `resume` or a PUT has it go on.
 type WebhookDisabled struct {
-	At     time.Time `json:"at"`
-	Reason string    `json:"reason"`
+	At     Time   `json:"at"`
+	Reason string `json:"reason"`
 }
 
 // WebhookFailing The URL has not taken the newest attempts, as far as the log of attempts has them. From five in a row on it is only probed. In the answer to GET of one webhook; missing where it has taken the last, or nothing was sent to it.
 type WebhookFailing struct {
 	// Since When the first of them began.
-	Since time.Time `json:"since"`
+	Since Time `json:"since"`
 
 	// Attempts In a row, test messages among them.
 	Attempts int64 `json:"attempts"`
 
 	// LastAt When the last of them began.
-	LastAt time.Time `json:"lastAt"`
+	LastAt Time `json:"lastAt"`
 
 	// Outcome Of the last of them.
 	Outcome string `json:"outcome"`
@@ -1880,12 +1988,12 @@ type WebhookProgress struct {
 
 // WebhookReplay defines model for WebhookReplay.
 type WebhookReplay struct {
-	From      int64     `json:"from"`
-	To        int64     `json:"to"`
-	StartedAt time.Time `json:"startedAt"`
+	From      int64 `json:"from"`
+	To        int64 `json:"to"`
+	StartedAt Time  `json:"startedAt"`
 
 	// DoneAt When all of them had been sent or given up; missing: it is under way.
-	DoneAt   *time.Time      `json:"doneAt,omitempty"`
+	DoneAt   *Time           `json:"doneAt,omitempty"`
 	Progress WebhookProgress `json:"progress"`
 }
 
@@ -1897,11 +2005,11 @@ type WebhookSecret struct {
 	Id UUID `json:"id"`
 
 	// Secret In the answer that has made it, and nowhere else: whsec_ and 32 bytes in base64.
-	Secret    string    `json:"secret,omitempty"`
-	CreatedAt time.Time `json:"createdAt"`
+	Secret    string `json:"secret,omitempty"`
+	CreatedAt Time   `json:"createdAt"`
 
 	// ExpiresAt It signs no more from then on.
-	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	ExpiresAt *Time `json:"expiresAt,omitempty"`
 }
 
 // WebhookSource One stream, or categories, or a projection: then an event is sent once its document is stored, with the document. The whole log where none is named.
@@ -2081,6 +2189,15 @@ type ListAllDocumentsParams struct {
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
+// ListKeysParams defines parameters for ListKeys.
+type ListKeysParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
 // PutProjectionParams defines parameters for PutProjection.
 type PutProjectionParams struct {
 	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
@@ -2178,6 +2295,9 @@ type RollbackRebuildParams struct {
 
 // ListRebuildTenantsParams defines parameters for ListRebuildTenants.
 type ListRebuildTenantsParams struct {
+	// Faulted Only those that it leaves on their old documents, with the reason.
+	Faulted *bool `form:"faulted,omitempty" json:"faulted,omitempty"`
+
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
@@ -2209,6 +2329,12 @@ type ListSkippedEventsParams struct {
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
+// WithdrawSkipParams defines parameters for WithdrawSkip.
+type WithdrawSkipParams struct {
+	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
+	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
 // TakeSnapshotParams defines parameters for TakeSnapshot.
 type TakeSnapshotParams struct {
 	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
@@ -2235,8 +2361,11 @@ type GetStateParams struct {
 	// Version The state behind this version.
 	Version *int64 `form:"version,omitempty" json:"version,omitempty"`
 
-	// At The state as recorded at this time. Not together with `version`.
-	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
+	// At The state as recorded at this time. Not together with `version` or `occurredAt`.
+	At *Time `form:"at,omitempty" json:"at,omitempty"`
+
+	// OccurredAt The state of the events that had happened at this time. Not together with `version` or `at`.
+	OccurredAt *Time `form:"occurredAt,omitempty" json:"occurredAt,omitempty"`
 
 	// AcceptLoss Go on where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
@@ -2270,6 +2399,15 @@ type ListTenantsParams struct {
 type DeleteTenantParams struct {
 	// Confirm The tenant's name.
 	Confirm string `form:"confirm" json:"confirm"`
+}
+
+// ListTenantKeysParams defines parameters for ListTenantKeys.
+type ListTenantKeysParams struct {
+	// PageSize At most this many on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken From a `Link` header; never made by hand.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // DeleteUpcasterParams defines parameters for DeleteUpcaster.
@@ -2358,6 +2496,9 @@ type CreateTenantJSONRequestBody = NewTenant
 
 // ChangeTenantJSONRequestBody defines body for ChangeTenant for application/json ContentType.
 type ChangeTenantJSONRequestBody = TenantChange
+
+// RedactEventJSONRequestBody defines body for RedactEvent for application/json ContentType.
+type RedactEventJSONRequestBody = Redaction
 
 // CreateTenantKeyJSONRequestBody defines body for CreateTenantKey for application/json ContentType.
 type CreateTenantKeyJSONRequestBody = NewKey
@@ -2595,7 +2736,7 @@ type ServerInterface interface {
 	ListCursors(ctx echo.Context) error
 	// ListKeys List one's own tenant's keys
 	// (GET /v1/keys)
-	ListKeys(ctx echo.Context) error
+	ListKeys(ctx echo.Context, params ListKeysParams) error
 	// CreateKey Create a key for one's own tenant
 	// (POST /v1/keys)
 	CreateKey(ctx echo.Context) error
@@ -2686,6 +2827,9 @@ type ServerInterface interface {
 	// ListSkippedEvents Events that a projection passes over
 	// (GET /v1/projections/{name}/skipped)
 	ListSkippedEvents(ctx echo.Context, name Name, params ListSkippedEventsParams) error
+	// WithdrawSkip Pass over an event no more
+	// (DELETE /v1/projections/{name}/skipped/{position})
+	WithdrawSkip(ctx echo.Context, name Name, position int64, params WithdrawSkipParams) error
 	// GetProjectionState How far a projection has come
 	// (GET /v1/projections/{name}/state)
 	GetProjectionState(ctx echo.Context, name Name) error
@@ -2794,9 +2938,12 @@ type ServerInterface interface {
 	// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
 	// (PATCH /v1/tenants/{tenantId})
 	ChangeTenant(ctx echo.Context, tenantId TenantId) error
+	// RedactEvent Remove the data of an event that cannot be read
+	// (POST /v1/tenants/{tenantId}/events/{position}/redact)
+	RedactEvent(ctx echo.Context, tenantId TenantId, position int64) error
 	// ListTenantKeys List a tenant's keys
 	// (GET /v1/tenants/{tenantId}/keys)
-	ListTenantKeys(ctx echo.Context, tenantId TenantId) error
+	ListTenantKeys(ctx echo.Context, tenantId TenantId, params ListTenantKeysParams) error
 	// CreateTenantKey Create a key for a tenant
 	// (POST /v1/tenants/{tenantId}/keys)
 	CreateTenantKey(ctx echo.Context, tenantId TenantId) error
@@ -2999,8 +3146,24 @@ func (w *ServerInterfaceWrapper) ListCursors(ctx echo.Context) error {
 func (w *ServerInterfaceWrapper) ListKeys(ctx echo.Context) error {
 	var err error
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListKeysParams
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListKeys(ctx)
+	err = w.Handler.ListKeys(ctx, params)
 	return err
 }
 
@@ -3627,6 +3790,13 @@ func (w *ServerInterfaceWrapper) ListRebuildTenants(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListRebuildTenantsParams
+	// ------------- Optional query parameter "faulted" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "faulted", ctx.QueryParams(), &params.Faulted, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter faulted: %s", err))
+	}
+
 	// ------------- Optional query parameter "pageSize" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -3743,6 +3913,39 @@ func (w *ServerInterfaceWrapper) ListSkippedEvents(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListSkippedEvents(ctx, name, params)
+	return err
+}
+
+// WithdrawSkip converts echo context to params.
+func (w *ServerInterfaceWrapper) WithdrawSkip(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "position" -------------
+	var position int64
+
+	err = runtime.BindStyledParameterWithOptions("simple", "position", ctx.Param("position"), &position, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter position: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WithdrawSkipParams
+	// ------------- Optional query parameter "tenant" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenant: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WithdrawSkip(ctx, name, position, params)
 	return err
 }
 
@@ -3972,6 +4175,13 @@ func (w *ServerInterfaceWrapper) GetState(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "at", ctx.QueryParams(), &params.At, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter at: %s", err))
+	}
+
+	// ------------- Optional query parameter "occurredAt" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "occurredAt", ctx.QueryParams(), &params.OccurredAt, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter occurredAt: %s", err))
 	}
 
 	// ------------- Optional query parameter "acceptLoss" -------------
@@ -4439,6 +4649,30 @@ func (w *ServerInterfaceWrapper) ChangeTenant(ctx echo.Context) error {
 	return err
 }
 
+// RedactEvent converts echo context to params.
+func (w *ServerInterfaceWrapper) RedactEvent(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "tenantId" -------------
+	var tenantId TenantId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &tenantId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
+	}
+
+	// ------------- Path parameter "position" -------------
+	var position int64
+
+	err = runtime.BindStyledParameterWithOptions("simple", "position", ctx.Param("position"), &position, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter position: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RedactEvent(ctx, tenantId, position)
+	return err
+}
+
 // ListTenantKeys converts echo context to params.
 func (w *ServerInterfaceWrapper) ListTenantKeys(ctx echo.Context) error {
 	var err error
@@ -4450,8 +4684,24 @@ func (w *ServerInterfaceWrapper) ListTenantKeys(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tenantId: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListTenantKeysParams
+	// ------------- Optional query parameter "pageSize" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageSize: %s", err))
+	}
+
+	// ------------- Optional query parameter "pageToken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter pageToken: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListTenantKeys(ctx, tenantId)
+	err = w.Handler.ListTenantKeys(ctx, tenantId, params)
 	return err
 }
 
@@ -4928,6 +5178,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/projections/:name/retry", wrapper.RetryProjection, options.OperationMiddlewares["retryProjection"]...)
 	router.POST(options.BaseURL+"/v1/projections/:name/skip", wrapper.SkipEvent, options.OperationMiddlewares["skipEvent"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name/skipped", wrapper.ListSkippedEvents, options.OperationMiddlewares["listSkippedEvents"]...)
+	router.DELETE(options.BaseURL+"/v1/projections/:name/skipped/:position", wrapper.WithdrawSkip, options.OperationMiddlewares["withdrawSkip"]...)
 	router.GET(options.BaseURL+"/v1/projections/:name/parked", wrapper.ListParkedDocuments, options.OperationMiddlewares["listParkedDocuments"]...)
 	router.POST(options.BaseURL+"/v1/projections/:name/parked/replay", wrapper.ReplayParkedDocuments, options.OperationMiddlewares["replayParkedDocuments"]...)
 	router.POST(options.BaseURL+"/v1/projections/:name/parked/:documentId/replay", wrapper.ReplayParkedDocument, options.OperationMiddlewares["replayParkedDocument"]...)
@@ -4992,6 +5243,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/lag", wrapper.GetLag, options.OperationMiddlewares["getLag"]...)
 	router.GET(options.BaseURL+"/v1/tenants", wrapper.ListTenants, options.OperationMiddlewares["listTenants"]...)
 	router.POST(options.BaseURL+"/v1/tenants", wrapper.CreateTenant, options.OperationMiddlewares["createTenant"]...)
+	router.POST(options.BaseURL+"/v1/tenants/:tenantId/events/:position/redact", wrapper.RedactEvent, options.OperationMiddlewares["redactEvent"]...)
 	router.DELETE(options.BaseURL+"/v1/tenants/:tenantId", wrapper.DeleteTenant, options.OperationMiddlewares["deleteTenant"]...)
 	router.GET(options.BaseURL+"/v1/tenants/:tenantId", wrapper.GetTenant, options.OperationMiddlewares["getTenant"]...)
 	router.PATCH(options.BaseURL+"/v1/tenants/:tenantId", wrapper.ChangeTenant, options.OperationMiddlewares["changeTenant"]...)
@@ -5450,21 +5702,32 @@ func (response ListCursorsdefaultApplicationProblemPlusJSONResponse) VisitListCu
 }
 
 type ListKeysRequestObject struct {
+	Params ListKeysParams
 }
 
 type ListKeysResponseObject interface {
 	VisitListKeysResponse(w http.ResponseWriter) error
 }
 
-type ListKeys200JSONResponse KeyList
+type ListKeys200ResponseHeaders struct {
+	Link *string
+}
+
+type ListKeys200JSONResponse struct {
+	Body    KeyList
+	Headers ListKeys200ResponseHeaders
+}
 
 func (response ListKeys200JSONResponse) VisitListKeysResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -7427,6 +7690,57 @@ type ListSkippedEventsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListSkippedEventsdefaultApplicationProblemPlusJSONResponse) VisitListSkippedEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawSkipRequestObject struct {
+	Name     Name  `json:"name"`
+	Position int64 `json:"position"`
+	Params   WithdrawSkipParams
+}
+
+type WithdrawSkipResponseObject interface {
+	VisitWithdrawSkipResponse(w http.ResponseWriter) error
+}
+
+type WithdrawSkip204Response struct {
+}
+
+func (response WithdrawSkip204Response) VisitWithdrawSkipResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type WithdrawSkip404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response WithdrawSkip404ApplicationProblemPlusJSONResponse) VisitWithdrawSkipResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawSkipdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response WithdrawSkipdefaultApplicationProblemPlusJSONResponse) VisitWithdrawSkipResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9674,23 +9988,107 @@ func (response ChangeTenantdefaultApplicationProblemPlusJSONResponse) VisitChang
 	return err
 }
 
-type ListTenantKeysRequestObject struct {
+type RedactEventRequestObject struct {
 	TenantId TenantId `json:"tenantId"`
+	Position int64    `json:"position"`
+	Body     *RedactEventJSONRequestBody
 }
 
-type ListTenantKeysResponseObject interface {
-	VisitListTenantKeysResponse(w http.ResponseWriter) error
+type RedactEventResponseObject interface {
+	VisitRedactEventResponse(w http.ResponseWriter) error
 }
 
-type ListTenantKeys200JSONResponse KeyList
+type RedactEvent200JSONResponse Event
 
-func (response ListTenantKeys200JSONResponse) VisitListTenantKeysResponse(w http.ResponseWriter) error {
+func (response RedactEvent200JSONResponse) VisitRedactEventResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RedactEvent404ApplicationProblemPlusJSONResponse struct {
+	NotFoundApplicationProblemPlusJSONResponse
+}
+
+func (response RedactEvent404ApplicationProblemPlusJSONResponse) VisitRedactEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RedactEvent409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response RedactEvent409ApplicationProblemPlusJSONResponse) VisitRedactEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RedactEventdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RedactEventdefaultApplicationProblemPlusJSONResponse) VisitRedactEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListTenantKeysRequestObject struct {
+	TenantId TenantId `json:"tenantId"`
+	Params   ListTenantKeysParams
+}
+
+type ListTenantKeysResponseObject interface {
+	VisitListTenantKeysResponse(w http.ResponseWriter) error
+}
+
+type ListTenantKeys200ResponseHeaders struct {
+	Link *string
+}
+
+type ListTenantKeys200JSONResponse struct {
+	Body    KeyList
+	Headers ListTenantKeys200ResponseHeaders
+}
+
+func (response ListTenantKeys200JSONResponse) VisitListTenantKeysResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Link != nil {
+		w.Header().Set("Link", fmt.Sprint(*response.Headers.Link))
+	}
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -11066,6 +11464,9 @@ type StrictServerInterface interface {
 	// ListSkippedEvents Events that a projection passes over
 	// (GET /v1/projections/{name}/skipped)
 	ListSkippedEvents(ctx context.Context, request ListSkippedEventsRequestObject) (ListSkippedEventsResponseObject, error)
+	// WithdrawSkip Pass over an event no more
+	// (DELETE /v1/projections/{name}/skipped/{position})
+	WithdrawSkip(ctx context.Context, request WithdrawSkipRequestObject) (WithdrawSkipResponseObject, error)
 	// GetProjectionState How far a projection has come
 	// (GET /v1/projections/{name}/state)
 	GetProjectionState(ctx context.Context, request GetProjectionStateRequestObject) (GetProjectionStateResponseObject, error)
@@ -11174,6 +11575,9 @@ type StrictServerInterface interface {
 	// ChangeTenant Suspend a tenant, let it work again, or change its share of the work
 	// (PATCH /v1/tenants/{tenantId})
 	ChangeTenant(ctx context.Context, request ChangeTenantRequestObject) (ChangeTenantResponseObject, error)
+	// RedactEvent Remove the data of an event that cannot be read
+	// (POST /v1/tenants/{tenantId}/events/{position}/redact)
+	RedactEvent(ctx context.Context, request RedactEventRequestObject) (RedactEventResponseObject, error)
 	// ListTenantKeys List a tenant's keys
 	// (GET /v1/tenants/{tenantId}/keys)
 	ListTenantKeys(ctx context.Context, request ListTenantKeysRequestObject) (ListTenantKeysResponseObject, error)
@@ -11448,8 +11852,10 @@ func (sh *strictHandler) ListCursors(ctx echo.Context) error {
 }
 
 // ListKeys operation middleware
-func (sh *strictHandler) ListKeys(ctx echo.Context) error {
+func (sh *strictHandler) ListKeys(ctx echo.Context, params ListKeysParams) error {
 	var request ListKeysRequestObject
+
+	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.ListKeys(ctx.Request().Context(), request.(ListKeysRequestObject))
@@ -12390,6 +12796,33 @@ func (sh *strictHandler) ListSkippedEvents(ctx echo.Context, name Name, params L
 		return err
 	} else if validResponse, ok := response.(ListSkippedEventsResponseObject); ok {
 		return validResponse.VisitListSkippedEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WithdrawSkip operation middleware
+func (sh *strictHandler) WithdrawSkip(ctx echo.Context, name Name, position int64, params WithdrawSkipParams) error {
+	var request WithdrawSkipRequestObject
+
+	request.Name = name
+	request.Position = position
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WithdrawSkip(ctx.Request().Context(), request.(WithdrawSkipRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WithdrawSkip")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WithdrawSkipResponseObject); ok {
+		return validResponse.VisitWithdrawSkipResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -13563,11 +13996,61 @@ func (sh *strictHandler) ChangeTenant(ctx echo.Context, tenantId TenantId) error
 	return nil
 }
 
+// RedactEvent operation middleware
+func (sh *strictHandler) RedactEvent(ctx echo.Context, tenantId TenantId, position int64) error {
+	var request RedactEventRequestObject
+
+	request.TenantId = tenantId
+	request.Position = position
+
+	var body RedactEventJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RedactEvent(ctx.Request().Context(), request.(RedactEventRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RedactEvent")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RedactEventResponseObject); ok {
+		return validResponse.VisitRedactEventResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListTenantKeys operation middleware
-func (sh *strictHandler) ListTenantKeys(ctx echo.Context, tenantId TenantId) error {
+func (sh *strictHandler) ListTenantKeys(ctx echo.Context, tenantId TenantId, params ListTenantKeysParams) error {
 	var request ListTenantKeysRequestObject
 
 	request.TenantId = tenantId
+	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.ListTenantKeys(ctx.Request().Context(), request.(ListTenantKeysRequestObject))

@@ -19,12 +19,14 @@ import (
 // connection says which service a command is a client of, and with which key.
 type connection struct {
 	url, key string
+	variable string // the environment variable that the key comes from; empty: none is set
 }
 
 // operatorKey is where the operator's commands find their key: the same variable that gives it to the service.
 const operatorKey = "MANIFOLD_OPERATOR_KEY"
 
-// bind adds the flags. variables are the environment variables in which the key may be, the first that is set.
+// bind adds the flags. variables are the environment variables that may hold the key; the first that is set counts. One that
+// is set but empty is a mistake in the environment, and must not make the next one's key, the operator's perhaps, act instead.
 func (c *connection) bind(command *cobra.Command, variables ...string) {
 	service := os.Getenv("MANIFOLD_URL")
 	if service == "" {
@@ -32,8 +34,9 @@ func (c *connection) bind(command *cobra.Command, variables ...string) {
 	}
 	key := ""
 	for _, variable := range variables {
-		if key == "" {
-			key = os.Getenv(variable)
+		if value, set := os.LookupEnv(variable); set {
+			key, c.variable = value, variable
+			break
 		}
 	}
 	command.PersistentFlags().StringVar(&c.url, "url", service, "the service (MANIFOLD_URL)")
@@ -51,6 +54,9 @@ func (c *connection) asOperator(command *cobra.Command) {
 
 func (c *connection) check() error {
 	if c.key == "" {
+		if c.variable != "" {
+			return fmt.Errorf("no key: the environment variable %s is set but empty; set it to a key, unset it, or give --key", c.variable)
+		}
 		return errors.New("no key: give --key, or set MANIFOLD_KEY (the operator's: " + operatorKey + ")")
 	}
 	u, err := url.Parse(c.url)

@@ -48,7 +48,7 @@ With --explain and the operator's key, show how the database of the projection a
 			case f.count:
 				return countDocuments(command.Context(), service, args[0], f, command.OutOrStdout())
 			default:
-				return writeDocuments(command.Context(), service, args[0], f, command.OutOrStdout())
+				return writeDocuments(command.Context(), service, args[0], f, command.OutOrStdout(), command.ErrOrStderr())
 			}
 		},
 	}
@@ -95,7 +95,7 @@ func listDocuments(ctx context.Context, service *client.ClientWithResponses, nam
 	return page, nextPage(r.HTTPResponse), err
 }
 
-func writeDocuments(ctx context.Context, service *client.ClientWithResponses, name string, f *documentsFlags, out io.Writer) error {
+func writeDocuments(ctx context.Context, service *client.ClientWithResponses, name string, f *documentsFlags, out, warn io.Writer) error {
 	params := f.params()
 	buffered := bufio.NewWriter(out)
 	lines := json.NewEncoder(buffered)
@@ -104,6 +104,11 @@ func writeDocuments(ctx context.Context, service *client.ClientWithResponses, na
 		page, next, err := listDocuments(ctx, service, name, params)
 		if err != nil {
 			return err
+		}
+		for _, warning := range page.Warnings {
+			if params.PageToken == nil { // each page has them
+				fmt.Fprintln(warn, "warning:", warning)
+			}
 		}
 		for _, document := range page.Documents {
 			if err := lines.Encode(document); err != nil {

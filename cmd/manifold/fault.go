@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,14 +76,15 @@ func projectionSkip(to *connection) *cobra.Command {
 		Use:   "skip NAME POSITION",
 		Short: "Pass over the event that a projection stands before",
 		Long: `Pass over the event that a projection stands before, at the position that its state shows. It is recorded, with who did it and
-why, and holds for every build by this version of the definition.`,
+why, and holds for every build, of later versions of the definition too, until "manifold projection unskip".`,
 		Args: cobra.ExactArgs(2),
 	}
 	command.Flags().StringVar(&reason, "reason", "", "why, for whoever asks later")
 	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
 		var position int64
-		if _, err := fmt.Sscanf(args[1], "%d", &position); err != nil || fmt.Sprint(position) != args[1] || position < 1 {
-			return fmt.Errorf("%q is no position: give the one that `manifold projection state %s` shows", args[1], args[0])
+		var err error
+		if position, err = positionOf(args[1]); err != nil {
+			return fmt.Errorf("%w: give the one that `manifold projection state %s` shows", err, args[0])
 		}
 		r, err := service.SkipEventWithResponse(command.Context(), args[0], &client.SkipEventParams{Tenant: tenant}, client.Skip{Position: position, Reason: reason})
 		if err != nil {
@@ -92,7 +94,7 @@ why, and holds for every build by this version of the definition.`,
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: version %d of it passes over event %d (%s)\n", args[0], skipped.Version, skipped.Position, skipped.EventId)
+		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: event %d (%s) is passed over from version %d on\n", args[0], skipped.Position, skipped.EventId, skipped.Version)
 		return err
 	})
 }
@@ -113,8 +115,46 @@ func projectionSkipped(to *connection) *cobra.Command {
 			return err
 		}
 		return writeTable(command.OutOrStdout(), "POSITION\tVERSION\tBY\tREASON\tFAULT", list.Skipped, func(e client.SkippedEvent) []any {
-			return []any{e.Position, e.Version, e.By, oneLine(e.Reason), oneLine(e.Message)}
+			version := fmt.Sprint(e.Version)
+			if e.Lasting {
+				version += "+"
+			}
+			return []any{e.Position, version, e.By, oneLine(e.Reason), oneLine(e.Message)}
 		})
+	})
+}
+
+// positionOf reads a position among a command's arguments.
+func positionOf(text string) (int64, error) {
+	position, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || position < 1 {
+		return 0, fmt.Errorf("%q is no position", text)
+	}
+	return position, nil
+}
+
+func projectionUnskip(to *connection) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "unskip NAME POSITION",
+		Short: "Withdraw a skip: pass over the event no more",
+		Long: `Withdraw a skip, at the position that "manifold projection skipped" shows: builds that are made from now on fold the event again. What
+was passed over already stays so until the next rebuild.`,
+		Args: cobra.ExactArgs(2),
+	}
+	return to.onBehalf(command, func(command *cobra.Command, args []string, service *client.ClientWithResponses, tenant *string) error {
+		position, err := positionOf(args[1])
+		if err != nil {
+			return fmt.Errorf("%w: give one that `manifold projection skipped %s` shows", err, args[0])
+		}
+		r, err := service.WithdrawSkipWithResponse(command.Context(), args[0], position, &client.WithdrawSkipParams{Tenant: tenant})
+		if err != nil {
+			return err
+		}
+		if r.StatusCode() != http.StatusNoContent {
+			return refusal(r.Status(), r.Body)
+		}
+		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: event %d is passed over no more, from the next rebuild on\n", args[0], position)
+		return err
 	})
 }
 

@@ -45,7 +45,7 @@ changing and moving one needs the scope subscriptions:write, receiving events:co
 				}
 				return answered(r.JSON200, r.HTTPResponse, r.Body)
 			}),
-		groupSeek(to), groupReceive(to), groupDeadLetters(to), groupReplay(to), groupDiscard(to), groupMembers(to))
+		groupSeek(to), groupPeek(to), groupReceive(to), groupDeadLetters(to), groupReplay(to), groupDiscard(to), groupMembers(to))
 	return command
 }
 

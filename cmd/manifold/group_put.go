@@ -10,7 +10,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/client"
@@ -162,10 +161,8 @@ func readNamed(what, path, name string, stdin io.Reader) (map[string]json.RawMes
 	if err != nil {
 		return nil, err
 	}
-	if !json.Valid(text) {
-		if text, err = yaml.YAMLToJSON(text); err != nil {
-			return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
-		}
+	if text, err = definitionJSON(path, text); err != nil {
+		return nil, err
 	}
 	var definition map[string]json.RawMessage
 	if err := json.Unmarshal(text, &definition); err != nil {

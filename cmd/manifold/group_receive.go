@@ -26,10 +26,10 @@ func groupReceive(to *connection) *cobra.Command {
 	f := &receiveFlags{}
 	command := &cobra.Command{
 		Use:   "receive NAME",
-		Short: "Take events as a consumer does, to look at them, and answer",
-		Long: `Take events of a group as a consumer does, and print them. Without another word they are given back at once, so that the
-group's consumers get them again; that was a delivery nevertheless, and counts as an attempt: an event whose last one it was
-becomes a dead letter. --keep leaves them with whoever looks until their deadline, --ack and --nack answer for good.
+		Short: "Take events as a consumer does, and answer",
+		Long: `Take events of a group as a consumer does, and print them; "manifold group peek" only looks. Without another word they are given back
+at once, so that the group's consumers get them again; that was a delivery nevertheless, and counts as an attempt: an event whose last
+one it was becomes a dead letter. --keep leaves them in flight until their deadline, --ack and --nack answer for good.
 
 Of a group with partitions only members receive: with --join it becomes one, and leaves again.`,
 		Example: `  manifold group receive send-mail
@@ -96,13 +96,22 @@ func (f *receiveFlags) receive(ctx context.Context, service *client.ClientWithRe
 		defer func() { err = errors.Join(err, leave(ctx, service, name, member.MemberId)) }()
 		body.MemberId = member.MemberId
 	}
-	r, err := service.ReceiveWithResponse(ctx, name, body)
-	if err != nil {
-		return err
-	}
-	got, err := answered(r.JSON200, r.HTTPResponse, r.Body)
-	if err != nil {
-		return err
+	var got client.Deliveries
+	for searched := false; ; searched = true {
+		r, err := service.ReceiveWithResponse(ctx, name, body)
+		if err != nil {
+			return err
+		}
+		if got, err = answered(r.JSON200, r.HTTPResponse, r.Body); err != nil {
+			return err
+		}
+		if !got.Searching || len(got.Deliveries) > 0 {
+			break
+		}
+		if !searched {
+			fmt.Fprintln(people, stillSearching)
+		}
+		body.Wait = 0
 	}
 	var attempts []client.Attempt
 	for _, d := range got.Deliveries {

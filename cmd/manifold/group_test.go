@@ -19,6 +19,11 @@ const memberAnswer = `{"memberId":"0190d3a4-2222-7def-8123-456789abcdef","label"
 
 const deliveryAnswer = `{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-1","version":1,"position":9,"type":"Placed","data":{"n":7},"recordedAt":"2026-03-01T09:30:00.1Z"},"attempt":3,"ackDeadline":"2026-03-01T10:00:30Z","replays":2}`
 
+const peekEvent = `{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-1","version":1,"position":9,"type":"Placed","data":{"n":7},"recordedAt":"2026-03-01T09:30:00.1Z"},`
+
+const peekAnswer = `200 {"next":[` + peekEvent + `"attempt":1,"partition":1}],"inFlight":[` + peekEvent + `"attempt":2,"ackDeadline":"2026-03-01T10:00:30Z"}],` +
+	`"retrying":[` + peekEvent + `"attempt":3,"dueAt":"2026-03-01T10:00:30Z","reason":"no\n such address"}]}`
+
 // Each command about groups sends what it says, and says what it is answered.
 func TestGroupCommands(t *testing.T) {
 	t.Parallel()
@@ -53,6 +58,14 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "receive", "mail"}, received + "POST " + path + "/nack " + ids + `,"action":"retry","delay":0,"reason":"given back by manifold group receive"}` + "\n",
 			map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`, "POST " + path + "/nack": "200 " + answers}, 0,
 			[]string{"9  2026-", "  order-1  Placed  (attempt 3, replayed 2 times)  {\"n\":7}\n"}},
+		// A search that is not finished is no word that nothing is due.
+		{[]string{"group", "receive", "mail", "--keep"}, received + received, map[string]string{"POST " + path + "/receive": `200 {"deliveries":[],"searching":true}` + "\n" + `200 {"deliveries":[` + deliveryAnswer + `]}`}, 0,
+			[]string{"still searching the log", "  order-1  Placed  (attempt 3, until 2026-"}},
+		{[]string{"group", "peek", "mail"}, "GET " + path + "/peek?limit=10\nGET " + path + "/peek?limit=10\n", map[string]string{"GET " + path + "/peek": `200 {"next":[],"inFlight":[],"retrying":[],"searching":true}` + "\n" + peekAnswer}, 0,
+			[]string{"still searching the log", "next       9  2026-", "(partition 1, attempt 1)  {\"n\":7}\n", "in flight  9  2026-", "(attempt 2, until 2026-", "retrying   9  2026-", "(attempt 3, due at 2026-", ": no such address)"}},
+		{[]string{"group", "peek", "mail", "--partition", "0", "--limit", "3", "--json"}, "GET " + path + "/peek?limit=3&partition=0\n", map[string]string{"GET " + path + "/peek": `200 {"next":[],"inFlight":[],"retrying":[]}`}, 0, []string{`{"next":[],"inFlight":[],"retrying":[]}` + "\n"}},
+		{[]string{"group", "peek", "mail"}, "GET " + path + "/peek?limit=10\n", map[string]string{"GET " + path + "/peek": `200 {"next":[],"inFlight":[],"retrying":[]}`}, 0, []string{"nothing is due, in flight or waiting"}},
+		{[]string{"group", "peek", "mail", "--limit", "0"}, "", nil, 1, []string{"at least 1"}},
 		{[]string{"group", "receive", "mail", "--ack", "--json"}, received + "POST " + path + "/ack " + ids + "}\n",
 			map[string]string{"POST " + path + "/receive": `200 {"deliveries":[` + deliveryAnswer + `]}`, "POST " + path + "/ack": "200 " + strings.Replace(answers, "done", "stale", 1)}, 1,
 			[]string{deliveryAnswer + "\n", "1 of 1 events were not answered"}},
@@ -82,14 +95,18 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "members", "mail"}, "GET " + path + "/members\n", map[string]string{"GET " + path + "/members": `200 {"members":[` + memberAnswer + `]}`}, 0, []string{"0190d3a4-2222-7def-8123-456789abcdef  mailer-1  2026-", "  0,7\n"}},
 		{[]string{"lag"}, "GET /v1/lag\n", map[string]string{"GET /v1/lag": `200 {"head":50,"consumers":[{"kind":"group","name":"mail","partition":1,"position":40,"events":10,"seconds":1.25,"inFlight":3,"retrying":1,"deadLetters":2},` +
 			`{"kind":"projection","name":"orders","position":49,"events":1,"seconds":0.5,"faulted":true}]}`}, 0,
-			[]string{"group       mail    1          40        10             1.2             3          1         2             \n", "projection  orders             49        1              0.5", "stands still\n"}},
+			[]string{"group       mail    1          40        10                1.2             3          1         2             \n", "projection  orders             49        1                 0.5", "stands still\n"}},
 	} {
 		var got strings.Builder
 		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			body, _ := io.ReadAll(request.Body)
 			line := strings.TrimSpace(request.Method + " " + request.URL.RequestURI() + " " + string(body))
 			got.WriteString(line + "\n")
-			answer := c.answers[request.Method+" "+request.URL.Path]
+			// Several answers to the same request stand one after the other.
+			answer, more, several := strings.Cut(c.answers[request.Method+" "+request.URL.Path], "\n")
+			if several {
+				c.answers[request.Method+" "+request.URL.Path] = more
+			}
 			if len(answer) < 4 {
 				t.Errorf("%v sends %s", c.args, line)
 				answer = "404 {}"
@@ -185,6 +202,9 @@ func TestGroupOfAService(t *testing.T) {
 	has("mail: nothing to change", "group", "put", "mail", "--category", "order")
 	has("mail: changed\n    maxAttempts\n      - 5\n      + 2\n", "group", "put", "mail", "--max-attempts", "2")
 	has("0 of 3, 3 events behind", "group", "get", "mail")
+	for range 3 { // there are two attempts
+		has("order-1  Placed  (attempt 1)", "group", "peek", "mail")
+	}
 	has("order-1  Placed  (attempt 1)", "group", "receive", "mail", "--batch", "1")
 	id := ""
 	if fields := strings.Fields(has("order-1", "group", "receive", "mail", "--batch", "1", "--nack", "park", "--reason", "no such address", "--json")); len(fields) > 0 {
@@ -211,6 +231,7 @@ func TestGroupOfAService(t *testing.T) {
 	if o := run(t, environ, nil, "group", "receive", "state"); o.code != 1 {
 		t.Errorf("who is no member receives %+v", o)
 	}
+	has("next ", "group", "peek", "state")
 	if out := must(t, environ, "group", "receive", "state", "--join", "--wait", "10s", "--ack"); !strings.Contains(out, "Placed") {
 		t.Errorf("a member receives %q", out)
 	}

@@ -10,53 +10,75 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/client"
 )
 
 func importCommand() *cobra.Command {
-	to, name, strict := &connection{}, "", false
+	job := &importing{}
+	var check, skipCheck bool
 	command := &cobra.Command{
 		Use:   "import FILE|-",
 		Short: "Append the events of a file",
 		Long: `Append the events of a file, one JSON object a line: {"stream", "id"?, "type", "time"?, "data", "metadata"?}. The file may
 be compressed with gzip or zstd; - is standard input.
 
+A file is read and checked as a whole first: where a line is bad, or the file is damaged, nothing is appended. Standard
+input cannot be read twice, so its events are appended as they come, up to the first bad line. The command fails if a
+line is bad.
+
 An import that was cut off is repeated as it was: what is there already is recognised, by the lines' ids, or, where they
-have none, by the import's name and the line's content. Bad lines are reported, with their numbers, and do not stop the
-good ones unless --strict is given; the command fails in the end where there were any.`,
+have none, by the import's name and the line's number.`,
+		Example: `  manifold import orders.ndjson.gz
+  manifold import --check orders.ndjson.gz
+  generate-events | manifold import - --name generated`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := to.check(); err != nil {
+			if err := job.to.check(); err != nil {
 				return err
 			}
-			in, size := command.InOrStdin(), int64(-1)
-			if args[0] != "-" {
-				file, err := os.Open(args[0])
-				if err != nil {
-					return err
-				}
-				defer file.Close()
-				if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-					size = info.Size()
-				}
-				if name == "" {
-					name = filepath.Base(args[0])
-				}
-				in = file
+			job.size = -1
+			if args[0] == "-" {
+				return job.run(command, command.InOrStdin(), check)
 			}
-			return runImport(command, to, in, size, name, strict)
+			file, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			info, err := file.Stat()
+			if err == nil && info.Mode().IsRegular() {
+				job.size = info.Size()
+			}
+			if check || skipCheck || job.size < 0 || !job.strict {
+				return job.run(command, file, check)
+			}
+			if err := job.run(command, file, true); err != nil {
+				return err
+			}
+			if _, err := file.Seek(0, io.SeekStart); err != nil {
+				return err
+			}
+			return job.run(command, file, false)
 		},
 	}
-	to.bind(command, "MANIFOLD_KEY")
-	command.Flags().StringVar(&name, "name", "", "names the import, where lines have no id (default: the file's name)")
-	command.Flags().BoolVar(&strict, "strict", false, "append nothing behind the first bad line")
+	job.to.bind(command, "MANIFOLD_KEY")
+	command.Flags().StringVar(&job.name, "name", "", "names the import; needed where lines have no id")
+	command.Flags().BoolVar(&job.strict, "strict", true, "append nothing after a bad line; --strict=false skips bad lines")
+	command.Flags().BoolVar(&check, "check", false, "check the file, and append nothing")
+	command.Flags().BoolVar(&skipCheck, "skip-check", false, "append at once, without checking the whole file first")
 	return command
+}
+
+// importing is an import, or the check before it.
+type importing struct {
+	to     connection
+	name   string
+	strict bool
+	size   int64 // of the file; -1: not known
 }
 
 // importProgress is one line of the service's answer: ImportProgress in the contract.
@@ -74,19 +96,24 @@ type importProgress struct {
 	Error    *client.Problem `json:"error"`
 }
 
-func runImport(command *cobra.Command, to *connection, in io.Reader, size int64, name string, strict bool) error {
+// run sends what it reads from in, to be checked only or to be appended.
+func (j *importing) run(command *cobra.Command, in io.Reader, check bool) error {
 	buffered := bufio.NewReaderSize(in, 256<<10)
-	service, err := client.NewClient(to.url, to.options()...)
+	service, err := client.NewClient(j.to.url, j.to.options()...)
 	if err != nil {
 		return err
 	}
 	// The service is told how the file is compressed, and gets it as it is.
 	encoding := compression(buffered)
-	params := &client.ImportEventsParams{Strict: &strict}
-	if name != "" {
-		params.Name = &name
+	params := &client.ImportEventsParams{Strict: &j.strict, Check: &check}
+	if j.name != "" {
+		params.Name = &j.name
 	}
-	bar := newProgress(size, "importing", true)
+	doing := "importing"
+	if check {
+		doing = "checking"
+	}
+	bar := newProgress(j.size, doing, true)
 	body := io.TeeReader(buffered, byteCounter{bar})
 	response, err := service.ImportEventsWithBody(command.Context(), params, "application/x-ndjson", body,
 		func(_ context.Context, request *http.Request) error {
@@ -108,20 +135,36 @@ func runImport(command *cobra.Command, to *connection, in io.Reader, size int64,
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(command.OutOrStdout(), "%d lines: %d appended, %d there already, %d bad\n", last.Lines, last.Appended, last.Duplicates, last.BadLines)
+	out := command.OutOrStdout()
+	switch {
+	case !check:
+		fmt.Fprintf(out, "%d lines: %d appended, %d there already, %d bad\n", last.Lines, last.Appended, last.Duplicates, last.BadLines)
+	case last.Done && last.Error == nil && last.BadLines == 0:
+		fmt.Fprintf(out, "%d lines checked: all are good\n", last.Lines)
+	default:
+		fmt.Fprintf(out, "%d lines checked: %d bad; nothing was appended\n", last.Lines, last.BadLines)
+	}
 	switch {
 	case last.Error != nil:
 		return problemError(*last.Error)
 	case !last.Done:
 		return errors.New("the service's answer was cut off; repeat the import: what was appended is recognised")
-	case last.BadLines > 0:
-		return fmt.Errorf("%d bad lines were left out: %w", last.BadLines, manifold.ErrShown)
+	case last.BadLines == 0:
+		return nil
+	case check:
+		return errors.New("correct the bad lines, or skip them with --strict=false")
+	case j.strict:
+		return fmt.Errorf("line %d is bad, and nothing after it was appended; correct it and repeat the import", last.Lines)
 	}
-	return nil
+	return fmt.Errorf("%d bad lines were skipped", last.BadLines)
 }
 
-// followImport reads the progress to its end and reports bad lines as they come.
+// badLinesShown is how many bad lines are shown.
+const badLinesShown = 20
+
+// followImport reads the progress to its end and reports the first bad lines as they come.
 func followImport(body io.Reader, bar *progressbar.ProgressBar, report io.Writer) (last importProgress, err error) {
+	shown := 0
 	for decoder := json.NewDecoder(body); ; {
 		var frame importProgress
 		err := decoder.Decode(&frame)
@@ -136,7 +179,11 @@ func followImport(body io.Reader, bar *progressbar.ProgressBar, report io.Writer
 			_ = bar.Clear()
 		}
 		for _, bad := range frame.Bad {
-			fmt.Fprintf(report, "line %d: %s\n", bad.Line, bad.Reason)
+			if shown++; shown <= badLinesShown {
+				fmt.Fprintf(report, "line %d: %s\n", bad.Line, bad.Reason)
+			} else if shown == badLinesShown+1 {
+				fmt.Fprintln(report, "further bad lines are not shown")
+			}
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"strings"
 	"time"
@@ -100,29 +102,11 @@ func keyList(to *connection, of *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx := command.Context()
-			var list client.KeyList
-			if *of == "" {
-				r, callErr := service.ListKeysWithResponse(ctx)
-				if callErr != nil {
-					return callErr
-				}
-				list, err = answered(r.JSON200, r.HTTPResponse, r.Body)
-			} else {
-				tenant, findErr := findTenant(ctx, service, *of)
-				if findErr != nil {
-					return findErr
-				}
-				r, callErr := service.ListTenantKeysWithResponse(ctx, tenant.Id)
-				if callErr != nil {
-					return callErr
-				}
-				list, err = answered(r.JSON200, r.HTTPResponse, r.Body)
-			}
+			keys, err := keysOf(command.Context(), service, *of)
 			if err != nil {
 				return err
 			}
-			return writeTable(command.OutOrStdout(), "ID\tNAME\tSCOPES\tCREATED\tREVOKED", list.Keys, func(key client.Key) []any {
+			return writeList(command.OutOrStdout(), false, "ID\tNAME\tSCOPES\tCREATED\tREVOKED", keys, func(key client.Key) []any {
 				revoked := ""
 				if key.RevokedAt != nil {
 					revoked = key.RevokedAt.Format(time.RFC3339)
@@ -131,6 +115,33 @@ func keyList(to *connection, of *string) *cobra.Command {
 			})
 		},
 	}
+}
+
+// keysOf yields the keys of the tenant with that name or id; of the caller's own where it is empty.
+func keysOf(ctx context.Context, service *client.ClientWithResponses, nameOrID string) (iter.Seq2[client.Key, error], error) {
+	size := pageSize
+	if nameOrID == "" {
+		return pages(func(token *string) ([]client.Key, *http.Response, error) {
+			r, err := service.ListKeysWithResponse(ctx, &client.ListKeysParams{PageSize: &size, PageToken: token})
+			if err != nil {
+				return nil, nil, err
+			}
+			page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+			return page.Keys, r.HTTPResponse, err
+		}), nil
+	}
+	tenant, err := findTenant(ctx, service, nameOrID)
+	if err != nil {
+		return nil, err
+	}
+	return pages(func(token *string) ([]client.Key, *http.Response, error) {
+		r, err := service.ListTenantKeysWithResponse(ctx, tenant.Id, &client.ListTenantKeysParams{PageSize: &size, PageToken: token})
+		if err != nil {
+			return nil, nil, err
+		}
+		page, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+		return page.Keys, r.HTTPResponse, err
+	}), nil
 }
 
 func keyRevoke(to *connection, of *string) *cobra.Command {

@@ -38,7 +38,7 @@ interested in, and how long ago the first of these was recorded.`,
 				return nil
 			}
 			t := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "KIND\tNAME\tPARTITION\tPOSITION\tEVENTS BEHIND\tSECONDS BEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS\tFAULT")
+			fmt.Fprintln(t, "KIND\tNAME\tPARTITION\tPOSITION\tPOSITIONS BEHIND\tSECONDS BEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS\tFAULT")
 			for _, c := range lag.Consumers {
 				fault, seconds := "", ""
 				if orZero(c.Faulted) {

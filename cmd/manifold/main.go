@@ -8,6 +8,6 @@ import (
 
 func main() {
 	manifold.Main(manifold.WithCommands(
-		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(), tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), retentionCommand(), importCommand(), exportCommand(), bench.Command(),
+		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(), tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), upcasterCommand(), retentionCommand(), redactCommand(), importCommand(), exportCommand(), bench.Command(),
 	))
 }

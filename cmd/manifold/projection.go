@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,7 +28,7 @@ done about events that cannot be folded, the operator does for the tenant that -
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionVersions(to), projectionPreview(to), projectionDocuments(to), projectionRemove(to),
-		projectionRetry(to), projectionSkip(to), projectionSkipped(to), projectionParked(to), projectionReplay(to), projectionDiscard(to))
+		projectionRetry(to), projectionSkip(to), projectionSkipped(to), projectionUnskip(to), projectionParked(to), projectionReplay(to), projectionDiscard(to))
 	return command
 }
 
@@ -81,17 +82,35 @@ func readDefinition(path string, stdin io.Reader) (name string, definition []byt
 	if err != nil {
 		return "", nil, err
 	}
-	definition = text
-	if !json.Valid(text) {
-		if definition, err = yaml.YAMLToJSON(text); err != nil {
-			return "", nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
-		}
+	if definition, err = definitionJSON(path, text); err != nil {
+		return "", nil, err
 	}
 	var named struct{ Name string }
 	if err := json.Unmarshal(definition, &named); err != nil || named.Name == "" {
 		return "", nil, fmt.Errorf("%s: it has no name; a definition has one on its first line, as in name: order-summary", path)
 	}
 	return named.Name, definition, nil
+}
+
+// definitionJSON returns a definition, which is written in YAML or, where the first character is "{" or "[", in JSON, as JSON.
+func definitionJSON(path string, text []byte) ([]byte, error) {
+	if start := bytes.TrimLeft(text, " \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
+		var value json.RawMessage
+		err := json.Unmarshal(text, &value)
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			if err.Error() == "unexpected end of JSON input" {
+				return nil, fmt.Errorf("%s: the JSON ends in the middle, after %d bytes; was it cut off?", path, len(text))
+			}
+			line := 1 + bytes.Count(text[:syntax.Offset], []byte("\n"))
+			return nil, fmt.Errorf("%s: line %d: not JSON: %w", path, line, err)
+		}
+		return text, err
+	}
+	definition, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
+	}
+	return definition, nil
 }
 
 func projectionList(to *connection) *cobra.Command {
@@ -144,6 +163,12 @@ func projectionState(to *connection) *cobra.Command {
 			}
 			if state.Parked > 0 {
 				line += fmt.Sprintf("\nparked documents: %d; see manifold projection parked %s", state.Parked, state.Name)
+			}
+			if behind := state.LeftBehind; behind != nil {
+				line += "\nthe last rebuild left it on its old documents: " + oneLine(behind.Reason)
+				if behind.Position > 0 {
+					line += fmt.Sprintf("\nwhere that event may be left out: manifold projection skip %s %d; the operator rebuilds it then", state.Name, behind.Position)
+				}
 			}
 			if _, err = fmt.Fprintln(command.OutOrStdout(), line); err == nil {
 				err = tellLoss(state.Loss, command.OutOrStdout())

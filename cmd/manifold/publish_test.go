@@ -30,7 +30,7 @@ func TestPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	headers, _ := event.Metadata["headers"].(map[string]any)
-	if event.Type != "OrderPlaced" || headers["note"] != "a=b" || event.Metadata["caused_by"] != cause || event.Metadata["sid"] != "s-1" || event.Time != "2026-03-01T09:30:00Z" {
+	if event.Type != "OrderPlaced" || headers["note"] != "a=b" || event.Metadata["caused_by"] != cause || event.Metadata["sid"] != "s-1" || event.Time != "2026-03-01T09:30:00.000000Z" {
 		t.Errorf("the event is %+v", event)
 	}
 

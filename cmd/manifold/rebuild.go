@@ -33,7 +33,7 @@ means the last one that was swapped in, and show the newest.`,
 			if err != nil {
 				return err
 			}
-			body, err := f.body(command.Context(), service, command.InOrStdin())
+			body, err := f.body(command.Context(), service, args[0], command.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -54,6 +54,8 @@ means the last one that was swapped in, and show the newest.`,
 	flags.StringVarP(&f.definition, "definition", "f", "", "a YAML or JSON file (-: standard input) with the definition to rebuild by; the present one without")
 	flags.StringVar(&f.database, "database", "", "move the documents to this database of the configuration")
 	flags.StringArrayVar(&f.tenants, "tenant", nil, "the name or id of a tenant to rebuild for alone, of a shared projection; may be repeated (operator)")
+	flags.BoolVar(&f.faulted, "faulted", false, "for the tenants that the last rebuild has left behind, of a shared projection (operator)")
+	flags.IntVar(&f.maxFaulted, "max-faulted-tenants", -1, "fail with more tenants than that whose events or documents do not pass; 1000 without (operator)")
 	flags.Int64Var(&f.rate, "max-events-per-second", 0, "go no faster than that")
 	flags.StringVar(&f.approve, "approve", "", "auto; or manual, to wait before the swap for \"manifold rebuild approve\"")
 	flags.StringVar(&f.keep, "keep", "", "how long the old documents stay for a rollback, such as 90m; as configured without")
@@ -61,7 +63,7 @@ means the last one that was swapped in, and show the newest.`,
 	flags.BoolVar(&f.dryRun, "dry-run", false, "build, validate, report what would change, and drop it")
 	acceptLoss(command, &f.loss)
 	command.AddCommand(
-		rebuildList(to), rebuildShow(to),
+		rebuildList(to), rebuildShow(to), rebuildFaulted(to),
 		rebuildOrder(to, "approve", "Let a rebuild swap", true, underWay(), func(ctx context.Context, s *client.ClientWithResponses, name, id string) (client.Rebuild, error) {
 			r, err := s.ApproveRebuildWithResponse(ctx, name, id)
 			if err != nil {
@@ -105,11 +107,12 @@ type rebuildFlags struct {
 	definition, database, approve, keep string
 	tenants, assertions                 []string
 	rate                                int64
-	dryRun, detach, loss                bool
+	maxFaulted                          int
+	dryRun, detach, loss, faulted       bool
 }
 
 // body is the request. What is wrong with it is the service's to say.
-func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithResponses, stdin io.Reader) ([]byte, error) {
+func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithResponses, projection string, stdin io.Reader) ([]byte, error) {
 	body := map[string]any{}
 	set := func(name string, value any, given bool) {
 		if given {
@@ -124,6 +127,18 @@ func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithRespon
 		body["definition"] = json.RawMessage(definition)
 	}
 	var tenants []string
+	if f.faulted {
+		behind, err := faultedTenants(ctx, service, []string{projection})
+		if err != nil {
+			return nil, err
+		}
+		if len(behind) == 0 {
+			return nil, fmt.Errorf("no tenant is left behind by the last rebuild of %s", projection)
+		}
+		for _, tenant := range behind {
+			tenants = append(tenants, tenant.Tenant)
+		}
+	}
 	for _, name := range f.tenants {
 		tenant, err := findTenant(ctx, service, name)
 		if err != nil {
@@ -133,6 +148,7 @@ func (f rebuildFlags) body(ctx context.Context, service *client.ClientWithRespon
 	}
 	set("database", f.database, f.database != "")
 	set("tenants", tenants, len(tenants) > 0)
+	set("maxFaultedTenants", f.maxFaulted, f.maxFaulted >= 0)
 	set("maxEventsPerSecond", f.rate, f.rate != 0)
 	set("approve", f.approve, f.approve != "")
 	set("keep", f.keep, f.keep != "")

@@ -38,6 +38,11 @@ func swappedIn() meant {
 	return meant{func(r client.Rebuild) bool { return r.State == "swapped" }, "no rebuild of %s was swapped in that could be rolled back"}
 }
 
+// leavesBehind is the last rebuild for all that was swapped in: its tenants are those that are left behind now.
+func leavesBehind() meant {
+	return meant{func(r client.Rebuild) bool { return r.State == "swapped" && len(r.Tenants) == 0 }, "no rebuild of %s was swapped in"}
+}
+
 func newest() meant {
 	return meant{func(client.Rebuild) bool { return true }, "%s was never rebuilt"}
 }

@@ -20,9 +20,34 @@ func tellLoss(losses []client.Loss, out io.Writer) error {
 	return nil
 }
 
+// tellFaulted says which tenants stay on their old documents, and why.
+func tellFaulted(rebuild client.Rebuild, out io.Writer) error {
+	faulted := rebuild.FaultedTenants
+	if faulted == nil {
+		return nil
+	}
+	var text strings.Builder
+	what := "stay on their old documents"
+	if rebuild.State != "swapped" && rebuild.State != "rolled-back" {
+		what = "cannot get the new documents"
+	}
+	fmt.Fprintf(&text, "tenants that %s: %d\n", what, faulted.Count)
+	for _, fault := range faulted.First {
+		fmt.Fprintf(&text, "  %s: %s\n", fault.Tenant, oneLine(fault.Reason))
+	}
+	if more := faulted.Count - len(faulted.First); more > 0 {
+		fmt.Fprintf(&text, "  and %d others: manifold rebuild faulted %s %s\n", more, rebuild.Projection, rebuild.Id)
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
 // tellOutcome says what became of a rebuild.
 func tellOutcome(rebuild client.Rebuild, out io.Writer) error {
 	if rebuild.EndedAt == nil {
+		if err := tellFaulted(rebuild, out); err != nil {
+			return err
+		}
 		if err := tellDifference(rebuild, out); err != nil {
 			return err
 		}
@@ -35,6 +60,9 @@ func tellOutcome(rebuild client.Rebuild, out io.Writer) error {
 	}
 	took := rebuild.EndedAt.Sub(rebuild.CreatedAt).Round(time.Millisecond)
 	if err := tellLoss(rebuild.Loss, out); err != nil {
+		return err
+	}
+	if err := tellFaulted(rebuild, out); err != nil {
 		return err
 	}
 	switch rebuild.State {

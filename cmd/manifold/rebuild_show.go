@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -64,6 +66,64 @@ func rebuildShow(to *connection) *cobra.Command {
 	}
 }
 
+func rebuildFaulted(to *connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "faulted NAME [ID]",
+		Short: "List the tenants that a rebuild of a shared projection leaves on their old documents, and why (operator)",
+		Long: `List the tenants that a rebuild of a shared projection leaves on their old documents, and why; without an id, the last one that was
+swapped in. Once the cause is seen to (an event skipped, an upcaster put, the definition changed), rebuild for them:
+
+  manifold rebuild NAME --faulted`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(command *cobra.Command, args []string) error {
+			service, err := to.open()
+			if err != nil {
+				return err
+			}
+			faulted, err := faultedTenants(command.Context(), service, args)
+			if err != nil {
+				return err
+			}
+			return writeTable(command.OutOrStdout(), "TENANT\tPOSITION\tREASON", faulted, func(t client.TenantProgress) []any {
+				if t.Fault == nil {
+					return []any{t.Tenant, "", ""}
+				}
+				position := ""
+				if t.Fault.Position > 0 {
+					position = fmt.Sprint(t.Fault.Position)
+				}
+				return []any{t.Tenant, position, oneLine(t.Fault.Reason)}
+			})
+		},
+	}
+}
+
+// faultedTenants are the tenants that the rebuild which a command's arguments name has left behind.
+func faultedTenants(ctx context.Context, service *client.ClientWithResponses, args []string) ([]client.TenantProgress, error) {
+	id, err := rebuildMeant(ctx, service, args, leavesBehind())
+	if err != nil {
+		return nil, err
+	}
+	all := pages(func(token *string) ([]client.TenantProgress, *http.Response, error) {
+		r, err := service.ListRebuildTenantsWithResponse(ctx, args[0], id, &client.ListRebuildTenantsParams{Faulted: given(true), PageToken: token})
+		if err != nil {
+			return nil, nil, err
+		}
+		list, err := answered(r.JSON200, r.HTTPResponse, r.Body)
+		return list.Tenants, r.HTTPResponse, err
+	})
+	var tenants []client.TenantProgress
+	for tenant, err := range all {
+		if err != nil {
+			return nil, err
+		}
+		if !tenant.Swapped {
+			tenants = append(tenants, tenant)
+		}
+	}
+	return tenants, nil
+}
+
 func showRebuild(rebuild client.Rebuild, out io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "rebuild %s of %s, build %d: %s", rebuild.Id, rebuild.Projection, rebuild.Build, rebuild.State)
@@ -85,6 +145,9 @@ func showRebuild(rebuild client.Rebuild, out io.Writer) error {
 		fmt.Fprintf(&text, "%s\n", rebuild.Error)
 	}
 	if err := tellLoss(rebuild.Loss, &text); err != nil {
+		return err
+	}
+	if err := tellFaulted(rebuild, &text); err != nil {
 		return err
 	}
 	if rebuild.RollbackUntil != nil {

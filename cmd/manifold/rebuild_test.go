@@ -27,7 +27,7 @@ func TestRebuild(t *testing.T) {
 `)
 	first := write("first.yaml", "name: orders\non: {Placed: '{\"n\": event.data.n}'}\n")
 	second := write("second.yaml", "name: orders\non: {Placed: 'event.data.n == 3 ? null : {\"n\": event.data.n * event.data.n}'}\n")
-	must(t, environ, "import", events)
+	must(t, environ, "import", "--name", "events", events)
 	must(t, environ, "projection", "apply", first)
 	documents(t, clientOf(t, environ), "orders", 3)
 	says := func(out string, wants ...string) {

@@ -15,7 +15,7 @@ func TestRetentionCommands(t *testing.T) {
 	if err := os.WriteFile(lines, []byte(strings.Repeat(`{"stream":"beat-1","type":"Beat","data":{}}`+"\n", 5)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	must(t, environ, "import", lines)
+	must(t, environ, "import", "--name", "events", lines)
 	says := func(code int, want string, args ...string) {
 		t.Helper()
 		if o := run(t, environ, nil, append([]string{"retention"}, args...)...); o.code != code || !strings.Contains(o.out+o.err, want) {

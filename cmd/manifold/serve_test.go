@@ -2,11 +2,14 @@ package main_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -97,6 +100,37 @@ func TestTenantsAndKeys(t *testing.T) {
 	// Neither help nor an error shows a key from the environment.
 	if help := must(t, operator, "tenant", "list", "--help"); strings.Contains(help, operatorKey) {
 		t.Error("the help shows the key")
+	}
+}
+
+// Without its database the service waits, and a signal ends it as it ends one that works; what is wrong in its
+// configuration it says at once.
+func TestServeWithoutItsDatabase(t *testing.T) {
+	t.Parallel()
+	const nowhere = "postgres://127.0.0.1:1/manifold"
+	environ := []string{"MANIFOLD_LISTEN=127.0.0.1:0", "MANIFOLD_LOG_FORMAT=json", "MANIFOLD_OPERATOR_KEY=" + operatorKey, "MANIFOLD_DATABASE_URL=" + nowhere}
+	service := launch(t, environ, "", "serve")
+	var entry struct{ Address string }
+	if err := json.Unmarshal([]byte(service.await("waiting for the database: nothing listens")), &entry); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.Get("http://" + entry.Address + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("/readyz is answered %s", r.Status)
+	}
+	began := time.Now()
+	if code := service.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("it ends with %d:\n%s", code, service.output())
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("its end took %s", took)
+	}
+	if o := run(t, append(environ, "MANIFOLD_OPERATOR_KEY=short"), nil, "serve"); o.code != 1 || !strings.Contains(o.err, "operatorKey: ") {
+		t.Errorf("with a key that is too short: %+v", o)
 	}
 }
 

@@ -108,7 +108,7 @@ not json
 {"stream":"order-1","type":"D","data":4}
 `
 	acme := newTenant(t, url, "acme")
-	o := run(t, acme, strings.NewReader(text), "import", "-", "--name", "x")
+	o := run(t, acme, strings.NewReader(text), "import", "-", "--name", "x", "--strict=false")
 	if o.code != 1 || !strings.Contains(o.err, "line 2: ") || !strings.Contains(o.err, "line 4: ") || strings.Contains(o.err, "line 5") || !strings.Contains(o.out, "3 appended, 0 there already, 2 bad") {
 		t.Errorf("import: %+v", o)
 	}
@@ -116,7 +116,7 @@ not json
 		t.Errorf("the log is\n%s", log)
 	}
 	umbrella := newTenant(t, url, "umbrella")
-	o = run(t, umbrella, strings.NewReader(text), "import", "-", "--name", "x", "--strict")
+	o = run(t, umbrella, strings.NewReader(text), "import", "-", "--name", "x")
 	if o.code != 1 || !strings.Contains(o.out+o.err, "line 2") {
 		t.Errorf("a strict import: %+v", o)
 	}
@@ -128,5 +128,57 @@ not json
 	}
 	if o := run(t, []string{acme[0], "MANIFOLD_KEY=wrong"}, strings.NewReader(text), "import", "-", "--name", "x"); o.code != 1 || !strings.Contains(o.err, "unauthenticated") {
 		t.Errorf("with a wrong key: %+v", o)
+	}
+}
+
+// A file is checked as a whole before anything of it is appended.
+func TestImportChecksFilesFirst(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t)
+	acme := newTenant(t, url, "acme")
+	good := strings.Repeat(`{"stream":"order-1","type":"A","data":1}`+"\n", 3000)
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	if _, err := z.Write([]byte(good)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(zipped.Bytes())
+	damaged[len(damaged)-6] ^= 1 // of the checksum
+	nothing := func(what string) {
+		t.Helper()
+		if log := must(t, acme, "export"); log != "" {
+			t.Errorf("%s: %d lines are in the log", what, strings.Count(log, "\n"))
+		}
+	}
+	for what, c := range map[string]struct {
+		file string
+		args []string
+		says string
+	}{
+		"a bad last line": {writeFile(t, "a", []byte(good+"no json\n")), []string{"--name", "a"}, "line 3001: "},
+		"a damaged file":  {writeFile(t, "b.gz", damaged), []string{"--name", "a"}, "nothing was appended"},
+		"no name":         {writeFile(t, "c", []byte(good)), nil, "name the import (--name"},
+	} {
+		if o := run(t, acme, nil, append([]string{"import", c.file}, c.args...)...); o.code != 1 || !strings.Contains(o.out+o.err, c.says) {
+			t.Errorf("%s: %+v", what, o)
+		}
+		nothing(what)
+	}
+	file := writeFile(t, "d.gz", zipped.Bytes())
+	if out := must(t, acme, "import", "--check", "--name", "a", file); !strings.Contains(out, "3000 lines checked: all are good") {
+		t.Errorf("a check says %s", out)
+	}
+	nothing("a check")
+	if out := must(t, acme, "import", "--name", "a", file); !strings.Contains(out, "3000 appended") {
+		t.Errorf("an import says %s", out)
+	}
+	if o := run(t, acme, nil, "import", "--name", "a", writeFile(t, "e", []byte(`{"stream":"order-2","type":"A","data":1}`))); o.code != 1 || !strings.Contains(o.err, "give other content another name") {
+		t.Errorf("other content under the same name: %+v", o)
+	}
+	if out := must(t, acme, "import", "--name", "b", "--skip-check", file); strings.Contains(out, "checked") || !strings.Contains(out, "3000 appended") {
+		t.Errorf("without a check it says %s", out)
 	}
 }

@@ -23,7 +23,7 @@ func TestUpcasterCommands(t *testing.T) {
 	}
 	must(t, environ, "projection", "apply", write("placed.yaml", "name: placed\non: {OrderPlaced: 'merge(doc, event.data)'}\n"))
 	lines := write("events.ndjson", `{"stream":"order-1","type":"OrderPlaced","data":{"customer":"c-1"}}`+"\n"+`{"stream":"order-1","type":"Paid","data":{}}`+"\n")
-	must(t, environ, "import", lines)
+	must(t, environ, "import", "--name", "events", lines)
 	const expression = `{"customer": {"id": event.data.customer}}`
 
 	says := func(o outcome, code int, want ...string) {

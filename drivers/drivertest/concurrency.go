@@ -74,6 +74,8 @@ func (s *suite) concurrency(t *testing.T) {
 		})
 	})
 
+	s.each(t, "the winner's documents are not left at a loser's older version", s.racingInserts)
+
 	s.each(t, "a chain of saves by several workers", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		const workers = 4
 		saves := s.times(40, 15)
@@ -171,7 +173,7 @@ func (s *suite) concurrency(t *testing.T) {
 		return
 	}
 	s.each(t, "a reader sees all of a batch or nothing", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
-		const n, saves = 300, 30
+		n, saves := s.times(300, 20), s.times(30, 10)
 		ids := make([]string, n)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("d%03d", i)
@@ -215,10 +217,80 @@ func (s *suite) concurrency(t *testing.T) {
 			check("Query", documents, err)
 			documents, err = s.driver.Load(t.Context(), build, tenant, ids)
 			check("Load", documents, err)
-			if count, err := s.driver.Count(t.Context(), build, tenant, nil); err != nil || count != 0 && count != n {
+			if count, err := s.driver.Count(t.Context(), build, tenant, nil); err != nil || count != 0 && count != int64(n) {
 				t.Errorf("Count = %d, %v", count, err)
 			}
 		}
 		saver.Wait()
 	})
+}
+
+// racingInserts lets two savers start from one checkpoint, as at a handover, and insert the same documents, of which the
+// one that gets further has the newer versions. Whatever it has saved stays, where it wins; where it loses, each document
+// is as one of the two has saved it, and not older than the winner has.
+func (s *suite) racingInserts(t *testing.T, build domain.Build, tenant domain.TenantID) {
+	near, far := s.driver, s.open(t)
+	const each = 8 // ids of a kind in a round
+	for from := int64(0); from < int64(2*s.times(30, 12)); from += 2 {
+		batches := []drivers.Batch{{From: from, To: from + 1}, {From: from, To: from + 2}}
+		for i := range each {
+			for saver := range batches {
+				batch := &batches[saver]
+				for kind, removes := range [][]bool{{false, false}, {true, false}, {false, true}} {
+					id := fmt.Sprintf("%d %d %d", from, kind, i)
+					if removes[saver] {
+						batch.Deletes = append(batch.Deletes, drivers.Deletion{ID: id, Version: batch.To})
+					} else {
+						batch.Upserts = append(batch.Upserts, document(id, batch.To, fmt.Sprintf(`{"saver": %d}`, saver)))
+					}
+				}
+			}
+		}
+		errs := make([]error, len(batches))
+		start := make(chan struct{})
+		var wait sync.WaitGroup
+		for saver, driver := range []drivers.Driver{near, far} {
+			wait.Go(func() {
+				<-start
+				errs[saver] = driver.Save(t.Context(), build, tenant, batches[saver])
+			})
+		}
+		close(start)
+		wait.Wait()
+		winner := 0
+		if errs[0] != nil {
+			winner = 1
+		}
+		if errs[winner] != nil || !errors.Is(errs[1-winner], drivers.ErrStale) {
+			t.Fatalf("of two savers from %d one must win, and the other be stale: %v", from, errs)
+		}
+		var ids []string
+		least := make(map[string]int64)
+		for _, upsert := range batches[winner].Upserts {
+			ids, least[upsert.ID] = append(ids, upsert.ID), upsert.Version
+		}
+		for _, deletion := range batches[winner].Deletes {
+			ids = append(ids, deletion.ID)
+		}
+		loaded, err := s.driver.Load(t.Context(), build, tenant, ids)
+		if err != nil {
+			t.Fatalf("Load: %v", err)
+		}
+		for _, found := range loaded {
+			want := batches[winner].To
+			if s.Partial && found.Version > want {
+				want = from + 2 // the loser got further with this one
+			}
+			if found.Version != want || found.Data != nil && compareJSON([]byte(fmt.Sprintf(`{"saver": %d}`, want-from-1)), found.Data) != "" {
+				t.Fatalf("the saver from %d to %d has won, and %q is at version %d with %s", from, batches[winner].To, found.ID, found.Version, found.Data)
+			}
+			delete(least, found.ID)
+		}
+		for id, version := range least {
+			t.Fatalf("the saver from %d to %d has won, and %q, which it saved at version %d, is not there", from, batches[winner].To, id, version)
+		}
+		if winner == 0 {
+			s.save(t, build, tenant, drivers.Batch{From: from + 1, To: from + 2})
+		}
+	}
 }

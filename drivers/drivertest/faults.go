@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long anything may take once the server can be reached: a limit for tests that hang, never waited for.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // RunFaults tests what a driver makes of a network and a server that fail: connections that are cut in the middle of a
 // save, a server that hangs, one that is down for a while, one that comes back with nothing in it, and a save that

@@ -222,12 +222,15 @@ func encodeCheckpoint(place place, position int64, concern bson.E) bson.Raw {
 	return encodeInserts(place.collection, row, row.writes, concern)
 }
 
-// openCommand begins a command that writes in any order, but for what it writes.
+// openCommand begins a command that writes in any order, but for what it writes. concern is empty within a transaction.
 func openCommand(command, collection string, part part, concern bson.E) (to []byte, start int) {
 	const each = 300 // about what a write has beside the document
 	to = openDocument(make([]byte, 0, len(part.bytes)+each*len(part.writes)+200))
 	to = appendText(to, command, collection)
 	to = appendBool(to, "ordered", false)
+	if concern.Key == "" {
+		return to, 0 // within a transaction, whose commit has it
+	}
 	kind, value, err := bson.MarshalValue(concern.Value)
 	if err != nil {
 		panic(err) // a document of texts and numbers can always be written

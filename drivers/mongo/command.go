@@ -33,6 +33,8 @@ const (
 // The errors of MongoDB that are told apart here (error_codes.yml in its sources).
 const (
 	codeInternal            = 1
+	codeAlreadyInitialized  = 23
+	codeIndexNotFound       = 27
 	codeNamespaceNotFound   = 26
 	codeNamespaceExists     = 48
 	codeMaxTimeMSExpired    = 50
@@ -58,7 +60,8 @@ var transient = []int{
 	63, 150, 13388, // a chunk has moved
 	24, 46, 112, 117, // a lock, a conflict
 	262, 365, 461, 462, // too busy
-	64, // majority was not reached in time
+	64,       // majority was not reached in time
+	239, 246, // a snapshot is not there any more, or not yet
 }
 
 // run sends a command and returns its answer, with transient failures tried again a few times.
@@ -84,7 +87,9 @@ func (d *Driver) run(ctx context.Context, command any) (bson.Raw, error) {
 // find runs a find command and calls row for each document of the answer, which is valid during the call; errEnough from it
 // ends the reading. reset is called before each attempt, as what an earlier one gave does not count.
 func (d *Driver) find(ctx context.Context, command bson.D, reset func(), row func(bson.Raw) error) error {
-	command = append(command[:len(command):len(command)], d.reading()...)
+	if !slices.ContainsFunc(command, func(e bson.E) bool { return e.Key == readConcern }) {
+		command = append(command[:len(command):len(command)], d.reading()...)
+	}
 	for attempt := 1; ; attempt++ {
 		reset()
 		err := d.cursor(ctx, command, row)
@@ -169,8 +174,11 @@ func (d *Driver) mend(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
 	_, answered := errors.AsType[mongodb.ServerError](err)
+	deadline, bounded := ctx.Deadline()
+	// A connection's own deadline is the context's, and may be noticed before the context is found to have ended.
+	timeUp := bounded && mongodb.IsTimeout(err) && time.Until(deadline) <= 0
 	switch {
-	case hasCode(err, codeMaxTimeMSExpired), errors.Is(err, wire.ErrDeadlineWouldBeExceeded):
+	case hasCode(err, codeMaxTimeMSExpired), errors.Is(err, wire.ErrDeadlineWouldBeExceeded), timeUp:
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	case hasCode(err, transient...), lost(err), !answered && mongodb.IsTimeout(err):
 		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "the documents' database cannot serve now; try again later"), err)
@@ -197,5 +205,25 @@ func (d *Driver) reading() bson.D {
 	if !d.majority {
 		return nil
 	}
-	return bson.D{{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}}}
+	return bson.D{{Key: readConcern, Value: bson.D{{Key: "level", Value: "majority"}}}}
+}
+
+const readConcern = "readConcern"
+
+// snapshot is the read concern of what must see all of a save or nothing, as a part of a command: a snapshot of a time, or
+// where that is zero, of one that the server chooses. Where there are none, it is that of reading.
+func (d *Driver) snapshot(at bson.Timestamp) bson.D {
+	if !d.transactions {
+		return d.reading()
+	}
+	concern := bson.D{{Key: "level", Value: "snapshot"}}
+	if !at.IsZero() {
+		concern = append(concern, bson.E{Key: "atClusterTime", Value: at})
+	}
+	return bson.D{{Key: readConcern, Value: concern}}
+}
+
+func isUnavailable(err error) bool {
+	sorted, ok := errors.AsType[*domain.Error](err)
+	return ok && sorted.Code == domain.CodeUnavailable
 }

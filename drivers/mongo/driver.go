@@ -1,5 +1,5 @@
 // Package mongo is the driver that keeps documents in MongoDB, version 5 or later: a standalone server, a replica set, or a
-// sharded cluster. It needs no transactions.
+// sharded cluster. It needs no transactions, and uses them on request: see transaction.go.
 //
 // # What a team must know
 //
@@ -43,20 +43,22 @@
 // Each of a projection's declared indexes becomes {tenant: 1, "document.path": 1, _id: 1}, with partitionBy {tenant: 1, partition:
 // 1, "document.path": 1, _id: 1}, which answers filters, and pages in the order of that one path, ascending and descending. Orders by more paths or others are sorted by the server, among the
 // tenant's documents, and so are all orders by a path where a document of the collection has a list: MongoDB sorts by no index
-// of lists. The common collection has a wildcard index on everything in documents, by tenant from MongoDB 7 on.
+// of lists. The common collection has a wildcard index on everything in documents, by tenant from MongoDB 7 on, unless
+// Config.NoWildcardIndex.
 //
 // # Why no transaction is needed
 //
 // Save reads the checkpoint and gives up if it is not where the batch starts; writes the documents, each only over an older
 // version of itself (the filter asks for the key and an older version, and inserts where it finds none: a duplicate key
-// means that what is there is as new or newer); and last moves the checkpoint by a compare-and-set on its old value. So:
+// means that something is there, which is compared before it counts as newer); and last moves the checkpoint by a compare-and-set on its old value. So:
 //
 //   - A batch that is cut off leaves some documents ahead of the checkpoint. A reader may see them. Whoever saves from that
 //     checkpoint next has loaded them with their versions, and applies to each only the events behind its version: as all fold
 //     the same log in the same way, that gives what the batch would have given. A removed document is loaded as its tombstone,
 //     for the same reason.
 //   - Of two workers at one checkpoint, both may write documents, in any order of their commands: the higher version of each
-//     document stays. One moves the checkpoint. What the other one wrote beyond it is the first case.
+//     document stays. One moves the checkpoint. What the other one wrote beyond it is the first case. Where both insert, the
+//     slower one's upsert fails on the key, whichever version is higher; it is sent again unless what is stored is as new.
 //   - A command of a late writer that arrives when others have gone on finds, for each of its documents, one that is as new or
 //     newer, or a tombstone, and changes nothing: whoever went on has folded the same events, so that every document of the late
 //     batch has been written or removed at its version or above. That is why removing leaves a tombstone, also where nothing was.
@@ -79,6 +81,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -99,6 +102,10 @@ type Config struct {
 	URL      string // mongodb:// or mongodb+srv://; its path is the database, "manifold_documents" where there is none
 	MaxConns int    // to each server; 0: 8
 	Log      *slog.Logger
+
+	Transactions    bool // a save is a transaction, where the deployment has them; see transaction.go for what that costs
+	NoWildcardIndex bool // the common collection has no index of everything in documents; one that is there is dropped
+	ShardBuilds     bool // a build's collection is sharded when it is made; the deployment must be a sharded cluster
 }
 
 // Driver keeps documents in one MongoDB database. It is a drivers.Driver.
@@ -108,7 +115,12 @@ type Driver struct {
 	log      *slog.Logger
 	majority bool // the server is of a replica set or a sharded cluster
 
-	expressions bool // the server has $regexMatch, which FerretDB 1 lacks
+	expressions  bool // the server has $regexMatch, which FerretDB 1 lacks
+	transactions bool // the deployment has transactions, and snapshots outside of them
+
+	wantsTransactions, noWildcardIndex, shardBuilds bool
+
+	queryTime time.Duration // what a read may take; tests shorten it
 
 	partitions sync.Map // collection -> domain.Path; see at
 
@@ -147,7 +159,8 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the documents' database: %w", err)
 	}
-	d := &Driver{client: client, db: client.Database(name), log: config.Log}
+	d := &Driver{client: client, db: client.Database(name), log: config.Log, queryTime: queryTime,
+		wantsTransactions: config.Transactions, noWildcardIndex: config.NoWildcardIndex, shardBuilds: config.ShardBuilds}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -182,7 +195,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 // saversAtOnce is how many parts of one batch are sent at the same time.
 const saversAtOnce = 2
 
-// Save stores a batch: compares the checkpoint, so that a batch that is stale from the beginning leaves nothing, writes the
+// Save stores a batch. Where saves are transactions, a batch of a usual size is one. Otherwise Save compares the checkpoint, so that a batch that is stale from the beginning leaves nothing, writes the
 // documents, and then moves the checkpoint, if it still is where it was. See the package's comment for why that is enough.
 func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
@@ -198,7 +211,7 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	defer cancel()
 	place, err := d.at(limited, build, tenant)
 	if err != nil {
-		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, overtime(ctx, limited, err, slow))
+		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, late(ctx, limited, err))
 	}
 	parts, err := encodeBatch(place, batch) // all of it before anything is written
 	if err != nil {
@@ -210,7 +223,7 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	case errors.Is(err, drivers.ErrStale):
 		return drivers.ErrStale
 	default:
-		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, overtime(ctx, limited, err, slow))
+		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, late(ctx, limited, err))
 	}
 }
 
@@ -221,6 +234,12 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 	}
 	if at != batch.From {
 		return drivers.ErrStale
+	}
+	if d.transactions && len(parts) <= partsTogether {
+		if err := d.saveTogether(ctx, place, batch, parts); !hasCode(err, codeDuplicateKey) {
+			return err
+		}
+		// A document is there that is as new, which a save in pieces has left: a transaction cannot go on past it.
 	}
 	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(saversAtOnce)
@@ -233,30 +252,81 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 	return d.moveCheckpoint(ctx, place, batch.From, batch.To)
 }
 
+// refusals bounds how often the refused updates of a part are sent again. One that was refused meets a document that is
+// there, so that the second attempt writes over it or is late; more are needed only where it is removed in between.
+const refusals = 5
+
 // write writes one part of a batch: each document over an older version of itself, or where there is none. That is an
-// update that asks for an older one, and inserts where it finds none: where the one that is there is not older, the
-// insert fails on the key, and that is as it should be. fresh says that nothing is likely to be there; then inserting
-// comes first, which costs half as much, and only what is there is updated. onDisk: it is to stay, whatever crashes.
+// update that asks for an older version, and inserts where it finds none. fresh says that nothing is likely to be there:
+// then inserting comes first, which costs half as much, and only what is there is updated. onDisk: it must survive a
+// crash.
+//
+// A duplicate key does not say that the stored document is as new: between the two steps of an update that inserts,
+// another saver may have inserted an older version, and the server does not look for one again. So refused updates are
+// compared with what is stored, and sent again until each is stored or late.
 func (d *Driver) write(ctx context.Context, place place, part part, fresh, onDisk bool) error {
-	all := part.writes
+	rest := part.writes
 	if fresh {
-		inserts, rest := part.inserts()
+		var inserts []write
+		inserts, rest = part.inserts()
 		if len(inserts) > 0 {
-			there, err := d.bulk(ctx, encodeInserts(place.collection, part, inserts, writing(ctx, onDisk)))
+			refused, err := d.bulk(ctx, encodeInserts(place.collection, part, inserts, writing(ctx, onDisk)))
 			if err != nil {
 				return err
 			}
-			for _, index := range there {
+			for _, index := range refused {
 				rest = append(rest, inserts[index])
 			}
 		}
-		all = rest
 	}
-	if len(all) == 0 {
+	for attempt := 0; len(rest) > 0; attempt++ {
+		if attempt > refusals {
+			return domain.Errorf(domain.CodeUnavailable, "document "+strings.TrimPrefix(rest[0].key, place.prefix),
+				"the documents' database refused it %d times as a duplicate of an older version; try again later", attempt)
+		}
+		refused, err := d.bulk(ctx, encodeUpdates(place.collection, part, rest, writing(ctx, onDisk)))
+		if err != nil {
+			return err
+		}
+		again := make([]write, len(refused))
+		for i, index := range refused {
+			again[i] = rest[index]
+		}
+		if rest, err = d.notLate(ctx, place, again); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notLate returns the writes for which no document of their version or a newer one is stored. It reads what a majority
+// has, since the caller will say that what is stored stays.
+func (d *Driver) notLate(ctx context.Context, place place, refused []write) ([]write, error) {
+	if len(refused) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(refused))
+	for i, write := range refused {
+		keys[i] = write.key
+	}
+	stored := make(map[string]int64, len(keys))
+	err := d.find(ctx, bson.D{
+		{Key: "find", Value: place.collection},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: keys}}}}},
+		{Key: "projection", Value: bson.D{{Key: "version", Value: 1}}},
+	}, func() { clear(stored) }, func(row bson.Raw) error {
+		key, isKey := row.Lookup("_id").StringValueOK()
+		version, isVersion := row.Lookup("version").AsInt64OK()
+		if !isKey || !isVersion {
+			return fmt.Errorf("the document %s has no version", row.Lookup("_id"))
+		}
+		stored[strings.Clone(key)] = version
 		return nil
-	}
-	_, err := d.bulk(ctx, encodeUpdates(place.collection, part, all, writing(ctx, onDisk)))
-	return err
+	})
+	return slices.DeleteFunc(refused, func(write write) bool {
+		version, there := stored[write.key]
+		return there && version >= write.version
+	}), err
 }
 
 // bulk sends inserts or updates, and returns which of them met a key that is there.
@@ -284,14 +354,7 @@ func (d *Driver) moveCheckpoint(ctx context.Context, place place, from, to int64
 		}
 		return err
 	}
-	answer, err := d.run(ctx, bson.D{
-		{Key: "update", Value: place.collection},
-		{Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{{Key: "_id", Value: place.prefix}, {Key: "version", Value: from}}},
-			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: to}}}}},
-		}}},
-		writing(ctx, false),
-	})
+	answer, err := d.run(ctx, append(checkpointMove(place, from, to), writing(ctx, false)))
 	if err != nil {
 		return err
 	}
@@ -307,11 +370,11 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return 0, err
 	}
-	limited, cancel := within(ctx, queryTime)
+	limited, cancel := within(ctx, d.queryTime)
 	defer cancel()
 	position, err := d.checkpoint(limited, placeOf(build, tenant))
 	if err != nil {
-		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, overtime(ctx, limited, err, slow))
+		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, late(ctx, limited, err))
 	}
 	return position, nil
 }

@@ -41,7 +41,16 @@ func TestMain(m *testing.M) {
 
 func open(t testing.TB, url string) *mongo.Driver {
 	t.Helper()
-	driver, err := mongo.Open(t.Context(), mongo.Config{URL: url, MaxConns: 4})
+	return openAs(t, mongo.Config{URL: url})
+}
+
+func openAs(t testing.TB, config mongo.Config) *mongo.Driver {
+	t.Helper()
+	config.MaxConns = 4
+	if config.Transactions {
+		config.MaxConns = 16 // who reads beside a transaction of the stand-in waits for it, and keeps its connection
+	}
+	driver, err := mongo.Open(t.Context(), config)
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -67,10 +76,10 @@ func database(t testing.TB, address string) *mongodb.Database {
 	return client.Database(parsed.Path[1:])
 }
 
-// harness is the conformance suite's on a database that fresh makes.
-func harness(fresh func(t testing.TB) string) drivertest.Harness {
+// harness is the conformance suite's on a database that fresh makes, with saves that are transactions or not.
+func harness(fresh func(t testing.TB) string, transactions bool) drivertest.Harness {
 	return drivertest.Harness{
-		Partial:  true,
+		Partial:  !transactions,
 		MaxDepth: mongo.MaxDepth,
 		// The suite's largest document is {"text": "..."}, which has 4 bytes more in BSON than in JSON.
 		MaxDocumentBytes: mongo.MaxDataBytes - 4,
@@ -81,7 +90,9 @@ func harness(fresh func(t testing.TB) string) drivertest.Harness {
 				t.Fatal(err)
 			}
 			return drivertest.Place{
-				Open:    func(t *testing.T) drivers.Driver { return open(t, address) },
+				Open: func(t *testing.T) drivers.Driver {
+					return openAs(t, mongo.Config{URL: address, Transactions: transactions})
+				},
 				Address: parsed.Host,
 				OpenAt: func(t *testing.T, host string) drivers.Driver {
 					through := *parsed
@@ -91,7 +102,7 @@ func harness(fresh func(t testing.TB) string) drivertest.Harness {
 					query.Set("directConnection", "true")
 					query.Set("serverSelectionTimeoutMS", "1500") // through a proxy, what is waited for mostly does not come
 					through.RawQuery = query.Encode()
-					return open(t, through.String())
+					return openAs(t, mongo.Config{URL: through.String(), Transactions: transactions})
 				},
 				Forget: func(t *testing.T) {
 					if err := database(t, address).Drop(t.Context()); err != nil {
@@ -145,9 +156,9 @@ func public(t *testing.T, db *mongodb.Database, projection string) (documents []
 	return documents, true
 }
 
-// onFerretDB is the harness on FerretDB, which has no views.
-func onFerretDB() drivertest.Harness {
-	h := harness(mongotest.FerretDB)
+// stand is the harness on FerretDB, which has no views.
+func stand(fresh func(t testing.TB) string, transactions bool) drivertest.Harness {
+	h := harness(fresh, transactions)
 	h.Slow = true
 	place := h.Place
 	h.Place = func(t *testing.T) drivertest.Place {
@@ -160,20 +171,31 @@ func onFerretDB() drivertest.Harness {
 
 func TestConformanceOnFerretDB(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, onFerretDB())
+	drivertest.Run(t, stand(mongotest.FerretDB, false))
 }
 
 func TestFaultsOnFerretDB(t *testing.T) {
 	t.Parallel()
-	drivertest.RunFaults(t, onFerretDB())
+	drivertest.RunFaults(t, stand(mongotest.FerretDB, false))
+}
+
+func TestConformanceWithTransactions(t *testing.T) {
+	t.Parallel()
+	h := stand(mongotest.ReplicaSet, true)
+	h.Subjects = []string{"Save", "Mend", "Checkpoint", "Load", "Concurrency"}
+	drivertest.Run(t, h)
+}
+
+func TestFaultsWithTransactions(t *testing.T) { // not beside TestFaultsOnFerretDB: both together are too much for two processors
+	drivertest.RunFaults(t, stand(mongotest.ReplicaSet, true))
 }
 
 func TestConformanceOnMongoDB(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, harness(mongotest.Real))
+	drivertest.Run(t, harness(mongotest.Real, false))
 }
 
 func TestFaultsOnMongoDB(t *testing.T) {
 	t.Parallel()
-	drivertest.RunFaults(t, harness(mongotest.Real))
+	drivertest.RunFaults(t, harness(mongotest.Real, false))
 }

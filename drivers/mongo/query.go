@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -32,14 +34,21 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	keys = slices.Compact(keys)
 	limited, cancel := within(ctx, saveTime)
 	defer cancel()
+	var at bson.Timestamp
+	if d.transactions && len(keys) > loadSlice {
+		var err error
+		if at, err = d.snapshotTime(limited); err != nil {
+			return nil, readError(build, late(ctx, limited, err))
+		}
+	}
 	var all []domain.Document
 	for slice := range slices.Chunk(keys, loadSlice) {
-		found, err := d.documents(limited, bson.D{
+		found, err := d.documents(limited, append(bson.D{
 			{Key: "find", Value: place.collection},
 			{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: slice}}}, {Key: "tenant", Value: place.tenant}}},
-		}, 0)
+		}, d.snapshot(at)...), 0)
 		if err != nil {
-			return nil, readError(build, overtime(ctx, limited, err, slow))
+			return nil, readError(build, late(ctx, limited, err))
 		}
 		all = append(all, found...)
 	}
@@ -58,7 +67,7 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 		return domain.Document{}, false, err
 	}
 	place := placeOf(build, tenant)
-	limited, cancel := within(ctx, queryTime)
+	limited, cancel := within(ctx, d.queryTime)
 	defer cancel()
 	var found []domain.Document
 	if domain.CheckDocumentID("", id) == nil {
@@ -72,7 +81,7 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 		err = d.made(limited, place)
 	}
 	if err != nil {
-		return domain.Document{}, false, readError(build, overtime(ctx, limited, err, slow))
+		return domain.Document{}, false, readError(build, late(ctx, limited, err))
 	}
 	if len(found) == 0 || found[0].Data == nil {
 		return domain.Document{}, false, nil
@@ -82,15 +91,15 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 
 // Query returns a page of documents.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
-	limited, cancel := within(ctx, queryTime)
+	limited, cancel := within(ctx, d.queryTime)
 	defer cancel()
 	q, err := d.prepare(limited, build, tenant, query)
 	if err != nil {
-		return nil, overtime(ctx, limited, err, costly)
+		return nil, d.costly(ctx, limited, err)
 	}
 	page, err := d.page(limited, q)
 	if err != nil {
-		return nil, readError(build, overtime(ctx, limited, err, costly))
+		return nil, readError(build, d.costly(ctx, limited, err))
 	}
 	return page, nil
 }
@@ -102,6 +111,7 @@ type prepared struct {
 	matching bson.D
 	ordering ordering
 	indexes  []string // the paths that have an index of their own, as they were declared
+	reading  bson.D   // the read concern of its commands
 }
 
 func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (prepared, error) {
@@ -119,7 +129,14 @@ func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.
 	if err != nil {
 		return prepared{}, readError(build, err)
 	}
-	q := prepared{query, place.asking(query.Where), matching, newOrdering(query.Order), nil}
+	q := prepared{query, place.asking(query.Where), matching, newOrdering(query.Order), nil, nil}
+	var at bson.Timestamp
+	if d.transactions && len(query.Order) > 0 { // there are several commands
+		if at, err = d.snapshotTime(ctx); err != nil {
+			return prepared{}, readError(build, err)
+		}
+	}
+	q.reading = d.snapshot(at)
 	if build.Shared() && (q.place.partition == nil || q.place.only != "") {
 		q.indexes = build.Indexes
 	}
@@ -191,13 +208,13 @@ func (q prepared) part(chosen int) bson.D {
 }
 
 func (q prepared) find(filter, sort bson.D, limit int) bson.D {
-	return bson.D{
+	return append(bson.D{
 		{Key: "find", Value: q.place.collection},
 		{Key: "filter", Value: filter},
 		{Key: "sort", Value: sort},
 		{Key: "limit", Value: int64(limit)},
 		{Key: "allowDiskUse", Value: true}, // where no index has the order; the default from MongoDB 6 on
-	}
+	}, q.reading...)
 }
 
 // ordered merges the parts of those that can be ordered, each of which comes in order.
@@ -260,23 +277,23 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	if err != nil {
 		return 0, err
 	}
-	limited, cancel := within(ctx, queryTime)
+	limited, cancel := within(ctx, d.queryTime)
 	defer cancel()
 	place, err := d.at(limited, build, tenant)
 	if err != nil {
-		return 0, readError(build, overtime(ctx, limited, err, costly))
+		return 0, readError(build, d.costly(ctx, limited, err))
 	}
 	place = place.asking(where)
 	var count int64
 	// The command "count" takes in what is moving between the servers of a sharded cluster.
-	err = d.find(limited, bson.D{
+	err = d.find(limited, append(bson.D{
 		{Key: "aggregate", Value: place.collection},
 		{Key: "pipeline", Value: bson.A{
 			bson.D{{Key: "$match", Value: place.documents(matching)}},
 			bson.D{{Key: "$count", Value: "n"}},
 		}},
 		{Key: "cursor", Value: bson.D{}},
-	}, func() { count = 0 }, func(row bson.Raw) error {
+	}, d.snapshot(bson.Timestamp{})...), func() { count = 0 }, func(row bson.Raw) error {
 		var ok bool
 		if count, ok = row.Lookup("n").AsInt64OK(); !ok {
 			return errors.New("the answer has no number")
@@ -287,7 +304,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 		err = d.made(limited, place)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, overtime(ctx, limited, patternError(err), costly))
+		return 0, fmt.Errorf("count the documents of build %d of %s: %w", build.Number, build.Name, d.costly(ctx, limited, patternError(err)))
 	}
 	return count, nil
 }
@@ -295,12 +312,13 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 // Explain says how the database answers the query. Of an ordered query, that is the part with those that can be ordered
 // and have no list on the way, which is nearly all; and of one that is read backwards, what it goes back for.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
-	limited, cancel := within(ctx, queryTime)
+	limited, cancel := within(ctx, d.queryTime)
 	defer cancel()
 	q, err := d.prepare(limited, build, tenant, query)
 	if err != nil {
-		return domain.Explanation{}, overtime(ctx, limited, err, costly)
+		return domain.Explanation{}, d.costly(ctx, limited, err)
 	}
+	q.reading = nil // what is explained reads nothing
 	var command bson.D
 	switch {
 	case len(q.Order) == 0:
@@ -317,7 +335,7 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 		return domain.Explanation{}, fmt.Errorf("write the query: %w", err)
 	}
 	if err := d.made(limited, q.place); err != nil {
-		return domain.Explanation{}, readError(build, overtime(ctx, limited, err, costly))
+		return domain.Explanation{}, readError(build, d.costly(ctx, limited, err))
 	}
 	explanation := domain.Explanation{Statement: string(statement)}
 	answer, err := d.run(limited, bson.D{{Key: "explain", Value: command}, {Key: "verbosity", Value: "queryPlanner"}})
@@ -325,7 +343,7 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 		return explanation, nil
 	}
 	if err != nil {
-		return domain.Explanation{}, readError(build, overtime(ctx, limited, err, costly))
+		return domain.Explanation{}, readError(build, d.costly(ctx, limited, err))
 	}
 	if explanation.Plan, err = bson.MarshalExtJSON(answer, false, false); err != nil {
 		return domain.Explanation{}, fmt.Errorf("write the plan: %w", err)
@@ -395,23 +413,45 @@ func patternError(err error) error {
 	return err
 }
 
-// What a method's own time limit means.
-var (
-	slow   = domain.Errorf(domain.CodeUnavailable, "", "the documents' database took too long to answer; try again later")
-	costly = domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or by what has an index", queryTime)
-)
+// slow is what running out of a method's own time means, but for queries.
+var slow = domain.Errorf(domain.CodeUnavailable, "", "the documents' database took too long to answer; try again later")
 
-// overtime sorts an error by which the time is up: where it is the method's own, and not its caller's, it is meant.
-func overtime(caller, own context.Context, err error, meant *domain.Error) error {
-	if !errors.Is(err, context.DeadlineExceeded) {
+// answerTime is how long a server may take to show that it answers at all, when a query ran out of time.
+const answerTime = time.Second
+
+// costly sorts the error of a query: where the query's own time is up, and not its caller's, it is too costly, unless the
+// server answers nothing else either.
+func (d *Driver) costly(caller, own context.Context, err error) error {
+	if !ranOut(caller, own, err) {
 		return err
+	}
+	if !hasCode(err, codeMaxTimeMSExpired) {
+		asking, cancel := context.WithTimeout(context.WithoutCancel(caller), answerTime)
+		defer cancel()
+		if d.client.Ping(asking, readpref.Primary()) != nil {
+			return fmt.Errorf("%w: %w", slow, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or by what has an index", d.queryTime), err)
+}
+
+// late sorts the error of what is no query: where its own time is up, and not its caller's, the database is too slow.
+func late(caller, own context.Context, err error) error {
+	if !ranOut(caller, own, err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w: %w", slow, drivers.ErrTimedOut, err)
+}
+
+// ranOut reports whether a method's own time was up, and not its caller's.
+func ranOut(caller, own context.Context, err error) bool {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return false
 	}
 	if _, sorted := errors.AsType[*domain.Error](err); sorted {
-		return err
+		return false
 	}
 	theirs, bounded := caller.Deadline()
-	if ours, _ := own.Deadline(); bounded && !theirs.After(ours) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", meant, err)
+	ours, _ := own.Deadline()
+	return !bounded || theirs.After(ours)
 }

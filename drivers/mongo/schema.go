@@ -76,6 +76,18 @@ func (d *Driver) prepareDatabase(ctx, running context.Context) error {
 		return err
 	}
 	d.expressions = err == nil
+	switch {
+	case d.wantsTransactions && d.majority:
+		if d.transactions, err = d.hasTransactions(ctx); err != nil {
+			return err
+		}
+	case d.wantsTransactions:
+		d.log.WarnContext(ctx, "the documents' database is a standalone server, which has no transactions: a reader may see a part of a batch")
+	}
+	if d.shardBuilds && message != "isdbgrid" {
+		d.shardBuilds = false
+		d.log.WarnContext(ctx, "the documents' database is no sharded cluster: shardBuilds has no effect")
+	}
 	// Where it is new, the index is there at once. On a large collection that had none, it takes its time.
 	d.background.Go(func() { d.indexCommon(running) })
 	return nil
@@ -133,12 +145,28 @@ func (d *Driver) makeCollection(ctx context.Context, name string) error {
 	return err
 }
 
-// indexCommon gives the common collection an index of everything in documents, by tenant where the server can (MongoDB 7).
+// The names of the index of everything in documents, by tenant and not.
+const (
+	valuesIndex    = "values"
+	allValuesIndex = "all values"
+)
+
+// indexCommon gives the common collection an index of everything in documents, by tenant where the server can (MongoDB 7);
+// or drops it, where there is to be none.
 func (d *Driver) indexCommon(ctx context.Context) {
+	if d.noWildcardIndex {
+		for _, name := range []string{valuesIndex, allValuesIndex} {
+			_, err := d.run(ctx, bson.D{{Key: "dropIndexes", Value: commonCollection}, {Key: "index", Value: name}, writing(ctx, false)})
+			if err != nil && !hasCode(err, codeIndexNotFound) && !lacks(err) && ctx.Err() == nil {
+				d.log.WarnContext(ctx, "the index of everything in the documents of tenants' own projections cannot be dropped", "index", name, "error", err)
+			}
+		}
+		return
+	}
 	const everything = data + ".$**"
-	err := d.createIndexes(ctx, commonCollection, index{"values", bson.D{{Key: "tenant", Value: 1}, {Key: everything, Value: 1}}, nil})
+	err := d.createIndexes(ctx, commonCollection, index{valuesIndex, bson.D{{Key: "tenant", Value: 1}, {Key: everything, Value: 1}}, nil})
 	if lacks(err) {
-		err = d.createIndexes(ctx, commonCollection, index{"all values", bson.D{{Key: everything, Value: 1}}, nil})
+		err = d.createIndexes(ctx, commonCollection, index{allValuesIndex, bson.D{{Key: everything, Value: 1}}, nil})
 	}
 	if err != nil && ctx.Err() == nil {
 		d.log.WarnContext(ctx, "the documents of tenants' own projections have no general index: queries read all of a tenant's documents", "error", err)
@@ -164,6 +192,11 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
 	if err := d.makeCollection(ctx, name); err != nil {
 		return err
 	}
+	if d.shardBuilds {
+		if err := d.shard(ctx, name); err != nil {
+			return err
+		}
+	}
 	_, err := d.bulk(ctx, mustMarshal(bson.D{
 		{Key: "update", Value: name},
 		{Key: "updates", Value: bson.A{bson.D{
@@ -174,6 +207,19 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
 		writing(ctx, false),
 	}))
 	return err
+}
+
+// shard distributes a collection over the cluster by its keys, so that a tenant's documents stay together. One that is
+// sharded stays as it is.
+func (d *Driver) shard(ctx context.Context, collection string) error {
+	err := d.client.Database("admin").RunCommand(ctx, bson.D{
+		{Key: "shardCollection", Value: d.db.Name() + "." + collection},
+		{Key: "key", Value: bson.D{{Key: "_id", Value: 1}}},
+	}).Err()
+	if err == nil || hasCode(err, codeAlreadyInitialized) {
+		return nil
+	}
+	return fmt.Errorf("shard the collection (the login needs the role clusterManager, or enableSharding on the database): %w", d.mend(ctx, err))
 }
 
 func mustMarshal(command bson.D) bson.Raw {

@@ -68,11 +68,7 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 	if !d.withLog || batch.From == batch.To {
 		return nil, domain.Errorf(domain.CodeUnsupported, "database", "documents can be saved with an append in the log's own database only, and going forward")
 	}
-	// A shared build's number is its own; all other builds are in one table.
-	name := "common"
-	if build.Shared() {
-		name = strconv.FormatInt(build.Number, 10)
-	}
+	name := preparedName(build)
 	params := [][]byte{encodeTenant(tenant), encodeInt(build.Number), encodeInt(batch.To)}
 	move := "insert into " + table + ` (tenant_id, build, id, version) values ($1::uuid, $2::bigint, '', $3::bigint)
 			on conflict do nothing returning tenant_id, build`
@@ -114,4 +110,26 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 		})
 	}
 	return statements, nil
+}
+
+// CheckpointIn is Checkpoint for a transaction that is the append's.
+func (d *Driver) CheckpointIn(build domain.Build, tenant domain.TenantID) (domain.Statement, error) {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return domain.Statement{}, err
+	}
+	return domain.Statement{
+		Name:   "manifold_checkpoint_" + preparedName(build),
+		SQL:    "select c.version from " + table + " c where c.tenant_id = $1::uuid and c.build = $2::bigint and c.id = ''",
+		Params: [][]byte{encodeTenant(tenant), encodeInt(build.Number)},
+	}, nil
+}
+
+// preparedName tells the prepared statements of different tables apart. A shared build's number is its own; all other
+// builds are in one table.
+func preparedName(build domain.Build) string {
+	if build.Shared() {
+		return strconv.FormatInt(build.Number, 10)
+	}
+	return "common"
 }

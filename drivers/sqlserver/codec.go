@@ -75,6 +75,18 @@ func encodeRows(rows []row) mssql.NVarCharMax {
 	return mssql.NVarCharMax(append(to, ']'))
 }
 
+// values are the row's values in the order of table.staged, as they are copied into the stage.
+func (r *row) values() []any {
+	values := []any{[]byte(r.id), r.id, r.version, string(r.document)}
+	for _, key := range r.keys {
+		values = append(values, key)
+	}
+	if r.partition != nil {
+		values = append(values, r.partition)
+	}
+	return values
+}
+
 // encodeIDs writes ids as a JSON array of hexadecimal texts.
 func encodeIDs(ids []string) mssql.NVarCharMax {
 	var to []byte
@@ -295,7 +307,7 @@ func encodePart(batch drivers.Batch, table table) (part, error) {
 		if err != nil {
 			return part{}, domain.Errorf(domain.CodeInvalidJSON, "document "+document.ID, "its data is no JSON object")
 		}
-		one := row{id: document.ID, version: document.Version, document: data, keys: keys}
+		one := row{id: strings.Clone(document.ID), version: document.Version, document: data, keys: keys}
 		if table.partition != "" {
 			last := len(keys) - 1
 			one.keys, one.partition = keys[:last], partitionHash(keys[last])

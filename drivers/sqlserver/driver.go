@@ -7,7 +7,7 @@
 //	id_bytes  varbinary(512)   the document's id as UTF-8
 //	id        nvarchar(512)    the same for people
 //	version   bigint
-//	document  nvarchar(max)    JSON
+//	document  varchar(max)     JSON as UTF-8; nvarchar(max) in tables of earlier releases
 //	[key ...] varbinary(1001)  a sort key for each path that the definition declares: see sortkey.go
 //	[partition ...] binary(16) a hash of the value at the path of partitionBy: see partition.go
 //	primary key clustered (tenant_id, build, id_bytes)
@@ -29,7 +29,7 @@
 // A reader sees all of a save or nothing of it. With read_committed_snapshot on (the default of Azure SQL, and what is
 // recommended) each statement reads what was committed when it began, and waits for nobody. With it off, a read first takes
 // a shared lock on the checkpoint's row and keeps it until it ends: readers and savers of one tenant wait for one another.
-// Which of the two it is, is asked when the driver is opened.
+// Which of the two it is, the driver asks when it is opened, with all else that depends on the server: see abilities.
 //
 // Locks are on rows, and the tables never escalate them: escalation would stop all tenants for the sake of one. No range
 // is ever locked by a save; of two that both find no checkpoint, the second one's insert is a duplicate key.
@@ -37,8 +37,8 @@
 // # What is not here
 //
 // Tenants are kept apart by the statements, each of which names the tenant, and not by the server's row-level security:
-// the login that owns the tables is above it anyhow. matches() is refused, as SQL Server 2019 and 2022 have no regular
-// expressions. Logging in by Microsoft Entra ID needs a client library that is not built in.
+// the login that owns the tables is above it anyhow. matches() is refused below compatibility level 170, which is SQL Server
+// 2025's: before, there are no regular expressions. Logging in by Microsoft Entra ID needs a client library that is not built in.
 //
 // # What only a server shows
 //
@@ -51,6 +51,8 @@
 //   - how deeply ISJSON takes lists and objects in one another, and by which error it refuses them: 547 and 13609 are
 //     expected
 //   - what becomes of a transaction in which a statement cannot be compiled, which onConnection ends either way
+//   - that REGEXP_LIKE reads a pattern as RE2 does, and what it says of a text of more than 2 MB
+//   - that an index in descending order is used for a page in that order, and that an online build makes nobody wait
 //   - how long savers and readers wait for one another with read_committed_snapshot off, and with optimized locking on
 package sqlserver
 
@@ -62,6 +64,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -83,7 +86,7 @@ type Config struct {
 type Driver struct {
 	db      *sql.DB
 	log     *slog.Logger
-	locking bool           // read_committed_snapshot is off
+	server  abilities      // known when the driver is opened
 	columns sync.Map       // table -> columns; see columnsOf
 	calls   sync.WaitGroup // those under way
 }
@@ -101,6 +104,9 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	}
 	if _, named := parsed.Parameters[msdsn.AppName]; !named {
 		parsed.AppName = "manifold-documents"
+	}
+	if !verified(parsed) && config.Log != nil {
+		config.Log.WarnContext(ctx, "the connection to the documents' database does not verify the server's certificate: whoever is between can read and change everything; add encrypt=true and TrustServerCertificate=false to its URL", "host", parsed.Host)
 	}
 	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
 	conns := config.MaxConns
@@ -121,6 +127,15 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	return d, nil
 }
 
+// verified reports whether the server's certificate is verified, or the server is on this machine.
+func verified(c msdsn.Config) bool {
+	if address, err := netip.ParseAddr(c.Host); c.Host == "localhost" || err == nil && address.IsLoopback() {
+		return true
+	}
+	encrypts := c.Encryption == msdsn.EncryptionRequired || c.Encryption == msdsn.EncryptionStrict
+	return encrypts && !c.TrustServerCertificate
+}
+
 // Close waits for what is under way and closes all connections.
 func (d *Driver) Close() {
 	d.calls.Wait()
@@ -139,7 +154,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 }
 
 // Save stores a batch in one transaction. A batch of one part, as it is while a projection follows its log, is one round
-// trip; a larger one is one for each part, and two more.
+// trip. The documents of a larger one, as in a rebuild, are copied in bulk, part by part.
 //
 // A transaction that was rolled back, or whose outcome a lost connection hides, is tried again a few times: the
 // compare-and-set makes that safe. If it had been committed after all, the answer is ErrStale.
@@ -236,26 +251,60 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 	if err != nil || moved == 0 {
 		return moved == 0, err
 	}
+	staged := false
 	var left drivers.Batch
 	for first := true; first || len(left.Upserts)+len(left.Deletes) > 0; first = false {
-		var statement statement
-		err := batch.use(func(batch drivers.Batch) error {
+		var rows part
+		err := batch.use(func(batch drivers.Batch) (err error) {
 			if first {
 				left = batch
 			}
-			part, rest := nextPart(left)
-			rows, err := encodePart(part, table)
-			left, statement = rest, table.savePart(tenant, rows)
+			now, rest := nextPart(left)
+			left = rest
+			rows, err = encodePart(now, table)
 			return err
 		})
-		if err != nil {
-			return false, err
+		if err == nil && len(rows.upserts) > 0 {
+			err = copyPart(ctx, tx, table, tenant, rows.upserts, staged)
+			staged, rows.upserts = true, nil
 		}
-		if _, err := tx.ExecContext(ctx, statement.sql, statement.args...); err != nil {
+		if err == nil && len(rows.deletes) > 0 {
+			deletes := table.savePart(tenant, rows)
+			_, err = tx.ExecContext(ctx, deletes.sql, deletes.args...)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
 	return false, tx.Commit()
+}
+
+// copyPart copies documents to the server in bulk, and writes them from there. staged: the stage is made.
+func copyPart(ctx context.Context, tx *sql.Tx, table table, tenant domain.TenantID, rows []row, staged bool) (err error) {
+	if !staged {
+		if _, err := tx.ExecContext(ctx, table.createStage().sql); err != nil {
+			return err
+		}
+	}
+	names, _ := table.staged()
+	bulk, err := tx.PrepareContext(ctx, mssql.CopyIn(stage, mssql.BulkOptions{RowsPerBatch: len(rows)}, names...))
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		if _, err := bulk.ExecContext(ctx, rows[i].values()...); err != nil {
+			return errors.Join(err, bulk.Close())
+		}
+	}
+	if _, err := bulk.ExecContext(ctx); err != nil {
+		return errors.Join(err, bulk.Close())
+	}
+	if err := bulk.Close(); err != nil {
+		return err
+	}
+	save := table.saveStage(tenant)
+	_, err = tx.ExecContext(ctx, save.sql, save.args...)
+	return err
 }
 
 // Checkpoint returns the stored checkpoint; 0 where there is none.

@@ -93,8 +93,23 @@ func open(t *testing.T, address string) *sqlserver.Driver {
 	return driver
 }
 
-func harness(snapshot bool) drivertest.Harness {
-	return drivertest.Harness{NoPatterns: true, Place: func(t *testing.T) drivertest.Place {
+// patterns reports whether new databases on the server have regular expressions.
+func patterns(t *testing.T) bool {
+	t.Helper()
+	db, err := sql.Open("sqlserver", server(t).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var level int
+	if err := db.QueryRowContext(t.Context(), "select compatibility_level from sys.databases where name = 'model'").Scan(&level); err != nil {
+		t.Fatal(err)
+	}
+	return level >= 170
+}
+
+func harness(t *testing.T, snapshot bool) drivertest.Harness {
+	return drivertest.Harness{NoPatterns: !patterns(t), Place: func(t *testing.T) drivertest.Place {
 		address, db := database(t, snapshot)
 		return drivertest.Place{
 			Open: func(t *testing.T) drivers.Driver { return open(t, address.String()) },
@@ -117,8 +132,8 @@ func harness(snapshot bool) drivertest.Harness {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server(t)
-	t.Run("snapshot", func(t *testing.T) { t.Parallel(); drivertest.Run(t, harness(true)) })
-	t.Run("locking", func(t *testing.T) { t.Parallel(); drivertest.Run(t, harness(false)) })
+	t.Run("snapshot", func(t *testing.T) { t.Parallel(); drivertest.Run(t, harness(t, true)) })
+	t.Run("locking", func(t *testing.T) { t.Parallel(); drivertest.Run(t, harness(t, false)) })
 }
 
 func TestFaults(t *testing.T) {
@@ -127,8 +142,8 @@ func TestFaults(t *testing.T) {
 	if _, _, err := net.SplitHostPort(address.Host); err != nil {
 		t.Fatalf("%s has to name a port: %v", serverURL, err)
 	}
-	t.Run("snapshot", func(t *testing.T) { t.Parallel(); drivertest.RunFaults(t, harness(true)) })
-	t.Run("locking", func(t *testing.T) { t.Parallel(); drivertest.RunFaults(t, harness(false)) })
+	t.Run("snapshot", func(t *testing.T) { t.Parallel(); drivertest.RunFaults(t, harness(t, true)) })
+	t.Run("locking", func(t *testing.T) { t.Parallel(); drivertest.RunFaults(t, harness(t, false)) })
 }
 
 // public reads a view as people do.

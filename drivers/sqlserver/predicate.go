@@ -75,7 +75,7 @@ func (q *query) value(path domain.Path) string {
 	if alias, ok := q.values[id]; ok {
 		return alias
 	}
-	from := "t.document"
+	from := "convert(nvarchar(max), t.document)"
 	if last := len(path) - 1; last > 0 {
 		around := q.value(path[:last])
 		from = "case when " + around + ".type = 5 then " + around + ".value end"
@@ -173,7 +173,7 @@ func (q *query) condition(predicate domain.Predicate) (string, error) {
 	case domain.Text:
 		exact, narrow, err = q.textTest(p)
 	case domain.Matches:
-		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "SQL Server has no regular expressions: matches() cannot be asked of it; startsWith(), endsWith() and contains() can")
+		exact, err = q.matches(p)
 	default:
 		return "", fmt.Errorf("a predicate of an unknown type: %T", predicate)
 	}
@@ -413,6 +413,26 @@ func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
 		return value + ".type = 1 and charindex(convert(nvarchar(4000), " + q.text(p.Text) + ")" + binary2 + ", " + value + ".value)" + comparison, "", nil
 	}
 	return never, "", nil
+}
+
+// maxPattern is how long a pattern may be, in UTF-16 code units.
+const maxPattern = 4000
+
+// matches asks by REGEXP_LIKE, whose expressions are RE2's, as this package's are. "case" keeps it from what is no text.
+func (q *query) matches(p domain.Matches) (string, error) {
+	if !q.table.server.patterns {
+		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "SQL Server has regular expressions from version 2025 on, at compatibility level 170: here matches() cannot be asked; startsWith(), endsWith() and contains() can")
+	}
+	pattern := p.Pattern.Portable(`\A`, `\z`)
+	if units(pattern) > maxPattern {
+		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "the pattern becomes too long for SQL Server: %d characters, where %d are allowed", units(pattern), maxPattern)
+	}
+	value := q.value(p.Path)
+	wanted := "1"
+	if p.Not {
+		wanted = "0"
+	}
+	return fmt.Sprintf("case when %[1]s.type = 1 then case when regexp_like(%[1]s.value, convert(nvarchar(4000), %[2]s), 'c') then 1 else 0 end end = %[3]s", value, q.text(pattern), wanted), nil
 }
 
 // utf16Bytes is the text as nvarchar keeps it: UTF-16, the low byte first.

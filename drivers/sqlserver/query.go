@@ -26,7 +26,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 		return nil, err
 	}
 	possible := drivers.PossibleIDs(ids)
-	documents, err := read(ctx, d, tableOf(build).load(d.locking, tenant, possible), scanDocument)
+	documents, err := read(ctx, d, tableOf(build).load(d.server.locking, tenant, possible), scanDocument)
 	if err != nil {
 		return nil, fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
 	}
@@ -69,7 +69,7 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 	}
 	documents, err := withinTime(ctx, func(ctx context.Context) ([]domain.Document, error) {
 		return withColumns(ctx, d, build, func(table table) ([]domain.Document, error) {
-			statement, err := table.query(d.locking, tenant, query)
+			statement, err := table.query(d.server.locking, tenant, query)
 			if err != nil {
 				return nil, err
 			}
@@ -95,7 +95,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	}
 	count, err := withinTime(ctx, func(ctx context.Context) (int64, error) {
 		return withColumns(ctx, d, build, func(table table) (int64, error) {
-			statement, err := table.count(d.locking, tenant, where)
+			statement, err := table.count(d.server.locking, tenant, where)
 			if err != nil {
 				return 0, err
 			}
@@ -122,12 +122,16 @@ func withinTime[T any](ctx context.Context, do func(ctx context.Context) (T, err
 	return value, err
 }
 
+// bounds are those of a query that may have to sort: with more processors and a tenth of the memory for queries it would
+// make the other tenants wait.
+const bounds = "maxdop 2, max_grant_percent = 10"
+
 // recompile makes the plan for the very values that are asked for: one filter fits a tenth of a tenant's documents, and
 // with another constant a handful. Queries without filter and order need none of that: they have one plan.
-const recompile = "option (recompile);\n"
+const recompile = "option (recompile, " + bounds + ");\n"
 
 // orderedRecompile is recompile for a page whose ids are found first: then each document is one look-up.
-const orderedRecompile = "option (recompile, loop join, force order);\n"
+const orderedRecompile = "option (recompile, loop join, force order, " + bounds + ");\n"
 
 // query makes the select of a page. One with an order first finds the ids of the page, so that documents are not moved
 // about while they are sorted.
@@ -169,6 +173,11 @@ func (q *query) page(asked domain.DocumentQuery) (string, error) {
 		}
 		return strings.TrimSuffix(text, "\n") + ";\n", nil
 	}
+	if len(asked.Order) == 1 && asked.Order[0].Descending {
+		if column, ok := q.keyColumn(asked.Order[0].Path); ok {
+			return q.descending(asked, column, conditions), nil
+		}
+	}
 	keys := make([]string, len(asked.Order))
 	for i, part := range asked.Order {
 		keys[i] = q.sortKey(part.Path)
@@ -182,6 +191,28 @@ func (q *query) page(asked domain.DocumentQuery) (string, error) {
 		"where " + conditions + "\norder by " + inner + ", t.id_bytes\n) as o\n" +
 		"inner join " + q.table.name + " as t with (forceseek) on " + where + " and t.id_bytes = o.id_bytes\n" +
 		"order by " + outer + ", o.id_bytes\n" + orderedRecompile, nil
+}
+
+// descending writes the page that descends by one key column. Those that can be ordered are read from the index that
+// descends; the others, which come last, are read apart, by their ids.
+func (q *query) descending(asked domain.DocumentQuery, column, conditions string) string {
+	part := func(last, condition, order string) string {
+		return "select s.id_bytes, s.s0, s.s1 from (\nselect top (@limit) t.id_bytes, " + last + " as s0, " + column + " as s1\nfrom " + q.table.name + " as t\n" + q.sources.String() +
+			"where " + conditions + "\nand " + condition + "\norder by " + order + "t.id_bytes\n) as s\n"
+	}
+	unordered := column + " = 0xff"
+	ordered := part("0", column+" < 0xff", column+" desc, ") + "union all\n"
+	if after := asked.After; after != nil && after.Unordered {
+		ordered, unordered = "", unordered+" and t.id_bytes > "+q.id(after.ID)
+	} else if after != nil {
+		place := q.key(columnKey(after.Values[0]))
+		ordered = part("0", column+" <= "+place+" and ("+column+" < "+place+" or t.id_bytes > "+q.id(after.ID)+")", column+" desc, ") + "union all\n"
+	}
+	return "select " + documentColumns + "\nfrom (\nselect top (@limit) u.id_bytes, u.s0, u.s1 from (\n" +
+		ordered + part("1", unordered, "") +
+		") as u\norder by u.s0, u.s1 desc, u.id_bytes\n) as o\n" +
+		"inner join " + q.table.name + " as t with (forceseek) on " + where + " and t.id_bytes = o.id_bytes\n" +
+		"order by o.s0, o.s1 desc, o.id_bytes\n" + orderedRecompile
 }
 
 // decisive leaves out of a query's order what stands behind the same path: it decides nothing, and the server refuses to

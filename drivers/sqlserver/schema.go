@@ -134,35 +134,68 @@ func literal(text string) string { return "N'" + strings.ReplaceAll(text, "'", "
 
 // probe asks what prepareDatabase has to know. The collation is known from SQL Server 2019 on.
 const probe = `select convert(int, coalesce(collationproperty('Latin1_General_100_BIN2_UTF8', 'CodePage'), 0)),
-	d.compatibility_level, d.is_read_committed_snapshot_on, case when schema_id('` + schema + `') is null then 0 else 1 end
+	d.compatibility_level, convert(int, serverproperty('EngineEdition')), d.is_read_committed_snapshot_on, case when schema_id('` + schema + `') is null then 0 else 1 end
 from sys.databases as d where d.name = db_name();
 `
 
-// minCompatibility is from which compatibility level on there is all that the statements use: TRANSLATE and a way of
-// reading JSON.
-const minCompatibility = 140
+// settings are the probe's answer.
+type settings struct {
+	codePage, level, edition int
+	snapshot, schema         bool
+}
+
+// abilities are what the statements take notice of, of all in which servers and databases differ.
+type abilities struct {
+	locking  bool // read_committed_snapshot is off
+	patterns bool // there is REGEXP_LIKE
+	online   bool // an index can be built while others read and write
+}
+
+// Compatibility levels: from which on there is all that the statements use, TRANSLATE and a way of reading JSON; and from
+// which on there are regular expressions.
+const (
+	minCompatibility     = 140
+	patternCompatibility = 170
+)
+
+// The editions (serverproperty('EngineEdition')) that build indexes online.
+const (
+	editionEnterprise = 3 // also Developer and Evaluation
+	editionDatabase   = 5 // Azure SQL Database
+	editionInstance   = 8 // Azure SQL Managed Instance
+)
+
+// abilities says what the server can do, or why it will not do.
+func (s settings) abilities() (abilities, error) {
+	switch {
+	case s.codePage == 0:
+		return abilities{}, errors.New("the server is older than SQL Server 2019")
+	case s.level < minCompatibility:
+		return abilities{}, fmt.Errorf("the database has compatibility level %d; it needs %d or more: alter database ... set compatibility_level = 150", s.level, minCompatibility)
+	}
+	return abilities{
+		locking:  !s.snapshot,
+		patterns: s.level >= patternCompatibility,
+		online:   s.edition == editionEnterprise || s.edition == editionDatabase || s.edition == editionInstance,
+	}, nil
+}
 
 // prepareDatabase makes what Open promises.
 func (d *Driver) prepareDatabase(ctx context.Context) error {
-	type settings struct {
-		codePage, level  int
-		snapshot, schema bool
-	}
 	found, err := read(ctx, d, statement{sql: probe}, func(rows *sql.Rows) (s settings, err error) {
-		err = rows.Scan(&s.codePage, &s.level, &s.snapshot, &s.schema)
+		err = rows.Scan(&s.codePage, &s.level, &s.edition, &s.snapshot, &s.schema)
 		return s, err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case len(found) != 1:
-		return errors.New("the database's settings cannot be read in sys.databases")
-	case found[0].codePage == 0:
-		return errors.New("the server is older than SQL Server 2019")
-	case found[0].level < minCompatibility:
-		return fmt.Errorf("the database has compatibility level %d; it needs %d or more: alter database ... set compatibility_level = 150", found[0].level, minCompatibility)
 	}
-	if d.locking = !found[0].snapshot; d.locking {
+	if len(found) != 1 {
+		return errors.New("the database's settings cannot be read in sys.databases")
+	}
+	if d.server, err = found[0].abilities(); err != nil {
+		return err
+	}
+	if d.server.locking {
 		d.log.WarnContext(ctx, "the documents' database has read_committed_snapshot off: those who read a tenant's documents and those who save them wait for one another")
 	}
 	if !found[0].schema {
@@ -245,10 +278,10 @@ func (t table) createSQL() []string {
 			"\tid_bytes varbinary(512) not null,\n" +
 			"\tid nvarchar(512) not null,\n" +
 			"\tversion bigint not null,\n" +
-			"\tdocument nvarchar(max),\n" +
+			"\tdocument varchar(max) collate " + binaryUTF8Name + ",\n" +
 			keys + partition +
 			"\tcheck (document is null or isjson(document) = 1),\n" +
-			"\tprimary key clustered (tenant_id, build, id_bytes)\n);\n",
+			"\tprimary key clustered (tenant_id, build, id_bytes)\n) with (data_compression = page);\n",
 		"alter table " + t.name + " set (lock_escalation = disable);\n",
 		t.checkpointsSQL(),
 	}
@@ -349,7 +382,7 @@ func withColumns[T any](ctx context.Context, d *Driver, build domain.Build, do f
 		if err != nil {
 			return value, err
 		}
-		table.keys, table.partition = there.keys, there.partition
+		table.keys, table.partition, table.server = there.keys, there.partition, d.server
 		value, err = do(table)
 		if err == nil {
 			if build.Shared() {
@@ -372,28 +405,37 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 		return nil
 	}
 	_, err := withColumns(ctx, d, build, func(table table) (struct{}, error) {
-		return struct{}{}, d.define(ctx, table.name, func(tx *sql.Tx) error {
-			if there, err := number(ctx, tx, exists(table.name)); err != nil {
+		var indexes []string
+		if table.partition != "" {
+			indexes = append(indexes, table.partitionIndexSQL())
+		}
+		for _, path := range build.Indexes {
+			if !slices.Contains(table.keys, path) {
+				d.log.WarnContext(ctx, "a declared path has no index: it is too long, or the table was made before it was declared", "projection", build.Name, "build", build.Number, "path", path)
+				continue
+			}
+			indexes = append(indexes, table.indexSQL(path), table.descendingIndexSQL(path))
+		}
+		// Each is a transaction of its own: what one that was built online locks at its end would be locked until the last is
+		// built. There is one at least, which finds out that there is a table.
+		for _, index := range append(indexes, "") {
+			err := d.define(ctx, table.name, func(tx *sql.Tx) error {
+				if there, err := number(ctx, tx, exists(table.name)); err != nil {
+					return err
+				} else if there == 0 {
+					return drivers.ErrNoTable
+				}
+				if index == "" {
+					return nil
+				}
+				_, err := tx.ExecContext(ctx, index)
 				return err
-			} else if there == 0 {
-				return drivers.ErrNoTable
+			})
+			if err != nil {
+				return struct{}{}, err
 			}
-			if table.partition != "" {
-				if _, err := tx.ExecContext(ctx, table.partitionIndexSQL()); err != nil {
-					return err
-				}
-			}
-			for _, path := range build.Indexes {
-				if !slices.Contains(table.keys, path) {
-					d.log.WarnContext(ctx, "a declared path has no index: it is too long, or the table was made before it was declared", "projection", build.Name, "build", build.Number, "path", path)
-					continue
-				}
-				if _, err := tx.ExecContext(ctx, table.indexSQL(path)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		}
+		return struct{}{}, nil
 	})
 	if err != nil {
 		return fmt.Errorf("index the table of build %d of %s: %w", build.Number, build.Name, mend(err))
@@ -401,14 +443,27 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
+// descendingSuffix ends the name of the index that descends: no name of a key column has a blank there.
+const descendingSuffix = " desc"
+
 // indexSQL makes the index of a path, if it is not there. The rest of the primary key is in every index by itself.
 func (t table) indexSQL(path string) string {
 	name, _ := keyName(path)
-	columns := keyColumn(path)
+	return t.makeIndexSQL(name, t.indexed(path))
+}
+
+// descendingIndexSQL makes the index by which a page in descending order is read: ids ascend in it.
+func (t table) descendingIndexSQL(path string) string {
+	name, _ := keyName(path)
+	return t.makeIndexSQL(name+descendingSuffix, t.indexed(path)+" desc, id_bytes")
+}
+
+// indexed are the columns of a path's index behind the build's.
+func (t table) indexed(path string) string {
 	if t.partition != "" {
-		columns = partitionColumn(t.partition) + ", " + columns
+		return partitionColumn(t.partition) + ", " + keyColumn(path)
 	}
-	return t.makeIndexSQL(name, columns)
+	return keyColumn(path)
 }
 
 // partitionIndexSQL makes the index of the partition alone, if it is not there.
@@ -418,8 +473,12 @@ func (t table) partitionIndexSQL() string {
 }
 
 func (t table) makeIndexSQL(name, columns string) string {
-	return "if not exists (select * from sys.indexes where object_id = object_id(" + literal(t.name) + ") and name = " + literal(name) + ")\n" +
-		"create index " + identifier(name) + " on " + t.name + " (tenant_id, build, " + columns + ");\n"
+	online := ""
+	if t.server.online {
+		online = " with (online = on)"
+	}
+	return "if not exists (select * from sys.indexes where object_id = object_id(" + literal(t.name) + ") and name = " + literal(shortened(name)) + ")\n" +
+		"create index " + identifier(name) + " on " + t.name + " (tenant_id, build, " + columns + ")" + online + ";\n"
 }
 
 // A view or table that somebody is reading cannot be exchanged or dropped, and whoever comes after the one that waits

@@ -1,11 +1,13 @@
 package sqlserver
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,7 +88,10 @@ func TestSaveStatements(t *testing.T) {
 	part := rowsOf(t, batch, indexed())
 	golden(t, "save", indexed().saveWhole(tenant, batch, part))
 	golden(t, "save_partitioned", partitioned().saveWhole(tenant, first, rowsOf(t, batch, partitioned())))
-	golden(t, "save_parts", indexed().moveCheckpoint(tenant, batch), indexed().savePart(tenant, part))
+	deletes := part
+	deletes.upserts = nil
+	golden(t, "save_parts", indexed().moveCheckpoint(tenant, batch), indexed().createStage(), indexed().saveStage(tenant), indexed().savePart(tenant, deletes))
+	golden(t, "save_parts_partitioned", partitioned().createStage(), partitioned().saveStage(tenant))
 	golden(t, "save_first", indexed().saveWhole(tenant, first, part))
 	mending := batch
 	mending.From = 9
@@ -134,9 +139,12 @@ func TestSchemaStatements(t *testing.T) {
 		statements = append(statements, statement{sql: sql})
 	}
 	golden(t, "create_table_partitioned", statements...)
-	golden(t, "index_table_partitioned", statement{sql: partitioned().partitionIndexSQL()}, statement{sql: partitioned().indexSQL("status")})
+	golden(t, "index_table_partitioned", statement{sql: partitioned().partitionIndexSQL()}, statement{sql: partitioned().indexSQL("status")}, statement{sql: partitioned().descendingIndexSQL("status")})
 	golden(t, "open", statement{sql: probe})
-	golden(t, "index_table", columnNames(indexed().name), statement{sql: indexed().indexSQL("customer.name")})
+	golden(t, "index_table", columnNames(indexed().name), statement{sql: indexed().indexSQL("customer.name")}, statement{sql: indexed().descendingIndexSQL("customer.name")})
+	online := indexed()
+	online.server.online = true
+	golden(t, "index_table_online", statement{sql: online.indexSQL("status")}, statement{sql: online.descendingIndexSQL("status")})
 	plain := indexed().viewQuery(nil)
 	golden(t, "swap_table", viewText(viewName(shared.Name)),
 		statement{sql: viewSQL(viewName(shared.Name), plain, false)}, statement{sql: viewSQL(viewName(shared.Name), plain, true)})
@@ -190,14 +198,17 @@ func TestQueryStatements(t *testing.T) {
 		golden(t, "where_"+file, made)
 	}
 	for file, query := range map[string]domain.DocumentQuery{
-		"first":           {Limit: 10},
-		"next":            {Limit: 10, After: &domain.SortKey{ID: "a"}},
-		"filtered":        {Limit: 10, Where: predicates["equal"], After: &domain.SortKey{ID: "a"}},
-		"order_column":    {Limit: 10, Order: []domain.Order{{Path: status}}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}},
-		"order_path":      {Limit: 10, Order: []domain.Order{{Path: total, Descending: true}}},
-		"order_several":   {Limit: 10, Where: predicates["range_null"], Order: []domain.Order{{Path: total, Descending: true}, {Path: name}, {Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{whole(1), {}, boolean(true)}, ID: "a"}},
-		"order_twice":     {Limit: 10, Order: []domain.Order{{Path: status}, {Path: total}, {Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{text("b"), whole(1), text("b")}, ID: "a"}},
-		"order_unordered": {Limit: 10, Order: []domain.Order{{Path: total}, {Path: status}}, After: &domain.SortKey{Unordered: true, ID: "a"}},
+		"first":                      {Limit: 10},
+		"next":                       {Limit: 10, After: &domain.SortKey{ID: "a"}},
+		"filtered":                   {Limit: 10, Where: predicates["equal"], After: &domain.SortKey{ID: "a"}},
+		"order_column":               {Limit: 10, Order: []domain.Order{{Path: status}}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}},
+		"order_descending":           {Limit: 10, Where: predicates["text"], Order: []domain.Order{{Path: status, Descending: true}}},
+		"order_descending_next":      {Limit: 10, Order: []domain.Order{{Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}},
+		"order_descending_unordered": {Limit: 10, Order: []domain.Order{{Path: status, Descending: true}}, After: &domain.SortKey{Unordered: true, ID: "a"}},
+		"order_path":                 {Limit: 10, Order: []domain.Order{{Path: total, Descending: true}}},
+		"order_several":              {Limit: 10, Where: predicates["range_null"], Order: []domain.Order{{Path: total, Descending: true}, {Path: name}, {Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{whole(1), {}, boolean(true)}, ID: "a"}},
+		"order_twice":                {Limit: 10, Order: []domain.Order{{Path: status}, {Path: total}, {Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{text("b"), whole(1), text("b")}, ID: "a"}},
+		"order_unordered":            {Limit: 10, Order: []domain.Order{{Path: total}, {Path: status}}, After: &domain.SortKey{Unordered: true, ID: "a"}},
 	} {
 		made, err := indexed().query(false, tenant, query)
 		if err != nil {
@@ -205,6 +216,17 @@ func TestQueryStatements(t *testing.T) {
 		}
 		golden(t, "query_"+file, made)
 	}
+	pattern, err := domain.ParsePattern("^a+$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	modern := indexed()
+	modern.server.patterns = true
+	made, err := modern.count(false, tenant, domain.And{domain.Matches{Path: status, Pattern: pattern}, domain.Matches{Path: total, Pattern: pattern, Not: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "where_matches", made)
 	one := domain.Compare{Path: domain.Path{"customer", "id"}, Comparison: domain.Equal, Value: text("c-17")}
 	for file, query := range map[string]domain.DocumentQuery{
 		"partitioned":         {Limit: 10, Where: one},
@@ -217,7 +239,7 @@ func TestQueryStatements(t *testing.T) {
 		}
 		golden(t, "query_"+file, made)
 	}
-	made, err := tableOf(shared).query(true, tenant, domain.DocumentQuery{Limit: 10})
+	made, err = tableOf(shared).query(true, tenant, domain.DocumentQuery{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,6 +295,72 @@ func TestWhatCannotBeAsked(t *testing.T) {
 		refused, ok := errors.AsType[*domain.Error](err)
 		if !ok || refused.Code != domain.CodeUnsupported || refused.Where != where {
 			t.Errorf("%s: the error is %v, want one with the code %s of %s", name, err, domain.CodeUnsupported, where)
+		}
+	}
+}
+
+// What the server can do is found out once, from what it says of itself.
+func TestAbilities(t *testing.T) {
+	t.Parallel()
+	const standard = 2
+	for _, c := range []struct {
+		of   settings
+		want abilities
+	}{
+		{settings{codePage: 65001, level: 150, edition: standard, snapshot: true}, abilities{}},
+		{settings{codePage: 65001, level: 150, edition: standard}, abilities{locking: true}},
+		{settings{codePage: 65001, level: 160, edition: editionEnterprise, snapshot: true}, abilities{online: true}},
+		{settings{codePage: 65001, level: 170, edition: standard, snapshot: true}, abilities{patterns: true}},
+		{settings{codePage: 65001, level: 170, edition: editionDatabase, snapshot: true}, abilities{patterns: true, online: true}},
+		{settings{codePage: 65001, level: 150, edition: editionInstance, snapshot: true}, abilities{online: true}},
+	} {
+		if got, err := c.of.abilities(); err != nil || got != c.want {
+			t.Errorf("%+v gives %+v, %v; want %+v", c.of, got, err, c.want)
+		}
+	}
+	for _, refused := range []settings{{level: 150}, {codePage: 65001, level: 130}} {
+		if _, err := refused.abilities(); err == nil {
+			t.Errorf("%+v is taken", refused)
+		}
+	}
+}
+
+func TestPatternsThatAreTooLong(t *testing.T) {
+	t.Parallel()
+	pattern, err := domain.ParsePattern(strings.Repeat("é", maxPattern/2) + strings.Repeat("x", maxPattern/2+1))
+	if err != nil {
+		t.Skip("no pattern is that long")
+	}
+	modern := tableOf(shared)
+	modern.server.patterns = true
+	_, err = modern.count(false, tenant, domain.Matches{Path: domain.Path{"a"}, Pattern: pattern})
+	if refused, ok := errors.AsType[*domain.Error](err); !ok || refused.Code != domain.CodeUnsupported {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestUnverifiedConnectionsAreNamed(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]bool{
+		"sqlserver://u:p@db:1433?database=d":                                            true,
+		"sqlserver://u:p@db:1433?database=d&encrypt=disable":                            true,
+		"sqlserver://u:p@db:1433?database=d&encrypt=true&TrustServerCertificate=true":   true,
+		"sqlserver://u:p@db:1433?database=d&encrypt=false&TrustServerCertificate=false": true,
+		"sqlserver://u:p@db:1433?database=d&encrypt=true&TrustServerCertificate=false":  false,
+		"sqlserver://u:p@db:1433?database=d&encrypt=strict":                             false,
+		"sqlserver://u:p@localhost:1433?database=d":                                     false,
+		"sqlserver://u:p@127.0.0.1:1433?database=d":                                     false,
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // nothing is connected to
+		var log bytes.Buffer
+		driver, err := Open(ctx, Config{URL: address, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err == nil {
+			driver.Close()
+			t.Fatalf("%s: the driver was opened", address)
+		}
+		if got := strings.Contains(log.String(), "does not verify the server's certificate"); got != want {
+			t.Errorf("%s: warned: %t, want %t", address, got, want)
 		}
 	}
 }

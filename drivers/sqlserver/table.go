@@ -19,9 +19,11 @@ type table struct {
 	keys  []string // the declared paths that have key columns, in the order of the columns
 
 	partition string // the path that has the partition's column; empty: none
+
+	server abilities
 }
 
-// tableOf is the build's table, without its key columns: withColumns knows those.
+// tableOf is the build's table, without its key columns and what its server can do: withColumns knows those.
 func tableOf(build domain.Build) table { return table{name: tableName(build), build: build.Number} }
 
 // paths are the names on the way to each key column's values, and last to the partition's, if there is one.
@@ -120,46 +122,114 @@ func (t table) savePart(tenant domain.TenantID, part part) statement {
 	return statement{sql: writeSettings + partSQL, args: append(t.of(tenant), partArgs...)}
 }
 
-// partSQL writes a part's documents. No MERGE: it has a history of faults, and is no more atomic than two statements
-// under the checkpoint's lock.
+// binaryUTF8Name is the collation of texts that are kept as UTF-8, which takes half the space of nvarchar for most documents.
+const binaryUTF8Name = "Latin1_General_100_BIN2_UTF8"
+
+// staged are the columns of a part's documents where the server has them before they are written: each column of the
+// table for which a document brings a value.
+func (t table) staged() (names, types []string) {
+	names = []string{"id_bytes", "id", "version", "document"}
+	types = []string{"varbinary(512) not null primary key", "nvarchar(512) not null", "bigint not null", "varchar(max) collate " + binaryUTF8Name + " not null"}
+	for i := range t.keys {
+		names = append(names, "k"+strconv.Itoa(i))
+		types = append(types, "varbinary("+strconv.Itoa(maxKeyBytes)+") not null")
+	}
+	if t.partition != "" {
+		names = append(names, "p")
+		types = append(types, "binary("+strconv.Itoa(partitionBytes)+") not null")
+	}
+	return names, types
+}
+
+// columns are the table's columns that hold the staged ones.
+func (t table) columns() []string {
+	columns := []string{"id_bytes", "id", "version", "document"}
+	for _, path := range t.keys {
+		columns = append(columns, keyColumn(path))
+	}
+	if t.partition != "" {
+		columns = append(columns, partitionColumn(t.partition))
+	}
+	return columns
+}
+
+// define is the list of columns with their types.
+func define(names, types []string) string {
+	defined := make([]string, len(names))
+	for i := range names {
+		defined[i] = names[i] + " " + types[i]
+	}
+	return "(" + strings.Join(defined, ", ") + ")"
+}
+
+// upsertSQL writes the staged documents of a source. Those that are not there come first: where that is all of them, as in
+// a first save, nothing is looked for to be updated. No MERGE: it has a history of faults, and is no more atomic than two
+// statements under the checkpoint's lock.
+func (t table) upsertSQL(source string) string {
+	names, _ := t.staged()
+	columns := t.columns()
+	values, set := make([]string, len(names)), make([]string, 0, len(names))
+	for i, name := range names {
+		values[i] = "b." + name
+		if i >= 2 { // the id stays
+			set = append(set, columns[i]+" = "+values[i])
+		}
+	}
+	return "insert into " + t.name + " (tenant_id, build, " + strings.Join(columns, ", ") + ")\n" +
+		"select @tenant, @build, " + strings.Join(values, ", ") + " from " + source + " as b\n" +
+		"where not exists (select * from " + t.name + " as t where " + where + " and t.id_bytes = b.id_bytes)\n" + fromBatch +
+		"if @@rowcount < (select count(*) from " + source + ")\n" +
+		"update t set " + strings.Join(set, ", ") + " from " + source + " as b\n" +
+		"inner join " + t.name + " as t with (rowlock, forceseek) on " + where + " and t.id_bytes = b.id_bytes\n" +
+		"where t.version < b.version\n" + fromBatch
+}
+
+// partSQL writes a part's documents. They are read once, into a variable.
 //
 // Nothing is cut off by a conversion: ids and keys are as long as their columns at most, and are made by this package.
 func (t table) partSQL(part part) (text string, args []any) {
-	const key = "convert(varbinary(512), b.id_bytes, 2)"
-	with, set, columns, values := "", "", "", ""
-	for i, path := range t.keys {
-		n := strconv.Itoa(i)
-		with += ", k" + n + " varchar(" + strconv.Itoa(2*maxKeyBytes) + ") '$.k" + n + "'"
-		value := "convert(varbinary(" + strconv.Itoa(maxKeyBytes) + "), b.k" + n + ", 2)"
-		set += ", " + keyColumn(path) + " = " + value
-		columns += ", " + keyColumn(path)
-		values += ", " + value
-	}
-	if t.partition != "" {
-		const value = "convert(binary(16), b.p, 2)"
-		with += ", p varchar(32) '$.p'"
-		set += ", " + partitionColumn(t.partition) + " = " + value
-		columns += ", " + partitionColumn(t.partition)
-		values += ", " + value
-	}
 	if len(part.upserts) > 0 {
-		rows := "from openjson(@upserts) with (id_bytes varchar(1024) '$.b', id nvarchar(512) '$.i', version bigint '$.v', document nvarchar(max) '$.d'" + with + ") as b\n"
-		text += "update t set version = b.version, document = b.document" + set + "\n" + rows +
-			"inner join " + t.name + " as t with (rowlock, forceseek) on " + where + " and t.id_bytes = " + key + "\n" +
-			"where t.version < b.version\n" + fromBatch +
-			"insert into " + t.name + " (tenant_id, build, id_bytes, id, version, document" + columns + ")\n" +
-			"select @tenant, @build, " + key + ", b.id, b.version, b.document" + values + "\n" + rows +
-			"where not exists (select * from " + t.name + " as t where " + where + " and t.id_bytes = " + key + ")\n" +
-			fromBatch
+		names, types := t.staged()
+		with, values := "", ""
+		for i := range t.keys {
+			n := strconv.Itoa(i)
+			with += ", k" + n + " varchar(" + strconv.Itoa(2*maxKeyBytes) + ") '$.k" + n + "'"
+			values += ", convert(varbinary(" + strconv.Itoa(maxKeyBytes) + "), j.k" + n + ", 2)"
+		}
+		if t.partition != "" {
+			with += ", p varchar(32) '$.p'"
+			values += ", convert(binary(16), j.p, 2)"
+		}
+		text += "declare @b table " + define(names, types) + ";\n" +
+			"insert into @b (" + strings.Join(names, ", ") + ")\n" +
+			"select convert(varbinary(512), j.id_bytes, 2), j.id, j.version, convert(varchar(max), j.document collate " + binaryUTF8Name + ")" + values + "\n" +
+			"from openjson(@upserts) with (id_bytes varchar(1024) '$.b', id nvarchar(512) '$.i', version bigint '$.v', document nvarchar(max) '$.d'" + with + ") as j;\n" +
+			t.upsertSQL("@b")
 		args = append(args, sql.Named("upserts", encodeRows(part.upserts)))
 	}
 	if len(part.deletes) > 0 {
+		const key = "convert(varbinary(512), b.id_bytes, 2)"
 		text += "delete t\nfrom openjson(@deletes) with (id_bytes varchar(1024) '$.b', version bigint '$.v') as b\n" +
 			"inner join " + t.name + " as t with (rowlock, forceseek) on " + where + " and t.id_bytes = " + key + "\n" +
 			"where t.version < b.version\n" + fromBatch
 		args = append(args, sql.Named("deletes", encodeRows(part.deletes)))
 	}
 	return text, args
+}
+
+// stage is the table, of one connection, into which the documents of a save in parts are copied. What is copied comes as
+// UTF-16, whatever the table's column is.
+const stage = "#manifold_stage"
+
+func (t table) createStage() statement {
+	names, types := t.staged()
+	types[3] = "nvarchar(max) not null"
+	return statement{sql: writeSettings + "drop table if exists " + stage + ";\ncreate table " + stage + " " + define(names, types) + ";\n"}
+}
+
+// saveStage writes the documents of the stage, and empties it.
+func (t table) saveStage(tenant domain.TenantID) statement {
+	return statement{sql: writeSettings + t.upsertSQL(stage) + "truncate table " + stage + ";\n", args: t.of(tenant)}
 }
 
 func (t table) checkpoint(tenant domain.TenantID) statement {
@@ -192,7 +262,9 @@ func (t table) consistent(locking bool, query string) string {
 		query + "commit transaction;\n"
 }
 
-const documentColumns = "t.id_bytes, t.version, t.document"
+// documentColumns are what a document is read from. The client is given UTF-16, which it takes from every server, whatever
+// the table's column is.
+const documentColumns = "t.id_bytes, t.version, convert(nvarchar(max), t.document) as document"
 
 func (t table) load(locking bool, tenant domain.TenantID, ids []string) statement {
 	return statement{

@@ -120,6 +120,8 @@ func TestKills(t *testing.T, server Server) {
 		}
 	})
 	var buried sync.Mutex
+	var started []*Process
+	var dead sync.Map // labels of the processes that were killed: the others take over from them, as they do in the service
 	done := make(chan struct{})
 	for process := range processes {
 		all.Go(func() {
@@ -130,6 +132,10 @@ func TestKills(t *testing.T, server Server) {
 					m.calls = -1
 				}
 				config := server.Config()
+				config.Label, config.Died = fmt.Sprintf("process %d, life %d", process, life), func(label string) bool {
+					_, died := dead.Load(label)
+					return died
+				}
 				config.Name, config.Selection = "orders", domain.Selection{Categories: []string{"order"}}
 				config.Start, config.Batch, config.Stay = true, 1+random.IntN(60), 50*time.Millisecond
 				config.PauseMin, config.PauseMax = 50*time.Millisecond, 500*time.Millisecond
@@ -138,11 +144,15 @@ func TestKills(t *testing.T, server Server) {
 					m.Groups = groups
 					return m
 				})
+				buried.Lock()
+				started = append(started, p)
+				buried.Unlock()
 				select {
 				case <-m.died:
 				case <-done:
 				case <-ctx.Done():
 				}
+				dead.Store(config.Label, true)
 				p.Stop()
 				config.Broker.Close()
 				buried.Lock()
@@ -168,13 +178,18 @@ func TestKills(t *testing.T, server Server) {
 	}
 	for !settled() && ctx.Err() == nil {
 		Pause(t)
+		buried.Lock()
+		for _, p := range started { // as when the list of processes has changed
+			p.Dispatcher.Rebalance()
+		}
+		buried.Unlock()
 	}
 	close(done)
 	all.Wait()
 	if ctx.Err() != nil {
 		for _, tenant := range b.Tenants {
 			status, err := b.Store.GroupStatus(context.Background(), tenant, Group("orders"))
-			t.Logf("%+v, %v", status.Partitions, err)
+			t.Logf("of %d: %+v, %v", status.Head, status.Partitions, err)
 		}
 		t.Fatal("it does not come to an end")
 	}

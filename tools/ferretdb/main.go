@@ -1,9 +1,10 @@
 // Command ferretdb serves MongoDB's protocol on a loopback port, for tests: FerretDB on a PostgreSQL, behind a relay that
-// makes it keep three of MongoDB's promises that it does not keep by itself (see relay.go).
+// makes it keep some of MongoDB's promises that it does not keep by itself (see relay.go).
 //
 //	ferretdb -postgres postgres://...
 //
-// It prints its address as a mongodb:// URL on a line, and ends when its standard input does, so that it does not outlive
+// It prints three addresses as mongodb:// URLs, each on a line, by which the server is a standalone one, a replica set, and
+// a sharded cluster; and ends when its standard input does, so that it does not outlive
 // the test that has started it.
 package main
 
@@ -53,13 +54,15 @@ func run() error {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
+	for as, parameters := range []string{standalone: "", replicaSet: "?replicaSet=rs0", sharded: ""} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		go (&relay{socket: socket, as: deployment(as)}).serve(listener)
+		fmt.Printf("mongodb://%s/%s\n", listener.Addr(), parameters)
 	}
-	defer listener.Close()
-	go (&relay{socket: socket}).serve(listener)
-	fmt.Printf("mongodb://%s/\n", listener.Addr())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 
 	"github.com/FerretDB/wire/wirebson"
@@ -14,18 +16,39 @@ import (
 
 // relay stands between clients and FerretDB 1.24, and makes up for what a driver must be able to rely on:
 //
-//   - An update of one document is atomic. FerretDB reads, decides and writes on its own; so the relay lets one command that
-//     writes through at a time.
-//   - The updates of one command are done each for itself, and each has its error. FerretDB ends the command at the first
-//     error; so the relay sends them one by one.
+//   - An update of one document is atomic. FerretDB reads, decides and writes as separate steps, so the relay lets one
+//     write of a document through at a time.
+//   - The updates of one command are independent, and each has its own error. FerretDB ends the command at the first
+//     error, so the relay sends them one by one.
+//   - An upsert is two atomic steps and not one: it updates what matches its filter and, where nothing does, inserts. MongoDB
+//     retries only the insert, so another writer may come in between, and the upsert fails with a duplicate key although
+//     the stored document matches its filter by now. The relay lets others write between the two steps.
 //   - A list may have lists as elements. FerretDB does not store such ones; so the relay wraps them in an object, in what is
 //     written, and unwraps them in what is read.
 //
-// Everything else goes through as it is.
+// Everything else goes through as it is. As a replica set or a sharded cluster, the relay has transactions and snapshots as
+// well: see transaction.go.
 type relay struct {
-	socket  string
-	writing sync.Mutex
+	socket string
+	as     deployment
+
+	dropping sync.RWMutex     // held for reading by whatever writes, and for writing by what drops a collection
+	writing  sync.Mutex       // of what writes, but for updates
+	updated  [1024]sync.Mutex // of updates, by a hash of the document's key
 }
+
+// lock locks a document for one atomic step of an update.
+func (r *relay) lock(key any) (unlock func()) {
+	document := &r.updated[maphash.String(hashSeed, fmt.Sprint(key))%uint64(len(r.updated))]
+	r.dropping.RLock()
+	document.Lock()
+	return func() {
+		document.Unlock()
+		r.dropping.RUnlock()
+	}
+}
+
+var hashSeed = maphash.MakeSeed()
 
 func (r *relay) serve(listener net.Listener) {
 	for {
@@ -48,12 +71,13 @@ func (r *relay) connection(client net.Conn) error {
 		return err
 	}
 	defer server.Close()
+	defer r.abandon(client, server)
 	for {
 		request, err := read(client)
 		if err != nil {
 			return err
 		}
-		reply, err := r.answer(server, request)
+		reply, err := r.deployed(client, server, request)
 		if err != nil {
 			return err
 		}
@@ -129,20 +153,24 @@ func (r *relay) answer(server net.Conn, request []byte) ([]byte, error) {
 	case "insert":
 		request = with(request, rewriteLists(nil, document, false, wrapList))
 	case "update":
-		r.writing.Lock()
-		defer r.writing.Unlock()
-		return updates(server, request, rewriteLists(nil, document, false, wrapList))
-	case "delete", "findAndModify", "create", "drop", "dropDatabase", "createIndexes":
+		return r.updates(server, request, rewriteLists(nil, document, false, wrapList))
+	case "drop", "dropDatabase":
+		r.dropping.Lock()
+		defer r.dropping.Unlock()
+		return exchange(server, request)
+	case "delete", "findAndModify", "create", "createIndexes":
 	default:
 		return exchange(server, request)
 	}
+	r.dropping.RLock()
+	defer r.dropping.RUnlock()
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	return exchange(server, request)
 }
 
 // updates sends the updates of a command one by one, and makes one answer of the answers.
-func updates(server net.Conn, request, document []byte) ([]byte, error) {
+func (r *relay) updates(server net.Conn, request, document []byte) ([]byte, error) {
 	whole, err := wirebson.RawDocument(document).Decode()
 	if err != nil {
 		return nil, err
@@ -159,14 +187,7 @@ func updates(server net.Conn, request, document []byte) ([]byte, error) {
 	upserted, failed := wirebson.MakeArray(0), wirebson.MakeArray(0)
 	var last []byte
 	for i := range list.Len() {
-		if err := whole.Replace("updates", wirebson.MustArray(list.Get(i))); err != nil {
-			return nil, err
-		}
-		one, err := whole.Encode()
-		if err != nil {
-			return nil, err
-		}
-		if last, err = exchange(server, with(request, one)); err != nil {
+		if last, err = r.update(server, request, whole, list.Get(i)); err != nil {
 			return nil, err
 		}
 		answer, err := wirebson.RawDocument(command(last)).DecodeDeep()
@@ -217,6 +238,99 @@ func updates(server net.Conn, request, document []byte) ([]byte, error) {
 		return nil, err
 	}
 	return with(last, raws), nil
+}
+
+// update sends one update of a command; an upsert in its two steps.
+func (r *relay) update(server net.Conn, request []byte, whole *wirebson.Document, update any) ([]byte, error) {
+	raw, _ := update.(wirebson.RawDocument)
+	one, err := raw.Decode()
+	if err != nil {
+		return nil, err
+	}
+	filter, _ := one.Get("q").(wirebson.RawDocument)
+	query, err := filter.Decode()
+	if err != nil {
+		return nil, err
+	}
+	key := query.Get("_id")
+	if upsert, _ := one.Get("upsert").(bool); !upsert {
+		return r.writeUpdate(server, request, whole, one, key)
+	}
+	if err := one.Replace("upsert", false); err != nil {
+		return nil, err
+	}
+	updated, err := r.writeUpdate(server, request, whole, one, key)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := wirebson.RawDocument(command(updated)).Decode()
+	if err != nil {
+		return nil, err
+	}
+	if n, _ := answer.Get("n").(int32); n > 0 || answer.Get("writeErrors") != nil {
+		return updated, nil
+	}
+	runtime.Gosched() // whoever waits for the lock may write now
+	defer r.lock(key)()
+	if key != nil { // else the server makes a new one
+		there, err := exists(server, request, whole, key)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			return duplicateKey(request)
+		}
+	}
+	if err := one.Replace("upsert", true); err != nil {
+		return nil, err
+	}
+	return send(server, request, whole, one)
+}
+
+// writeUpdate is one atomic step.
+func (r *relay) writeUpdate(server net.Conn, request []byte, whole, one *wirebson.Document, key any) ([]byte, error) {
+	defer r.lock(key)()
+	return send(server, request, whole, one)
+}
+
+// send sends a command with a single update.
+func send(server net.Conn, request []byte, whole, one *wirebson.Document) ([]byte, error) {
+	if err := whole.Replace("updates", wirebson.MustArray(one)); err != nil {
+		return nil, err
+	}
+	raw, err := whole.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return exchange(server, with(request, raw))
+}
+
+// exists reports whether the collection has a document of the key.
+func exists(server net.Conn, request []byte, whole *wirebson.Document, key any) (bool, error) {
+	find, err := wirebson.MustDocument("find", whole.Get("update"), "filter", wirebson.MustDocument("_id", key), "limit", int32(1), "singleBatch", true, "$db", whole.Get("$db")).Encode()
+	if err != nil {
+		return false, err
+	}
+	reply, err := exchange(server, with(request, find))
+	if err != nil {
+		return false, err
+	}
+	answer, err := wirebson.RawDocument(command(reply)).DecodeDeep()
+	if err != nil {
+		return false, err
+	}
+	cursor, _ := answer.Get("cursor").(*wirebson.Document)
+	if cursor == nil {
+		return false, fmt.Errorf("the server does not answer the find: %v", answer)
+	}
+	batch, _ := cursor.Get("firstBatch").(*wirebson.Array)
+	return batch != nil && batch.Len() > 0, nil
+}
+
+// duplicateKey answers a command whose single update failed on its key.
+func duplicateKey(request []byte) ([]byte, error) {
+	failed := wirebson.MustDocument("index", int32(0), "code", int32(11000), "errmsg", "E11000 duplicate key error")
+	return answered(request, wirebson.MustDocument("n", int32(0), "nModified", int32(0), "writeErrors", wirebson.MustArray(failed), "ok", float64(1)))
 }
 
 // listName is the member under which a list within a list is stored. The driver writes no such name: behind a "%" it has

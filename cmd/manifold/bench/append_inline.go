@@ -16,12 +16,12 @@ import (
 // inline is what folds with the appends of a store, as it does in a process of the service.
 type inline struct{ of *projection.Inline }
 
-func (i *inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.TenantBuild, []domain.TenantBuild, error) {
-	folds, gone, behind, err := i.of.Open(ctx, tenant, head, builds)
+func (i *inline) Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (store.InlineFolds, []domain.Statement, []domain.TenantBuild, error) {
+	folds, checkpoints, gone, err := i.of.Open(ctx, tenant, head, builds)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return folds, gone, behind, nil
+	return folds, checkpoints, gone, nil
 }
 
 func (i *inline) Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
@@ -66,6 +67,12 @@ func (p *Proxy) Cut(direction Direction, bytes int, reset bool) {
 func (p *Proxy) Slow(direction Direction, rate int) {
 	p.t.Helper()
 	p.add("bandwidth", direction, 1, map[string]any{"rate": rate})
+}
+
+// Delay lets everything pass later.
+func (p *Proxy) Delay(direction Direction, by time.Duration) {
+	p.t.Helper()
+	p.add("latency", direction, 1, map[string]any{"latency": by.Milliseconds(), "jitter": by.Milliseconds() / 2})
 }
 
 // Hang swallows everything in the direction and keeps the connections.

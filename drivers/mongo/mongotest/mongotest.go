@@ -42,7 +42,7 @@ const Variable = "MANIFOLD_TEST_MONGO_URL"
 // process is what this test binary shares between its tests.
 var process struct {
 	once    sync.Once
-	url     string
+	urls    [3]string // as a standalone server, a replica set, and a sharded cluster
 	err     error
 	command *exec.Cmd
 	stdin   io.Closer
@@ -72,15 +72,40 @@ func Real(t testing.TB) string {
 	return database(t, server)
 }
 
-// FerretDB is the URL of a fresh database on the binary's FerretDB, which is dropped when the test ends.
+// FerretDB is the URL of a fresh database on the binary's FerretDB, which is dropped when the test ends. It is a standalone
+// server.
 func FerretDB(t testing.TB) string {
+	t.Helper()
+	return stand(t, 0)
+}
+
+// ReplicaSet is FerretDB as a replica set: with transactions, and snapshots outside of them.
+func ReplicaSet(t testing.TB) string {
+	t.Helper()
+	return stand(t, 1)
+}
+
+// Cluster is FerretDB as a sharded cluster. Which collections are sharded it notes in config.collections.
+func Cluster(t testing.TB) string {
+	t.Helper()
+	return stand(t, 2)
+}
+
+func stand(t testing.TB, as int) string {
 	t.Helper()
 	server := pgtest.Server(t)
 	process.once.Do(func() { process.err = start(server.URL("postgres"), server.URL(storage)) })
 	if process.err != nil {
 		t.Fatalf("mongotest: %v", process.err)
 	}
-	return database(t, process.url)
+	return database(t, process.urls[as])
+}
+
+// Storage is the URL of the PostgreSQL database in which the binary's FerretDB keeps everything: a schema for each
+// database, and in it a table for each collection.
+func Storage(t testing.TB) string {
+	t.Helper()
+	return pgtest.Server(t).URL(storage)
 }
 
 // database names a fresh database of the server.
@@ -141,11 +166,14 @@ func start(postgres, stored string) error {
 		return fmt.Errorf("start FerretDB: %w", err)
 	}
 	process.command, process.stdin = command, stdin
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		return fmt.Errorf("FerretDB did not say where it is: %w", err)
+	lines := bufio.NewReader(stdout)
+	for as := range process.urls {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("FerretDB did not say where it is: %w", err)
+		}
+		process.urls[as] = strings.TrimSpace(line)
 	}
-	process.url = strings.TrimSpace(line)
 	return nil
 }
 

@@ -17,12 +17,12 @@ create table manifold_documents.[order-summary.12] (
 	id_bytes varbinary(512) not null,
 	id nvarchar(512) not null,
 	version bigint not null,
-	document nvarchar(max),
+	document varchar(max) collate Latin1_General_100_BIN2_UTF8,
 	[key status] varbinary(1001) not null,
 	[key customer.name] varbinary(1001) not null,
 	check (document is null or isjson(document) = 1),
 	primary key clustered (tenant_id, build, id_bytes)
-);
+) with (data_compression = page);
 
 -- and then
 

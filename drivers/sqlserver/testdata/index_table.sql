@@ -8,3 +8,8 @@ order by c.column_id;
 
 if not exists (select * from sys.indexes where object_id = object_id(N'manifold_documents.[order-summary.12]') and name = N'key customer.name')
 create index [key customer.name] on manifold_documents.[order-summary.12] (tenant_id, build, [key customer.name]);
+
+-- and then
+
+if not exists (select * from sys.indexes where object_id = object_id(N'manifold_documents.[order-summary.12]') and name = N'key customer.name desc')
+create index [key customer.name desc] on manifold_documents.[order-summary.12] (tenant_id, build, [key customer.name] desc, id_bytes);

@@ -3,7 +3,7 @@
 -- @ids mssql.NVarCharMax: ["61","c3a9"]
 set nocount on;
 set lock_timeout 10000;
-select t.id_bytes, t.version, t.document
+select t.id_bytes, t.version, convert(nvarchar(max), t.document) as document
 from openjson(@ids) with (id_bytes varchar(1024) '$') as b
 inner join manifold_documents.[order-summary.12] as t with (forceseek) on t.tenant_id = @tenant and t.build = @build and t.id_bytes = convert(varbinary(512), b.id_bytes, 2)
 option (loop join, force order);

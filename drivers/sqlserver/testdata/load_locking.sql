@@ -6,7 +6,7 @@ set lock_timeout 10000;
 set xact_abort on;
 begin transaction;
 declare @checkpoint bigint = (select t.version from manifold_documents.[order-summary.12] as t with (rowlock, holdlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x);
-select t.id_bytes, t.version, t.document
+select t.id_bytes, t.version, convert(nvarchar(max), t.document) as document
 from openjson(@ids) with (id_bytes varchar(1024) '$') as b
 inner join manifold_documents.[order-summary.12] as t with (forceseek) on t.tenant_id = @tenant and t.build = @build and t.id_bytes = convert(varbinary(512), b.id_bytes, 2)
 option (loop join, force order);

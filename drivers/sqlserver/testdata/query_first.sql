@@ -3,7 +3,7 @@
 -- @limit int64: 10
 set nocount on;
 set lock_timeout 10000;
-select top (@limit) t.id_bytes, t.version, t.document
+select top (@limit) t.id_bytes, t.version, convert(nvarchar(max), t.document) as document
 from manifold_documents.[order-summary.12] as t
 where t.tenant_id = @tenant and t.build = @build and t.id_bytes > 0x
 order by t.id_bytes;

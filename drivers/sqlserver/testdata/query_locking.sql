@@ -6,7 +6,7 @@ set lock_timeout 10000;
 set xact_abort on;
 begin transaction;
 declare @checkpoint bigint = (select t.version from manifold_documents.[order-summary.12] as t with (rowlock, holdlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x);
-select top (@limit) t.id_bytes, t.version, t.document
+select top (@limit) t.id_bytes, t.version, convert(nvarchar(max), t.document) as document
 from manifold_documents.[order-summary.12] as t
 where t.tenant_id = @tenant and t.build = @build and t.id_bytes > 0x
 order by t.id_bytes;

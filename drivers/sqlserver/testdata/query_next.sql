@@ -4,7 +4,7 @@
 -- @v1 mssql.VarCharMax: 61
 set nocount on;
 set lock_timeout 10000;
-select top (@limit) t.id_bytes, t.version, t.document
+select top (@limit) t.id_bytes, t.version, convert(nvarchar(max), t.document) as document
 from manifold_documents.[order-summary.12] as t
 where t.tenant_id = @tenant and t.build = @build and t.id_bytes > convert(varbinary(513), @v1, 2)
 order by t.id_bytes;

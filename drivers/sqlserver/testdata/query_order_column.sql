@@ -6,7 +6,7 @@
 -- @v3 mssql.VarCharMax: 3062
 set nocount on;
 set lock_timeout 10000;
-select t.id_bytes, t.version, t.document
+select t.id_bytes, t.version, convert(nvarchar(max), t.document) as document
 from (
 select top (@limit) t.id_bytes, t.[key status] as s1
 from manifold_documents.[order-summary.12] as t
@@ -16,4 +16,4 @@ order by t.[key status], t.id_bytes
 ) as o
 inner join manifold_documents.[order-summary.12] as t with (forceseek) on t.tenant_id = @tenant and t.build = @build and t.id_bytes = o.id_bytes
 order by o.s1, o.id_bytes
-option (recompile, loop join, force order);
+option (recompile, loop join, force order, maxdop 2, max_grant_percent = 10);

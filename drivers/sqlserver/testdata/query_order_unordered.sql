@@ -5,11 +5,11 @@
 -- @v2 mssql.VarCharMax: 61
 set nocount on;
 set lock_timeout 10000;
-select t.id_bytes, t.version, t.document
+select t.id_bytes, t.version, convert(nvarchar(max), t.document) as document
 from (
 select top (@limit) t.id_bytes, case when 0xff in (k1.k, t.[key status]) then 1 else 0 end as s0, case when 0xff in (k1.k, t.[key status]) then 0xff else k1.k end as s1, case when 0xff in (k1.k, t.[key status]) then 0xff else t.[key status] end as s2
 from manifold_documents.[order-summary.12] as t
-outer apply (select top (1) j.type, j.value from openjson(t.document) as j where j.[key] = @v1 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v1)) as p1
+outer apply (select top (1) j.type, j.value from openjson(convert(nvarchar(max), t.document)) as j where j.[key] = @v1 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v1)) as p1
 outer apply (
 	select convert(varbinary(400), case
 		when d.digits = '' then ' 1'
@@ -43,4 +43,4 @@ order by case when 0xff in (k1.k, t.[key status]) then 1 else 0 end, case when 0
 ) as o
 inner join manifold_documents.[order-summary.12] as t with (forceseek) on t.tenant_id = @tenant and t.build = @build and t.id_bytes = o.id_bytes
 order by o.s0, o.s1, o.s2, o.id_bytes
-option (recompile, loop join, force order);
+option (recompile, loop join, force order, maxdop 2, max_grant_percent = 10);

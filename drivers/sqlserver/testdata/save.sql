@@ -11,15 +11,18 @@ begin transaction;
 update t set version = @to from manifold_documents.[order-summary.12] as t with (updlock, rowlock) where t.tenant_id = @tenant and t.build = @build and t.id_bytes = 0x and t.version = @from;
 if @@rowcount = 1
 begin
-update t set version = b.version, document = b.document, [key status] = convert(varbinary(1001), b.k0, 2), [key customer.name] = convert(varbinary(1001), b.k1, 2)
-from openjson(@upserts) with (id_bytes varchar(1024) '$.b', id nvarchar(512) '$.i', version bigint '$.v', document nvarchar(max) '$.d', k0 varchar(2002) '$.k0', k1 varchar(2002) '$.k1') as b
-inner join manifold_documents.[order-summary.12] as t with (rowlock, forceseek) on t.tenant_id = @tenant and t.build = @build and t.id_bytes = convert(varbinary(512), b.id_bytes, 2)
-where t.version < b.version
-option (loop join, force order);
+declare @b table (id_bytes varbinary(512) not null primary key, id nvarchar(512) not null, version bigint not null, document varchar(max) collate Latin1_General_100_BIN2_UTF8 not null, k0 varbinary(1001) not null, k1 varbinary(1001) not null);
+insert into @b (id_bytes, id, version, document, k0, k1)
+select convert(varbinary(512), j.id_bytes, 2), j.id, j.version, convert(varchar(max), j.document collate Latin1_General_100_BIN2_UTF8), convert(varbinary(1001), j.k0, 2), convert(varbinary(1001), j.k1, 2)
+from openjson(@upserts) with (id_bytes varchar(1024) '$.b', id nvarchar(512) '$.i', version bigint '$.v', document nvarchar(max) '$.d', k0 varchar(2002) '$.k0', k1 varchar(2002) '$.k1') as j;
 insert into manifold_documents.[order-summary.12] (tenant_id, build, id_bytes, id, version, document, [key status], [key customer.name])
-select @tenant, @build, convert(varbinary(512), b.id_bytes, 2), b.id, b.version, b.document, convert(varbinary(1001), b.k0, 2), convert(varbinary(1001), b.k1, 2)
-from openjson(@upserts) with (id_bytes varchar(1024) '$.b', id nvarchar(512) '$.i', version bigint '$.v', document nvarchar(max) '$.d', k0 varchar(2002) '$.k0', k1 varchar(2002) '$.k1') as b
-where not exists (select * from manifold_documents.[order-summary.12] as t where t.tenant_id = @tenant and t.build = @build and t.id_bytes = convert(varbinary(512), b.id_bytes, 2))
+select @tenant, @build, b.id_bytes, b.id, b.version, b.document, b.k0, b.k1 from @b as b
+where not exists (select * from manifold_documents.[order-summary.12] as t where t.tenant_id = @tenant and t.build = @build and t.id_bytes = b.id_bytes)
+option (loop join, force order);
+if @@rowcount < (select count(*) from @b)
+update t set version = b.version, document = b.document, [key status] = b.k0, [key customer.name] = b.k1 from @b as b
+inner join manifold_documents.[order-summary.12] as t with (rowlock, forceseek) on t.tenant_id = @tenant and t.build = @build and t.id_bytes = b.id_bytes
+where t.version < b.version
 option (loop join, force order);
 delete t
 from openjson(@deletes) with (id_bytes varchar(1024) '$.b', version bigint '$.v') as b

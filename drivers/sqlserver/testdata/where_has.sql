@@ -7,11 +7,11 @@ set nocount on;
 set lock_timeout 10000;
 select count_big(*)
 from manifold_documents.[order-summary.12] as t
-outer apply (select top (1) j.type, j.value from openjson(t.document) as j where j.[key] = @v1 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v1)) as p1
-outer apply (select top (1) j.type, j.value from openjson(t.document) as j where j.[key] = @v2 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v2)) as p2
+outer apply (select top (1) j.type, j.value from openjson(convert(nvarchar(max), t.document)) as j where j.[key] = @v1 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v1)) as p1
+outer apply (select top (1) j.type, j.value from openjson(convert(nvarchar(max), t.document)) as j where j.[key] = @v2 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v2)) as p2
 outer apply (select top (1) j.type, j.value from openjson(case when p2.type = 5 then p2.value end) as j where j.[key] = @v3 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v3)) as p3
 where t.tenant_id = @tenant and t.build = @build and t.id_bytes > 0x
 and ((p1.type is not null)
 and (p1.type is null)
 and (p2.type = 0 or p2.type = 5 and p3.type is null))
-option (recompile);
+option (recompile, maxdop 2, max_grant_percent = 10);

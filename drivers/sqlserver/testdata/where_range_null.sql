@@ -6,4 +6,4 @@ select count_big(*)
 from manifold_documents.[order-summary.12] as t
 where t.tenant_id = @tenant and t.build = @build and t.id_bytes > 0x
 and (1 = 0)
-option (recompile);
+option (recompile, maxdop 2, max_grant_percent = 10);

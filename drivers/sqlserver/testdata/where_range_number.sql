@@ -10,7 +10,7 @@ set nocount on;
 set lock_timeout 10000;
 select count_big(*)
 from manifold_documents.[order-summary.12] as t
-outer apply (select top (1) j.type, j.value from openjson(t.document) as j where j.[key] = @v1 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v1)) as p1
+outer apply (select top (1) j.type, j.value from openjson(convert(nvarchar(max), t.document)) as j where j.[key] = @v1 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v1)) as p1
 outer apply (
 	select convert(varbinary(400), case
 		when d.digits = '' then ' 1'
@@ -28,7 +28,7 @@ outer apply (
 		m.whole - z.zeros + e.exponent as magnitude) as d
 	where n.number is not null
 ) as n1
-outer apply (select top (1) j.type, j.value from openjson(t.document) as j where j.[key] = @v3 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v3)) as p2
+outer apply (select top (1) j.type, j.value from openjson(convert(nvarchar(max), t.document)) as j where j.[key] = @v3 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v3)) as p2
 outer apply (select top (1) j.type, j.value from openjson(case when p2.type = 5 then p2.value end) as j where j.[key] = @v4 collate Latin1_General_100_BIN2 and datalength(j.[key]) = datalength(@v4)) as p3
 outer apply (
 	select convert(varbinary(400), case
@@ -50,4 +50,4 @@ outer apply (
 where t.tenant_id = @tenant and t.build = @build and t.id_bytes > 0x
 and ((p1.type = 2 and n1.k > convert(varbinary(1002), @v2, 2))
 and (t.[key customer.name] >= 0x20 and t.[key customer.name] <= convert(varbinary(1002), @v6, 2) and p3.type = 2 and n3.k <= convert(varbinary(1002), @v5, 2)))
-option (recompile);
+option (recompile, maxdop 2, max_grant_percent = 10);

@@ -1,0 +1,114 @@
+package aggregate
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// line is what waits for a worker: of each tenant in its order, and tenants by turns, so that a tenant with much to do does not
+// hold others up. A key waits once.
+type line[K comparable] struct {
+	most int // keys that may wait, and a tenth of them of one tenant
+	each int // keys of one tenant that are worked on at the same time
+
+	mu      sync.Mutex
+	keys    map[K]struct{}
+	tenants map[domain.TenantID]*queued[K]
+	ring    list.List     // of *queued: tenants that may have a turn, the next one in front
+	ready   chan struct{} // has an element while the ring has
+}
+
+// queued is a tenant in a line.
+type queued[K comparable] struct {
+	tenant  domain.TenantID
+	keys    []K
+	running int
+	place   *list.Element
+}
+
+func newLine[K comparable](most, each int) *line[K] {
+	return &line[K]{most: most, each: each, keys: make(map[K]struct{}), tenants: make(map[domain.TenantID]*queued[K]), ready: make(chan struct{}, 1)}
+}
+
+// push puts a key behind all others of its tenant, unless it waits already; false: too many wait.
+func (l *line[K]) push(tenant domain.TenantID, key K) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, waits := l.keys[key]; waits {
+		return true
+	}
+	q := l.tenants[tenant]
+	if len(l.keys) >= l.most || q != nil && len(q.keys) >= max(1, l.most/10) {
+		return false
+	}
+	l.keys[key] = struct{}{}
+	if q == nil {
+		q = &queued[K]{tenant: tenant}
+		l.tenants[tenant] = q
+	}
+	q.keys = append(q.keys, key)
+	l.arrange(q)
+	return true
+}
+
+// next waits for a key, and counts it as worked on until done is called; false: ctx has ended.
+func (l *line[K]) next(ctx context.Context) (key K, done func(), ok bool) {
+	for {
+		select {
+		case <-ctx.Done():
+			return key, nil, false
+		case <-l.ready:
+		}
+		if key, done, ok := l.pop(); ok {
+			return key, done, true
+		}
+	}
+}
+
+func (l *line[K]) pop() (key K, done func(), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	front := l.ring.Front()
+	if front == nil {
+		return key, nil, false
+	}
+	q := l.ring.Remove(front).(*queued[K])
+	q.place = nil
+	key = q.keys[0]
+	q.keys = q.keys[1:]
+	delete(l.keys, key)
+	q.running++
+	l.arrange(q)
+	return key, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		q.running--
+		l.arrange(q)
+	}, true
+}
+
+// waiting is how many keys wait.
+func (l *line[K]) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.keys)
+}
+
+// arrange puts a tenant behind all others that may have a turn, where it may and does not stand there, and wakes a worker.
+func (l *line[K]) arrange(q *queued[K]) {
+	if q.place == nil && len(q.keys) > 0 && q.running < l.each {
+		q.place = l.ring.PushBack(q)
+	}
+	if len(q.keys) == 0 && q.running == 0 {
+		delete(l.tenants, q.tenant)
+	}
+	if l.ring.Len() > 0 {
+		select {
+		case l.ready <- struct{}{}:
+		default:
+		}
+	}
+}

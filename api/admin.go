@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
+)
+
+type adminKey struct{}
+
+// isAdmin reports whether a request came to AdminHandler.
+func isAdmin(ctx context.Context) bool { return ctx.Value(adminKey{}) != nil }
+
+// AdminHandler is the API for the operator: probes, metrics, every operation that takes the operator's key, and profiles
+// at /debug/pprof/. Tenants' keys are refused, so that no tenant takes what is kept free for the operator.
+func (s *Server) AdminHandler() http.Handler {
+	profiles := s.profiles()
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		request = request.WithContext(context.WithValue(request.Context(), adminKey{}, true))
+		if strings.HasPrefix(request.URL.Path, "/debug/pprof/") {
+			profiles.ServeHTTP(w, request)
+			return
+		}
+		s.serve(w, request)
+	})
+}
+
+// profiles answers Go's profiler, for whoever has the operator's key.
+func (s *Server) profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		credential, err := s.credentialOf(request, false)
+		if err == nil {
+			err = credential.Require(domain.ScopeOperator)
+		}
+		if err != nil {
+			e, _ := clientError(err)
+			s.refuse(w, request, s.requestIDs.next(), e)
+			return
+		}
+		s.known(request.Context())
+		mux.ServeHTTP(w, request)
+	})
+}
+
+var (
+	errAdminListener = domain.Errorf(domain.CodeForbidden, "Authorization", "this address is for the operator; tenants' keys work at the service's other address")
+	errAdminOnly     = domain.Errorf(domain.CodeForbidden, "Authorization", "the operator's key works at the admin listener alone; see admin.listen in the configuration")
+)
+
+// admitHere refuses a key at a listener that is not for it.
+func (s *Server) admitHere(ctx context.Context, credential auth.Credential) error {
+	switch admin := isAdmin(ctx); {
+	case admin && !credential.Operator:
+		return errAdminListener
+	case !admin && credential.Operator && s.config.AdminOperator:
+		return errAdminOnly
+	}
+	return nil
+}

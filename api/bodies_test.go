@@ -1,0 +1,127 @@
+package api_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// half sends the beginning of a request with a body of length bytes, of which so many come, and leaves it at that.
+func (a *actor) half(t testing.TB, method, target, kind string, length, come int) net.Conn {
+	t.Helper()
+	conn := a.tcp(t)
+	t.Cleanup(func() { conn.Close() })
+	_, err := io.WriteString(conn, rawRequest{method, target, []string{
+		"Authorization: Bearer " + a.key, "Content-Type: " + kind, fmt.Sprintf("Content-Length: %d", length),
+	}, strings.Repeat(" ", come)}.text())
+	must(t, err)
+	return conn
+}
+
+// Bodies count as they come, not when they are there: a tenant whose requests do not end is refused, and others are not.
+func TestUnfinishedBodiesCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.BodyBytes, c.TenantBodyBytes = 16<<20, 4<<20 })
+	greedy, modest := w.tenant("greedy"), w.tenant("modest")
+	const events = "/v1/streams/order-1/events"
+	event := `[{"type":"Happened","data":"` + strings.Repeat("x", 200<<10) + `"}]`
+	var open []net.Conn
+	answers := make(chan string, 6)
+	for range cap(answers) {
+		conn := greedy.half(t, "POST", events, "application/json", 8<<20, 900<<10)
+		open = append(open, conn)
+		go func() {
+			start := make([]byte, 12)
+			_, _ = io.ReadFull(conn, start) // of those that are not refused it ends when they are closed
+			answers <- string(start[9:])
+		}()
+	}
+	// There is no room for all of what they send.
+	for range 2 {
+		if status := <-answers; status != "429" {
+			t.Errorf("what goes beyond the tenant's part is answered %q", status)
+		}
+	}
+	for range 20 {
+		open = append(open, greedy.half(t, "PUT", "/v1/aggregates/order", "application/json", 200<<10, 10))
+	}
+	for deadline := time.Now().Add(patience); ; {
+		answer := greedy.post(events, event)
+		if answer.status == 201 && time.Now().Before(deadline) {
+			continue // not all of them have arrived
+		}
+		if problem := answer.wantProblem(429, domain.CodeTooManyRequests, ""); answer.header.Get("Retry-After") == "" {
+			t.Errorf("it is not said when to try again: %v", problem)
+		}
+		break
+	}
+	modest.post(events, event).want(201)
+	for _, conn := range open {
+		conn.Close()
+	}
+	for deadline := time.Now().Add(patience); greedy.post(events, event).status != 201; {
+		if time.Now().After(deadline) {
+			t.Fatal("what was given up still counts")
+		}
+	}
+}
+
+// Definitions and the like have 256 KiB; what may be larger is in the contract, and works.
+func TestLimitsOfBodies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.append("order-1", 1)
+	spec := loadContract(t)
+	larger := map[string]int{}
+	for path, item := range spec.Paths.Map() {
+		for method, op := range item.Operations() {
+			if op.RequestBody == nil || op.RequestBody.Value.Content.Get("application/json") == nil {
+				continue
+			}
+			switch op.OperationID {
+			case "append", "appendToStream", "publish":
+				continue
+			}
+			limit := 256 << 10
+			if given, ok := op.RequestBody.Value.Extensions["x-max-body"].(float64); ok {
+				limit = int(given)
+				larger[op.OperationID] = limit
+			}
+			target := path
+			for _, p := range append(item.Parameters, op.Parameters...) {
+				target = strings.ReplaceAll(target, "{"+p.Value.Name+"}", exampleOf(p.Value))
+			}
+			by := a
+			if scopes, _ := op.Extensions["x-scopes"].([]any); len(scopes) == 1 && scopes[0] == "operator" {
+				by = w.operator()
+			}
+			if got := by.send(method, target, strings.Repeat(" ", limit+1)); got.status != 413 {
+				t.Errorf("%s takes more than %d bytes: %d", op.OperationID, limit, got.status)
+			}
+			if got := by.send(method, target, strings.Repeat(" ", limit)); got.status == 413 {
+				t.Errorf("%s does not take %d bytes: %s", op.OperationID, limit, got.body)
+			}
+		}
+	}
+	docs, err := os.ReadFile("../docs/api.md")
+	must(t, err)
+	for id, limit := range larger {
+		if line := fmt.Sprintf("| `%s` | %d MiB |", id, limit>>20); !strings.Contains(string(docs), line) {
+			t.Errorf("docs/api.md has no line %s", line)
+		}
+	}
+	equal(t, "how many may be larger", len(larger), 4)
+	state := `{"version":1,"tag":"mine","state":"` + strings.Repeat("x", 5<<20) + `"}`
+	equal(t, "a large state", a.post("/v1/snapshots/order-1", state).want(201).number("version"), 1)
+	a.post("/v1/snapshots/order-1", `{"version":"1","tag":"mine","state":{}}`).wantProblem(400, domain.CodeInvalidRequest, "version")
+	a.post("/v1/snapshots/order-1", `{"version":1,"tag":"mine"}`).wantProblem(400, domain.CodeInvalidRequest, "state")
+	a.post("/v1/snapshots/order-1", `{"version":1,"tag":"mine","state":{},"x\"y":1}`).wantProblem(400, domain.CodeInvalidRequest, "")
+}

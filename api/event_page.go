@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
+)
+
+// eventPage is a page of events, as it is sent. Its events are written as they are read, so that none of them is in memory
+// twice; and it ends where its tenant has no room for more of it, which the client sees as a shorter page with a link to the
+// next.
+type eventPage struct {
+	form    eventForm
+	encoder eventEncoder
+	room    *fairshare.Account
+	blocks  [][]byte
+
+	events int
+	bytes  int  // of data and metadata
+	full   bool // no more is to be added
+}
+
+// pageBlock is how much of a page is in one piece of memory, but for a large event.
+const pageBlock = 64 << 10
+
+// firstPageBlock is the first of them: most pages are small.
+const firstPageBlock = 4 << 10
+
+// newPage begins a page of the tenant's events. It must be closed when it was sent.
+func (s *Server) newPage(tenant domain.TenantID, form eventForm) *eventPage {
+	return &eventPage{form: form, room: s.budgets.answers.Account(tenant)}
+}
+
+// wait waits until there is room for the slices that the page is made of, and for its beginning.
+func (p *eventPage) wait(ctx context.Context) error { return p.room.Wait(ctx, sliceRoom, roomPatience) }
+
+// add writes an event. It may be one more than fits.
+func (p *eventPage) add(event *domain.Event) {
+	size := len(event.Data) + len(event.Metadata)
+	last := len(p.blocks) - 1
+	if last < 0 || cap(p.blocks[last])-len(p.blocks[last]) < size+pageEvent {
+		room := max(size+pageEvent, min(pageBlock, firstPageBlock<<min(len(p.blocks), 4)))
+		if p.room.Grow(int64(room)) != nil {
+			p.room.Force(int64(room))
+			p.full = true
+		}
+		p.blocks = append(p.blocks, make([]byte, 0, room))
+		last++
+	}
+	block := p.blocks[last]
+	if p.events == 0 {
+		block = append(block, p.form.open...)
+	} else {
+		block = append(block, ',')
+	}
+	p.blocks[last] = p.form.encode(&p.encoder, block, event)
+	p.events++
+	p.bytes += size
+	p.full = p.full || p.bytes >= maxPageBytes
+}
+
+// pageEvent is what an event takes on a page beside its data and metadata, mostly.
+const pageEvent = 1 << 10
+
+// write sends the page.
+func (p *eventPage) write(c echo.Context) error {
+	p.room.Shrink(sliceRoom)
+	if p.events == 0 {
+		p.blocks = [][]byte{[]byte(p.form.open)}
+	}
+	p.blocks = append(p.blocks, []byte(p.form.close))
+	length := 0
+	for _, block := range p.blocks {
+		length += len(block)
+	}
+	response := c.Response()
+	response.Header().Set("Content-Type", p.form.kind)
+	response.Header().Set("Content-Length", strconv.Itoa(length))
+	response.WriteHeader(http.StatusOK)
+	for _, block := range p.blocks {
+		if _, err := response.Write(block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *eventPage) close() { p.room.Close() }

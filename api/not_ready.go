@@ -1,0 +1,81 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+)
+
+// NotReady answers in a Server's place while the process waits for what a Server needs: /livez as always, /readyz with
+// the check that fails, and everything else with 503. why gives the check's message, for anybody to read.
+func NotReady(check string, why func() string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		reading := request.Method == http.MethodGet || request.Method == http.MethodHead
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		switch path := request.URL.Path; {
+		case path == "/livez" && reading:
+			fmt.Fprintln(w, "ok")
+		case path == "/readyz" && reading:
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_ = json.NewEncoder(w).Encode(openapi.Readiness{Checks: []openapi.ReadinessCheck{{Name: check, Message: why()}}})
+		default:
+			Refuse(w, request, domain.Errorf(domain.CodeUnavailable, "", "the service is starting: %s", why()))
+		}
+	})
+}
+
+// refuse answers a request that gets no further.
+func (s *Server) refuse(w http.ResponseWriter, request *http.Request, id string, e *domain.Error) {
+	if id != "" {
+		w.Header().Set(headerRequestID, id)
+	}
+	s.writeProblem(w, request, id, e)
+}
+
+// Refuse answers a request that does not get to a Server, with a problem.
+func Refuse(w http.ResponseWriter, request *http.Request, e *domain.Error) {
+	bareServer().refuse(w, request, refusalIDs.next(), e)
+}
+
+// refusalIDs name the requests that do not get to a Server.
+var refusalIDs = newRequestIDs()
+
+// bareServer can do no more than refuse.
+var bareServer = sync.OnceValue(func() *Server {
+	return &Server{log: slog.New(slog.DiscardHandler), problems: problemsByCode()}
+})
+
+// RawRefusal is a whole response of HTTP/1.1 with a problem, after which the connection is closed: for who accepts
+// connections and reads no request.
+func RawRefusal(e *domain.Error) []byte {
+	w := rawResponse{header: http.Header{}}
+	bareServer().refuse(&w, &http.Request{Header: http.Header{}}, "", e) // every connection gets the same bytes
+	w.header.Set("Connection", "close")
+	w.header.Set("Content-Length", strconv.Itoa(w.body.Len()))
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "HTTP/1.1 %d %s\r\n", w.status, http.StatusText(w.status))
+	_ = w.header.Write(&out) // memory takes everything
+	out.WriteString("\r\n")
+	out.Write(w.body.Bytes())
+	return out.Bytes()
+}
+
+// rawResponse gathers a response.
+type rawResponse struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *rawResponse) Header() http.Header         { return r.header }
+func (r *rawResponse) WriteHeader(status int)      { r.status = status }
+func (r *rawResponse) Write(p []byte) (int, error) { return r.body.Write(p) }

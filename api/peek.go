@@ -1,0 +1,71 @@
+package api
+
+import (
+	"github.com/labstack/echo/v4"
+
+	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/subscription"
+)
+
+// The scopes with which the events that a group is about to deliver may be looked at: those with which they can be had anyway.
+var groupPeekers = []domain.Scope{domain.ScopeEventsRead, domain.ScopeEventsConsume}
+
+// peekSubscription is GET /v1/subscriptions/{name}/peek. It is written by hand since events are given as they were written.
+func (s *Server) peekSubscription(c echo.Context, caller caller) error {
+	name, err := pathParam(c, "name")
+	if err != nil {
+		return err
+	}
+	ctx, query := c.Request().Context(), c.QueryParams()
+	limit, err := integer(query, "limit")
+	if err != nil {
+		return err
+	}
+	partition := int64(-1)
+	if query.Has("partition") {
+		if partition, err = integer(query, "partition"); err != nil {
+			return err
+		}
+	}
+	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
+	if err == nil {
+		err = caller.allowSelection(group.Selection, groupPeekers...)
+	}
+	if err != nil {
+		return err
+	}
+	found, err := s.config.Groups.Peek(ctx, caller.tenant, group.Name, subscription.Peek{Limit: int(limit), Partition: int(partition)})
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return writeVerbatim(c.Response(), peekAnswer(caller, &found, group.GroupDefinition.Partitions > 0), "", nil)
+}
+
+// peekAnswer leaves out events that the caller may not see: the group may have become one of others since they were delivered.
+func peekAnswer(caller caller, found *subscription.Peeked, partitions bool) openapi.SubscriptionPeek {
+	answer := openapi.SubscriptionPeek{
+		Next: []openapi.PeekedEvent{}, InFlight: []openapi.PeekedEvent{}, Retrying: []openapi.PeekedEvent{}, Searching: found.Searching,
+	}
+	add := func(to *[]openapi.PeekedEvent, event domain.Event, partition int, shown openapi.PeekedEvent) {
+		if caller.allow(domain.Category(event.Stream), groupPeekers...) != nil {
+			return
+		}
+		shown.Event = eventAnswer(event)
+		if partitions {
+			shown.Partition = &partition
+		}
+		*to = append(*to, shown)
+	}
+	for _, d := range found.Next {
+		add(&answer.Next, d.Event, d.Partition, openapi.PeekedEvent{Attempt: d.Attempt, Replays: d.Replays})
+	}
+	for _, d := range found.InFlight {
+		add(&answer.InFlight, d.Event, d.Partition, openapi.PeekedEvent{Attempt: d.Attempt, Replays: d.Replays, AckDeadline: moment(d.AckDeadline)})
+	}
+	for _, r := range found.Retrying {
+		add(&answer.Retrying, r.Event, r.Partition, openapi.PeekedEvent{Attempt: r.Attempt, Replays: r.Replays, DueAt: moment(r.DueAt), Reason: r.Reason})
+	}
+	return answer
+}

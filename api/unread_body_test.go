@@ -1,0 +1,60 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/api"
+)
+
+// A request that is answered before its body has come gives its connection back soon, and not only when the longest body is due.
+func TestAnAnswerDoesNotWaitForTheBody(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t, nil).tenant("acme")
+	for _, c := range []struct {
+		method, target string
+		status         int
+	}{
+		{"POST", "/v1/append", 415},                // the handler looks at the header first
+		{"POST", "/v1/subscriptions/x?y=1", 405},   // no such method
+		{"PUT", "/v1/subscriptions/x?y=1", 400},    // no such parameter
+		{"PUT", "/v1/subscriptions/%00", 400},      // no such name
+		{"POST", "/v1/subscriptions/x/pause", 400}, // it takes no body
+		{"GET", "/v1/streams/order-1", 400},        // neither does this
+	} {
+		t.Run(c.method+" "+c.target, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			status, _ := a.raw(t, rawRequest{c.method, c.target, []string{"Authorization: Bearer " + a.key, "Content-Type: text/plain", "Content-Length: 10"}, ""})
+			if took := time.Since(start); status != c.status || took > 20*time.Second {
+				t.Errorf("it is answered %d after %s; want %d within a few seconds", status, took, c.status)
+			}
+		})
+	}
+}
+
+// A request beyond its tenant's bound does not make its connection one of a known client.
+func TestARequestBeyondTheBoundIsNotKnown(t *testing.T) {
+	t.Parallel()
+	var known atomic.Int64
+	a := newWorld(t, func(c *api.Config) {
+		c.TenantRequests = 1
+		c.Known = func(context.Context) { known.Add(1) }
+	}).tenant("acme")
+	first := a.open("GET", "/v1/subscribe/$all", nil)
+	defer first.Body.Close()
+	if first.StatusCode != http.StatusOK {
+		t.Fatalf("a follower is answered %s", first.Status)
+	}
+	before := known.Load()
+	if before == 0 {
+		t.Error("a follower is not known")
+	}
+	a.get("/v1/streams/order-1").want(429)
+	if after := known.Load(); after != before {
+		t.Errorf("a refused request is noted as known")
+	}
+}

@@ -1,0 +1,48 @@
+package manifold
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/listen"
+)
+
+// expiresSoon is how long before its end a certificate should have been renewed.
+const expiresSoon = 7 * 24 * time.Hour
+
+// listeners looks at how the service is reached: whether its certificates can be used, and whether it needs some.
+func (d *doctor) listeners(context.Context) {
+	d.listener("listen", d.config.Listen, d.config.TLS, d.config.Exposed(),
+		"set tls.certFile and tls.keyFile, or listen behind a proxy that has a certificate, and name it in proxies.trusted")
+	if address := d.config.AdminListen(); address != "" {
+		d.listener("admin.listen", address, d.config.Admin.TLS, d.config.AdminExposed(), "keep it within a private network, or set admin.tls.certFile and admin.tls.keyFile")
+	}
+}
+
+// listener looks at one of them. exposed says that others reach it without TLS, and remedy what to do then.
+func (d *doctor) listener(check, address string, files config.TLS, exposed bool, remedy string) {
+	switch {
+	case exposed:
+		d.warn(check, fmt.Sprintf("others reach %s, and keys go there over the network as they are", address), remedy)
+		return
+	case files.CertFile == "":
+		d.ok(check, "%s", address)
+		return
+	}
+	certificate, err := listen.LoadCertificate(files.CertFile, files.KeyFile, quietLog)
+	if err != nil {
+		d.fail(check, err.Error(), "write a certificate and its key as PEM; the service does not start without")
+		return
+	}
+	until := certificate.Until().UTC().Format(time.RFC3339)
+	switch left := time.Until(certificate.Until()); {
+	case left <= 0:
+		d.fail(check, "the certificate expired at "+until, "renew it")
+	case left < expiresSoon:
+		d.warn(check, "the certificate expires at "+until, "see that it is renewed; a running service takes the new files by itself")
+	default:
+		d.ok(check, "%s, with a certificate until %s", address, until)
+	}
+}

@@ -1,0 +1,7 @@
+if not exists (select * from sys.indexes where object_id = object_id(N'manifold_documents.[order-summary.12]') and name = N'key status')
+create index [key status] on manifold_documents.[order-summary.12] (tenant_id, build, [key status]) with (online = on);
+
+-- and then
+
+if not exists (select * from sys.indexes where object_id = object_id(N'manifold_documents.[order-summary.12]') and name = N'key status desc')
+create index [key status desc] on manifold_documents.[order-summary.12] (tenant_id, build, [key status] desc, id_bytes) with (online = on);

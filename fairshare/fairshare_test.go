@@ -1,0 +1,181 @@
+package fairshare_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/fairshare"
+)
+
+func wantCode(t *testing.T, what string, err error, code domain.Code) {
+	t.Helper()
+	e, ok := errors.AsType[*domain.Error](err)
+	if !ok && code != "" || ok && e.Code != code || err != nil && code == "" {
+		t.Errorf("%s: %v, want %q", what, err, code)
+	}
+}
+
+func TestATenantsPartLeavesTheRestToOthers(t *testing.T) {
+	t.Parallel()
+	b := fairshare.New("things", 100, 40)
+	greedy, other, third := domain.NewTenantID(), domain.NewTenantID(), domain.NewTenantID()
+	a := b.Account(greedy)
+	wantCode(t, "within the tenant's part", a.Grow(40), "")
+	again := b.Account(greedy)
+	wantCode(t, "beyond the tenant's part", again.Grow(1), domain.CodeTooManyRequests)
+	o := b.Account(other)
+	wantCode(t, "another tenant", o.Grow(40), "")
+	th := b.Account(third)
+	wantCode(t, "a third, within what is left", th.Grow(20), "")
+	wantCode(t, "the same, beyond the total", th.Grow(1), domain.CodeOverloaded)
+	a.Close()
+	wantCode(t, "after the greedy one has gone", th.Grow(20), "")
+	o.Close()
+	th.Close()
+	again.Close()
+	if used := b.Used(); used != 0 {
+		t.Errorf("%d are still held", used)
+	}
+	again.Set(60)
+	wantCode(t, "where more is there than there should be", b.Account(greedy).Grow(1), domain.CodeTooManyRequests)
+	again.Set(10)
+	wantCode(t, "where that is gone", b.Account(greedy).Grow(1), "")
+}
+
+func TestARequestThatIsAloneIsNeverTooLarge(t *testing.T) {
+	t.Parallel()
+	b := fairshare.New("things", 100, 40)
+	a := b.Account(domain.NewTenantID())
+	wantCode(t, "larger than everything, alone", a.Grow(1000), "")
+	wantCode(t, "one more", a.Grow(1), domain.CodeTooManyRequests)
+	wantCode(t, "another tenant meanwhile", b.Account(domain.NewTenantID()).Grow(1), domain.CodeOverloaded)
+	a.Close()
+	wantCode(t, "another tenant then", b.Account(domain.NewTenantID()).Grow(1), "")
+}
+
+// One tenant with many waiting requests delays another tenant's by one of its own.
+func TestTenantsWaitInTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := fairshare.New("turns", 1, 1)
+		holder := b.Account(domain.NewTenantID())
+		wantCode(t, "the first", holder.Grow(1), "")
+		order := make(chan string, 16)
+		wait := func(tenant domain.TenantID, name string) {
+			go func() {
+				a := b.Account(tenant)
+				defer a.Close()
+				wantCode(t, name, a.Wait(t.Context(), 1, 0), "")
+				order <- name
+			}()
+			synctest.Wait()
+		}
+		greedy, modest := domain.NewTenantID(), domain.NewTenantID()
+		for range 10 {
+			wait(greedy, "greedy")
+		}
+		wait(modest, "modest")
+		holder.Close()
+		synctest.Wait()
+		<-order
+		if second := <-order; second != "modest" {
+			t.Error("the modest tenant waits for more than one request of the greedy one")
+		}
+		if rest := len(order); rest != 9 || b.Used() != 0 {
+			t.Errorf("%d of 9 others were served, and %d is held", rest, b.Used())
+		}
+	})
+}
+
+// What does not fit a tenant's part holds up nobody else; what does not fit the total is not overtaken.
+func TestWhoIsServedNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := fairshare.New("things", 10, 6)
+		first, second := domain.NewTenantID(), domain.NewTenantID()
+		a, c := b.Account(first), b.Account(second)
+		wantCode(t, "first", a.Grow(6), "")
+		got := make(chan string, 8)
+		wait := func(account *fairshare.Account, name string, amount int64) {
+			go func() {
+				if account.Wait(t.Context(), amount, 0) == nil {
+					got <- name
+				}
+			}()
+			synctest.Wait()
+		}
+		want := func(what string, names ...string) {
+			t.Helper()
+			synctest.Wait()
+			for _, name := range names {
+				select {
+				case next := <-got:
+					if next != name {
+						t.Fatalf("%s: %s is served, want %s", what, next, name)
+					}
+				default:
+					t.Fatalf("%s: %s is not served", what, name)
+				}
+			}
+			if len(got) > 0 {
+				t.Fatalf("%s: %s is served, too", what, <-got)
+			}
+		}
+		wait(b.Account(first), "the first's next", 2)
+		wait(c, "the second's", 4)
+		want("the first tenant has its part", "the second's")
+		wait(b.Account(domain.NewTenantID()), "the large one", 5)
+		wait(b.Account(domain.NewTenantID()), "the small one", 1)
+		a.Shrink(4)
+		want("there is room for less than the large one", "the first's next")
+		c.Shrink(3)
+		want("there is room for the large one", "the large one")
+		c.Close()
+		want("there is room for both", "the small one")
+	})
+}
+
+func TestWaitingEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := fairshare.New("things", 10, 5)
+		tenant := domain.NewTenantID()
+		a := b.Account(tenant)
+		wantCode(t, "the first", a.Grow(5), "")
+		began := time.Now()
+		wantCode(t, "impatient", b.Account(tenant).Wait(t.Context(), 1, 10*time.Second), domain.CodeTooManyRequests)
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		o := b.Account(domain.NewTenantID())
+		wantCode(t, "another", o.Grow(5), "")
+		wantCode(t, "where the total is used up", b.Account(domain.NewTenantID()).Wait(t.Context(), 1, time.Second), domain.CodeOverloaded)
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(gone)
+		if err := b.Account(tenant).Wait(ctx, 1, 0); !errors.Is(err, gone) {
+			t.Errorf("a client that has gone: %v", err)
+		}
+		a.Close()
+		o.Close()
+		if b.Used() != 0 {
+			t.Errorf("%d are still held", b.Used())
+		}
+		wantCode(t, "afterwards", b.Account(tenant).Grow(5), "")
+	})
+}
+
+func TestNoBudgetRefusesNothing(t *testing.T) {
+	t.Parallel()
+	var none *fairshare.Budget
+	a := none.Account(domain.NewTenantID())
+	wantCode(t, "grow", a.Grow(1<<60), "")
+	wantCode(t, "wait", a.Wait(t.Context(), 1<<60, 0), "")
+	a.Shrink(1)
+	a.Close()
+	wantCode(t, "no account", fairshare.From(t.Context()).Wait(t.Context(), 1, 0), "")
+}

@@ -1,0 +1,87 @@
+package listen
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// lookInterval is how often the files of a certificate are looked at.
+const lookInterval = 2 * time.Second
+
+// Certificate is a certificate with its key, from files that may change while it is in use.
+type Certificate struct {
+	certFile, keyFile string
+	log               *slog.Logger
+	current           atomic.Pointer[tls.Certificate]
+	cert, key         []byte // what the files held when they were read last
+}
+
+// LoadCertificate reads a certificate, and those that vouch for it, and its key, both as PEM.
+func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
+	if _, err := c.load(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Until is when the certificate in use expires.
+func (c *Certificate) Until() time.Time { return c.current.Load().Leaf.NotAfter }
+
+// load reads the files, and takes what they hold into use where it is new. After a failure the certificate that was in use
+// stays.
+func (c *Certificate) load() (changed bool, err error) {
+	cert, err := os.ReadFile(c.certFile)
+	if err != nil {
+		return false, err
+	}
+	key, err := os.ReadFile(c.keyFile)
+	if err != nil {
+		return false, err
+	}
+	if bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
+		return false, nil
+	}
+	c.cert, c.key = cert, key // one that is wrong is reported once
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return false, fmt.Errorf("%s and %s are no certificate with its key: %w", c.certFile, c.keyFile, err)
+	}
+	c.current.Store(&pair)
+	return true, nil
+}
+
+// Watch takes the files' new content into use when they change, until ctx ends.
+func (c *Certificate) Watch(ctx context.Context) {
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		switch changed, err := c.load(); {
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			c.log.Error("a changed certificate cannot be used; the one before stays in use", "certificate", c.certFile, "error", err)
+		case changed:
+			said = ""
+			c.log.Info("a changed certificate is in use", "certificate", c.certFile, "until", c.Until())
+		}
+	}
+}
+
+func (c *Certificate) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
+	}
+}

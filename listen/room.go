@@ -1,0 +1,374 @@
+package listen
+
+import (
+	"container/list"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// standing is what a connection is worth keeping open for: see queues.expendable.
+type standing int
+
+const (
+	spent   standing = iota // no request under way, and those that it had were of a client that is not known
+	silent                  // it has not had a request yet
+	strange                 // a request under way of a client that is not known
+	idle                    // no request under way; the client is known
+	working                 // a request of a known client under way: in no queue
+)
+
+// grace is how long a new client has to send a request and to become known, before it is closed for others that could do
+// the same. Without it, new connections would close each other while idle ones stay.
+const grace = time.Second
+
+// queues are connections by standing, the longest in it first.
+type queues [working]list.List
+
+// expendable is the connection to close first where most are open, which is as many as there may be; nil: there is none.
+// Within each standing it is the one that has been in it longest. Clients that are not known close each other as long as
+// they have more than half of the connections: a flood of theirs leaves the other half to known clients.
+func (q *queues) expendable(now time.Time, most int) *conn {
+	first := func(s standing) *conn {
+		if e := q[s].Front(); e != nil {
+			return e.Value.(*conn)
+		}
+		return nil
+	}
+	if c := first(spent); c != nil {
+		return c
+	}
+	for _, s := range [...]standing{silent, strange} {
+		if c := first(s); c != nil && now.Sub(c.place.since) > grace {
+			return c
+		}
+	}
+	order := [...]standing{idle, silent, strange}
+	if q[silent].Len()+q[strange].Len() > most/2 {
+		order = [...]standing{silent, strange, idle}
+	}
+	for _, s := range order {
+		if c := first(s); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// place is where a connection stands in the queue of all, and in that of its client.
+type place struct {
+	standing     standing
+	since        time.Time
+	all, clients *list.Element // nil while it is working
+}
+
+// enqueue puts a connection where it now belongs. The lock is held.
+func (l *Listener) enqueue(c *conn) {
+	l.dequeue(c)
+	switch known := c.known.Load(); {
+	case c.busy && known:
+		c.place.standing = working
+		return
+	case c.busy:
+		c.place.standing = strange
+	case known:
+		c.place.standing = idle
+	case c.served:
+		c.place.standing = spent
+	default:
+		c.place.standing = silent
+	}
+	c.place.since = time.Now()
+	c.place.all = l.queues[c.place.standing].PushBack(c)
+	if c.client != nil {
+		c.place.clients = c.client.queues[c.place.standing].PushBack(c)
+	}
+}
+
+// dequeue takes a connection out of its queues. The lock is held.
+func (l *Listener) dequeue(c *conn) {
+	if c.place.all != nil {
+		l.queues[c.place.standing].Remove(c.place.all)
+	}
+	if c.place.clients != nil {
+		c.client.queues[c.place.standing].Remove(c.place.clients)
+	}
+	c.place = place{}
+}
+
+// admit gives a new connection a place, or refuses and closes it.
+func (l *Listener) admit(c *conn) bool {
+	now := time.Now()
+	l.mu.Lock()
+	evicted, ok := l.assign(c, now)
+	var refusal []byte
+	switch {
+	case !ok:
+		refusal = l.config.Crowded
+	case l.open >= l.config.Connections:
+		victim := l.queues.expendable(now, l.config.Connections)
+		if victim == nil {
+			l.leave(c)
+			ok, refusal = false, l.config.Full
+			break
+		}
+		l.remove(victim)
+		evicted = append(evicted, victim)
+	}
+	if ok {
+		c.admitted = true
+		l.open++
+		l.enqueue(c)
+	}
+	l.mu.Unlock()
+	l.closeAll(evicted)
+	if !ok {
+		l.refuse(c, refusal)
+	}
+	return ok
+}
+
+// assign counts a connection to its client's address, unless that is a trusted proxy's. It may take a connection of the
+// same client out, which is to be closed. False: the client has no room. The lock is held.
+func (l *Listener) assign(c *conn, now time.Time) (evicted []*conn, ok bool) {
+	if !c.address.IsValid() || l.config.Proxies.trusts(c.address) {
+		return nil, true
+	}
+	c.prefix = prefixOf(c.address)
+	of := l.clientAt(c.prefix)
+	if of.open >= l.config.PerAddress {
+		victim := of.queues.expendable(now, l.config.PerAddress)
+		if victim == nil {
+			return nil, false
+		}
+		l.remove(victim)
+		evicted = []*conn{victim}
+		of = l.clientAt(c.prefix) // forgotten, if that was its only connection
+	}
+	of.open++
+	c.client = of
+	return evicted, true
+}
+
+// readdress counts a connection to the client that a PROXY header names.
+func (l *Listener) readdress(c *conn, address netip.Addr) error {
+	l.mu.Lock()
+	c.address = address
+	if !c.admitted {
+		l.mu.Unlock()
+		return net.ErrClosed
+	}
+	evicted, ok := l.assign(c, time.Now())
+	if ok {
+		l.enqueue(c)
+	} else {
+		l.remove(c)
+	}
+	l.mu.Unlock()
+	l.closeAll(evicted)
+	if !ok {
+		l.refused.Add(1)
+		select {
+		case l.refusals <- struct{}{}:
+			l.answer(c, l.config.Crowded)
+			<-l.refusals
+		default:
+			_ = c.raw.Close()
+		}
+		return errCrowded
+	}
+	return nil
+}
+
+// makeRoom closes a connection, where one can be spared.
+func (l *Listener) makeRoom() {
+	l.mu.Lock()
+	victim := l.queues.expendable(time.Now(), l.config.Connections)
+	if victim != nil {
+		l.remove(victim)
+	}
+	l.mu.Unlock()
+	if victim != nil {
+		l.closeAll([]*conn{victim})
+	}
+}
+
+// closeAll closes connections that were taken out to make room.
+func (l *Listener) closeAll(evicted []*conn) {
+	for _, c := range evicted {
+		l.closed.Add(1)
+		_ = c.raw.Close() // whoever serves it sees that it is closed
+	}
+}
+
+// refuse answers a connection for which there is no room, and closes it. It does not wait for the client.
+func (l *Listener) refuse(c *conn, response []byte) {
+	l.refused.Add(1)
+	select {
+	case l.refusals <- struct{}{}:
+	default:
+		_ = c.raw.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.refusals }()
+		l.answer(c, response)
+	}()
+}
+
+// answer gives a client that is refused a moment to read why, and closes its connection.
+func (l *Listener) answer(c *conn, response []byte) {
+	defer c.raw.Close()
+	if l.config.Certificate != nil || c.raw.SetDeadline(time.Now().Add(refusalTimeout)) != nil {
+		return
+	}
+	// Clients take an answer that comes before their request for none. Who sends nothing is answered all the same.
+	_, _ = c.raw.Read(make([]byte, 512))
+	if c.raw.SetDeadline(time.Now().Add(refusalTimeout)) != nil {
+		return
+	}
+	if _, err := c.raw.Write(response); err != nil || c.CloseWrite() != nil {
+		return
+	}
+	// A connection that is closed with bytes unread is reset, and the client may not see the answer.
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.raw, maxHeaderBytes))
+}
+
+// changed is told by the server what becomes of a connection.
+func (l *Listener) changed(raw net.Conn, state http.ConnState) {
+	c := connOf(raw)
+	if c == nil {
+		return
+	}
+	switch state {
+	case http.StateActive, http.StateIdle:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		c.busy = state == http.StateActive
+		c.served = c.served || c.busy
+		if c.admitted {
+			l.enqueue(c)
+		}
+	case http.StateClosed:
+		l.forget(c)
+	}
+	// A hijacked connection stays busy until its Close.
+}
+
+// recognise notes that the client of a connection is known.
+func (l *Listener) recognise(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.known.Store(true)
+	if c.admitted {
+		l.enqueue(c)
+	}
+}
+
+// forget gives a connection's place back, where it still has one.
+func (l *Listener) forget(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(c)
+}
+
+// remove is forget with the lock held.
+func (l *Listener) remove(c *conn) {
+	if !c.admitted {
+		return
+	}
+	c.admitted = false
+	l.open--
+	l.dequeue(c)
+	l.leave(c)
+}
+
+// leave takes a connection off its client's count. The lock is held.
+func (l *Listener) leave(c *conn) {
+	if c.client == nil {
+		return
+	}
+	c.client.open--
+	l.drop(c.prefix, c.client)
+	c.client = nil
+}
+
+// clientAt finds or makes what is known of an address. The lock is held.
+func (l *Listener) clientAt(prefix netip.Prefix) *client {
+	of := l.clients[prefix]
+	if of == nil {
+		of = &client{}
+		l.clients[prefix] = of
+	}
+	return of
+}
+
+// drop forgets an address with nothing under way. The lock is held.
+func (l *Listener) drop(prefix netip.Prefix, of *client) {
+	if of.open == 0 && of.requests == 0 {
+		delete(l.clients, prefix)
+	}
+}
+
+// Limit bounds the requests under way where a connection carries those of many: over HTTP/2, and from trusted proxies. As
+// with connections, there are at most Config.Connections at the same time, and Config.PerAddress of one client. refuse
+// answers those for which there is no room; crowded says that it is their address that has too many.
+func (l *Listener) Limit(next http.Handler, refuse func(w http.ResponseWriter, request *http.Request, crowded bool)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		c, _ := request.Context().Value(connKey{}).(*conn)
+		if c == nil {
+			next.ServeHTTP(w, request)
+			return
+		}
+		proxied := l.config.Proxies.trusts(c.address)
+		if !proxied && request.ProtoMajor < 2 {
+			next.ServeHTTP(w, request)
+			return
+		}
+		address := c.address
+		if proxied {
+			address = l.config.Proxies.client(request.Header)
+		}
+		release, full, crowded := l.begin(address)
+		if full || crowded {
+			l.refused.Add(1)
+			refuse(w, request, crowded)
+			return
+		}
+		defer release()
+		next.ServeHTTP(w, request)
+	})
+}
+
+// begin counts a request, by its client's address where that is known. release must be called when the request is over.
+func (l *Listener) begin(address netip.Addr) (release func(), full, crowded bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.requests >= l.config.Connections {
+		return nil, true, false
+	}
+	if !address.IsValid() {
+		l.requests++
+		return func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.requests--
+		}, false, false
+	}
+	prefix := prefixOf(address)
+	of := l.clientAt(prefix)
+	if of.requests >= l.config.PerAddress {
+		return nil, false, true
+	}
+	l.requests++
+	of.requests++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.requests--
+		of.requests--
+		l.drop(prefix, of)
+	}, false, false
+}

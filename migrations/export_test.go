@@ -1,0 +1,4 @@
+package migrations
+
+// ScramVerifier is scramVerifier, for the tests.
+var ScramVerifier = scramVerifier

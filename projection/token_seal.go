@@ -1,0 +1,83 @@
+package projection
+
+import (
+	"context"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"sync"
+
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// tokenSeal encrypts page tokens: they hold values of documents, and URLs end up in the logs of proxies. All processes of
+// one database have the same key, so a token of one is good for all. Use it from any goroutine.
+type tokenSeal struct {
+	key func(ctx context.Context) ([32]byte, error)
+
+	mu   sync.Mutex
+	aead cipher.AEAD // nil until a key was read
+}
+
+// tokenKind keeps a token of one list from being taken for another list's.
+type tokenKind string
+
+const (
+	tokenOfPage tokenKind = "documents"
+	tokenOfAll  tokenKind = "all documents"
+)
+
+func (s *tokenSeal) cipher(ctx context.Context) (cipher.AEAD, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.aead != nil {
+		return s.aead, nil
+	}
+	key, err := s.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.aead, err = chacha20poly1305.NewX(key[:])
+	return s.aead, err
+}
+
+// seal makes a token's text of what it says.
+func (s *tokenSeal) seal(ctx context.Context, kind tokenKind, plain []byte) (string, error) {
+	aead, err := s.cipher(ctx)
+	if err != nil {
+		return "", fmt.Errorf("encrypt a page token: %w", err)
+	}
+	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(plain)+aead.Overhead())
+	rand.Read(nonce)
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(nonce, nonce, plain, []byte(kind))), nil
+}
+
+// open returns what seal was given, and domain.CodeInvalidRequest for any text that seal has not made.
+func (s *tokenSeal) open(ctx context.Context, kind tokenKind, text string) ([]byte, error) {
+	if len(text) > maxPageTokenBytes {
+		return nil, noPageToken(text)
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || base64.RawURLEncoding.EncodeToString(sealed) != text { // line breaks are passed over, for one
+		return nil, noPageToken(text)
+	}
+	aead, err := s.cipher(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("decrypt a page token: %w", err)
+	}
+	if len(sealed) < aead.NonceSize() {
+		return nil, noPageToken(text)
+	}
+	plain, err := aead.Open(nil, sealed[:aead.NonceSize()], sealed[aead.NonceSize():], []byte(kind))
+	if err != nil {
+		return nil, noPageToken(text)
+	}
+	return plain, nil
+}
+
+func noPageToken(text string) error {
+	return domain.Errorf(domain.CodeInvalidRequest, "pageToken", "%q is not a page token; take it from the Link header of the page before, or leave it out to begin with the first page", clip(text))
+}

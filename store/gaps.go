@@ -1,0 +1,240 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// Earlier releases took numbers such as 1e131071, of which JSONB prints every digit. An event that is full of them cannot be
+// printed: PostgreSQL gives up beyond 1 GB, or sends more than this process should hold. No read pays for looking out for
+// such events. The one that fails on them looks for them in the range that it was asked for, marks them in the
+// column gap, and reads again; from then on every read steps over them at no cost
+// (docs/decisions/0049-gaps-in-place.md).
+
+// unreadableBytes is how long an event's data and metadata are when they are printed, together and at least, to be marked as
+// unreadable.
+const unreadableBytes = 16 << 20
+
+// maxMessageBytes bounds what one row of an answer may take in memory. It must be above twice unreadableBytes: what is
+// printed is estimated to within a factor of two.
+const maxMessageBytes = 48 << 20
+
+// printedSQL estimates how long a jsonb is when it is printed, from below and without printing it: of each number
+// the digits after the decimal point, and those before it rounded down to a power of two, from 16 on. What fits into 2,000 bytes
+// as it is stored, and is not compressed, cannot be long: so little is looked at of most events.
+func printedSQL(column string) string {
+	return `case when pg_column_size(` + column + `) < 2000 and pg_column_compression(` + column + `) is null then 0 else (
+		select coalesce(sum(scale(n.number) + (array[0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536])[1 + width_bucket(abs(n.number),
+			array[1e16, 1e32, 1e64, 1e128, 1e256, 1e512, 1e1024, 1e2048, 1e4096, 1e8192, 1e16384, 1e32768, 1e65536]::numeric[])]), 0)
+		from (
+			select q.item::numeric as number
+			from jsonb_path_query(` + column + `, 'strict $.** ? (@.type() == "number")') as q(item)
+		) as n) end`
+}
+
+// unreadableSQL is true for an event, of the events table as e, that cannot be printed and is not marked yet.
+var unreadableSQL = fmt.Sprintf(`(e.gap is null and %s + %s > %d)`,
+	printedSQL("e.event_data"), printedSQL("coalesce(e.metadata, 'null')"), unreadableBytes)
+
+// gapSQL is why an event, of the events table as e, has no data, as putGap expects it.
+const gapSQL = `case when e.gap is not null then jsonb_build_object('reason', case e.gap when 'r' then 'redacted' else 'unreadable' end,
+			'message', case e.gap when 'r' then e.metadata -> 'redacted' end, 'at', e.gap_at) end`
+
+const unreadableMessage = "its data is too long to be read: it has numbers such as 1e131071, which are kept with all their digits"
+
+// putGap makes an event one without data.
+func putGap(event *domain.Event, text []byte) error {
+	gap := domain.EventGap{Message: unreadableMessage} // a redacted one brings the operator's
+	if err := json.Unmarshal(text, &gap); err != nil {
+		return fmt.Errorf("read why the event at position %d has no data: %w", event.Position, err)
+	}
+	gap.At = gap.At.UTC()
+	event.Data, event.Gap = json.RawMessage("null"), &gap
+	return nil
+}
+
+// unprintable reports whether an error may come from an event that cannot be printed.
+func unprintable(err error) bool {
+	if _, ok := errors.AsType[*pgproto3.ExceededMaxBodyLenErr](err); ok {
+		return true
+	}
+	switch sqlState(err) {
+	case "54000", "53200": // a string became too long, memory was not to be had
+		return true
+	}
+	return false
+}
+
+// gapSearches are the searches for unreadable events that are under way: one of a tenant, and few of all. A search takes
+// processor time in PostgreSQL, up to appSettings' statement_timeout.
+type gapSearches struct {
+	mu      sync.Mutex
+	running map[domain.TenantID]*gapSearch
+	places  chan struct{}
+}
+
+type gapSearch struct {
+	done  chan struct{}
+	found int
+	err   error
+}
+
+const (
+	gapSearchesAtOnce = 2
+	gapSearchTimeout  = time.Minute
+	// gapRounds is how often one read looks for unreadable events: each round marks all those that it has met.
+	gapRounds = 3
+)
+
+// markGaps looks for unreadable events among those that queries read, and marks them. It returns how many there were. Others
+// of the tenant that ask meanwhile are given the same answer; that of one whose client has gone is of use to the next.
+func (s *Store) markGaps(ctx context.Context, tenant domain.TenantID, queries []query) (int, error) {
+	s.gaps.mu.Lock()
+	search, running := s.gaps.running[tenant]
+	if !running && s.appending.Err() == nil {
+		search = &gapSearch{done: make(chan struct{})}
+		s.gaps.running[tenant] = search
+		s.announcing.Go(func() {
+			defer close(search.done)
+			search.found, search.err = s.searchGaps(tenant, queries)
+			s.gaps.mu.Lock()
+			delete(s.gaps.running, tenant)
+			s.gaps.mu.Unlock()
+		})
+	}
+	s.gaps.mu.Unlock()
+	if search == nil {
+		return 0, nil
+	}
+	select {
+	case <-search.done:
+		return search.found, search.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+func (s *Store) searchGaps(tenant domain.TenantID, queries []query) (int, error) {
+	ctx, cancel := context.WithTimeout(s.appending, gapSearchTimeout)
+	defer cancel()
+	select {
+	case s.gaps.places <- struct{}{}:
+		defer func() { <-s.gaps.places }()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	var found []int64
+	var failed error
+	for _, q := range queries {
+		if !strings.Contains(q.statement.sql, columns) {
+			continue
+		}
+		// The same rows, in the same order. What was found before an error, such as that it takes too long, counts.
+		st := statement{q.statement.name + "_gaps", strings.Replace(q.statement.sql, columns, "e.position, "+unreadableSQL, 1)}
+		err := s.once(ctx, &beginStatement, tenant, []query{{&st, q.params, func(values [][]byte) error {
+			if boolValue(values[1]) {
+				found = append(found, int8Value(values[0]))
+			}
+			return nil
+		}}})
+		failed = errors.Join(failed, err)
+	}
+	if len(found) == 0 {
+		return 0, failed
+	}
+	if err := s.putGaps(ctx, tenant, found); err != nil {
+		return 0, err
+	}
+	s.log.Warn("events cannot be read, since their numbers are too long to be printed: they are marked, and readers step over them; `manifold doctor` lists them, and `manifold redact` removes their data",
+		"tenant", tenant.String(), "events", len(found), "first", found[0], "last", found[len(found)-1])
+	return len(found), nil
+}
+
+// putGaps marks events as unreadable.
+func (s *Store) putGaps(ctx context.Context, tenant domain.TenantID, positions []int64) error {
+	err := under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
+		var batch pgx.Batch
+		for _, position := range positions {
+			batch.Queue("update events as e set gap = 'u', gap_at = now() where e.tenant_id = $1 and e.position = $2 and e.gap is null", tenant, position)
+		}
+		return tx.SendBatch(ctx, &batch).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("mark unreadable events: %w", err)
+	}
+	return nil
+}
+
+// FindUnreadable looks through the events of a tenant's log in the positions (after, upTo] and returns those that cannot be
+// read, by position; what an operator has redacted is not among them. It prints none of them, and changes nothing.
+func (s *Store) FindUnreadable(ctx context.Context, tenant domain.TenantID, after, upTo int64) ([]domain.UnreadableEvent, error) {
+	var found []domain.UnreadableEvent
+	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			select e.position, e.event_id, e.stream_id, e.stream_version, e.event_type from events as e
+			where e.tenant_id = $1 and e.position > $2 and e.position <= $3
+			  and (e.gap = 'u' or `+unreadableSQL+`)
+			order by e.position`, tenant, after, upTo)
+		var err error
+		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e domain.UnreadableEvent, err error) {
+			return e, row.Scan(&e.Position, (*[16]byte)(&e.ID), &e.Stream, &e.Version, &e.Type)
+		})
+		if err != nil {
+			return fmt.Errorf("look for unreadable events: %w", err)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// RedactEvent removes the data and metadata of an event that cannot be read, and notes why in their place. Id, stream, version,
+// position, type and times stay. What was redacted before stays as it is. domain.CodeNotFound: there is no such event;
+// domain.CodeConflict: it can be read.
+func (s *Store) RedactEvent(ctx context.Context, tenant domain.TenantID, position int64, reason string) (domain.Event, error) {
+	err := under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
+		var before string
+		var unreadable bool
+		err := tx.QueryRow(ctx, `
+			select coalesce(e.gap::text, ''), `+unreadableSQL+` from events as e
+			where e.tenant_id = $1 and e.position = $2 for update`, tenant, position).Scan(&before, &unreadable)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return domain.Errorf(domain.CodeNotFound, "path position", "the tenant's log has no event at position %d", position)
+		case err != nil:
+			return fmt.Errorf("look at an event that is to be redacted: %w", err)
+		case before == "r":
+			return nil
+		case before == "" && !unreadable:
+			return domain.Errorf(domain.CodeConflict, "path position",
+				"the event at position %d can be read: events are immutable, and only one that nobody can read is redacted. `manifold doctor` lists those", position)
+		}
+		_, err = tx.Exec(ctx, `
+			update events as e set event_data = 'null', metadata = jsonb_build_object('redacted', $3::text), gap = 'r', gap_at = now()
+			where e.tenant_id = $1 and e.position = $2`, tenant, position, reason)
+		if err != nil {
+			return fmt.Errorf("redact an event: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return domain.Event{}, err
+	}
+	events, err := s.ReadPositions(ctx, tenant, []int64{position})
+	if err == nil && len(events) == 0 {
+		err = domain.Errorf(domain.CodeNotFound, "path position", "the event at position %d has just been removed", position)
+	}
+	if err != nil {
+		return domain.Event{}, err
+	}
+	return events[0], nil
+}

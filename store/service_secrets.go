@@ -1,0 +1,22 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// PageTokenKey returns the 32 bytes that all processes of this database encrypt page tokens with.
+func (s *Store) PageTokenKey(ctx context.Context) ([32]byte, error) {
+	var secret []byte
+	err := s.system.QueryRow(ctx, "select s.secret from service_secrets s where s.tenant_id = $1 and s.name = 'page-tokens'", domain.Everyone).Scan(&secret)
+	if err != nil {
+		return [32]byte{}, unavailable(fmt.Errorf("read the key of page tokens: %w", err))
+	}
+	var key [32]byte
+	if copy(key[:], secret) != len(key) || len(secret) != len(key) {
+		return [32]byte{}, fmt.Errorf("the key of page tokens has %d bytes; want %d", len(secret), len(key))
+	}
+	return key, nil
+}

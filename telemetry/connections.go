@@ -1,0 +1,41 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Connections are the figures of a listener.
+type Connections struct {
+	Open    int
+	Closed  int64 // so far, to make room for others
+	Refused int64 // so far, connections and requests
+}
+
+// CollectConnections has each collection ask for the figures of the listeners, by their names.
+func (m *Metrics) CollectConnections(now func(yield func(listener string, of Connections))) {
+	m.registry.MustRegister(&connections{
+		now:     now,
+		open:    prometheus.NewDesc("manifold_connections", "Connections that are open.", []string{"listener"}, nil),
+		closed:  prometheus.NewDesc("manifold_connections_closed_total", "Connections closed to make room for others: idle ones, and those of clients that are not known.", []string{"listener"}, nil),
+		refused: prometheus.NewDesc("manifold_connections_refused_total", "Connections refused, and requests of HTTP/2 and of proxies, since there was no room among all or for their address.", []string{"listener"}, nil),
+	})
+}
+
+type connections struct {
+	now                   func(yield func(listener string, of Connections))
+	open, closed, refused *prometheus.Desc
+}
+
+// Describe describes the metrics, for the registry.
+func (c *connections) Describe(descs chan<- *prometheus.Desc) {
+	descs <- c.open
+	descs <- c.closed
+	descs <- c.refused
+}
+
+// Collect asks for the figures, for the registry.
+func (c *connections) Collect(metrics chan<- prometheus.Metric) {
+	c.now(func(listener string, of Connections) {
+		metrics <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(of.Open), listener)
+		metrics <- prometheus.MustNewConstMetric(c.closed, prometheus.CounterValue, float64(of.Closed), listener)
+		metrics <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(of.Refused), listener)
+	})
+}
