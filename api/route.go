@@ -78,8 +78,11 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		}
 		defer func() {
 			e, ok := errors.AsType[*domain.Error](err)
-			if ok && (unwanted || e.Code == domain.CodeTooLarge) && !body.over.Load() && request.Header.Get("Expect") == "" {
-				// Some clients see a broken connection, and not the answer, where much of their body was not read.
+			if ok && (unwanted || readsOut(request, e.Code)) && !body.over.Load() && request.Header.Get("Expect") == "" {
+				if !unwanted && e.Code != domain.CodeTooLarge {
+					setReadDeadline(c, time.Now().Add(unreadPatience))
+				}
+				// Otherwise net/http may reset the connection before the client has read the answer.
 				_, _ = io.CopyN(io.Discard, body, drained)
 			}
 		}()
@@ -169,6 +172,12 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		s.echo.Add(http.MethodHead, route, answer)
 	}
 	return nil
+}
+
+// readsOut reports whether the body of a request refused with code is read to its end: bodies refused for their size or for
+// lack of room are large, and net/http does not read what comes before it closes a connection at the client's wish.
+func readsOut(request *http.Request, code domain.Code) bool {
+	return request.Close || code == domain.CodeTooLarge || code == domain.CodeTooManyRequests || code == domain.CodeOverloaded
 }
 
 // setReadDeadline says until when the rest of a request's body may come; zero: there is no bound.
