@@ -92,6 +92,9 @@ func TestWhenPoliciesRun(t *testing.T) {
 	r.Rebalance()
 	wait(t, removed, 9)
 
+	mu.Lock()
+	owned[others] = false // a late run of the first process must not remove what the second one is to find
+	mu.Unlock()
 	_, again := start(t, b, Config{Grace: -1, Every: 100 * time.Millisecond, Owns: func(t domain.TenantID) bool { return t == others }})
 	b.append(t, others, "order-1", 5)
 	wait(t, again, 5)
