@@ -22,7 +22,7 @@ const (
 )
 
 var errNotTimely = domain.Errorf(domain.CodeUnavailable, "",
-	"the database takes so long that the group's ackTimeout would be over before the events arrive; try again")
+	"the database takes so long that the leases would be over before the answer arrives; try again")
 
 // grant has leases begin now. It returns when that is, slack included.
 func (s *step) grant() (begin int64) {
@@ -53,8 +53,8 @@ func (s *step) overdue() bool {
 	})
 }
 
-// renew extends the leases that were saved too slowly. What others were given meanwhile is left out. The error means that nothing
-// may be given to the receives.
+// renew extends the leases that were saved too slowly. What others were given meanwhile is left out. The error means that none of
+// them may be relied on: see recall.
 func (s *step) renew(ctx context.Context) error {
 	for range renewTries {
 		if !s.overdue() {
@@ -107,8 +107,16 @@ func (s *step) extendAll(ctx context.Context) error {
 	return errNotTimely
 }
 
-// recall refuses the receives to which leases were granted that are not to be given to them. These go back, and their attempts do not count.
+// recall answers with an error wherever leases could not be renewed in time. Those granted to receives go back, and their attempts do not
+// count. An extension may have been saved, but whether its lease still runs is not known: repeating it does no harm.
 func (s *step) recall(err error) {
+	s.answers = slices.DeleteFunc(s.answers, func(a *answer) bool {
+		refused := a.extend && a.effect > 0
+		if refused {
+			a.finish(err)
+		}
+		return refused
+	})
 	for _, r := range s.receives {
 		if len(r.deliveries) == 0 {
 			continue

@@ -1,6 +1,7 @@
 package subscription_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
 )
 
@@ -181,4 +183,56 @@ func TestFillingUpDoesNotOutlastALease(t *testing.T) {
 	if len(deliveries) == 0 || len(deliveries) == 30 {
 		t.Errorf("%d events were delivered", len(deliveries))
 	}
+}
+
+// hookedStore calls saved after each save of a ledger, before the answer to it arrives.
+type hookedStore struct {
+	*store.Store
+	saved func() error
+}
+
+func (s *hookedStore) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (time.Time, bool, error) {
+	now, saved, err := s.Store.SaveLedger(ctx, tenant, name, change)
+	if err == nil {
+		err = s.saved()
+	}
+	return now, saved, err
+}
+
+// An extension that was saved too slowly, and could not be renewed, is not called done.
+func TestExtendThatCannotBeRenewedIsUnavailable(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1")
+	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = shortLease })
+	held := b.receive(t, "g", 1)
+	saves := 0
+	slow := subscription.NewGroups(subscription.GroupsConfig{Store: &hookedStore{b.store, func() error {
+		if saves++; saves > 1 {
+			return domain.Errorf(domain.CodeUnavailable, "", "the database does not answer")
+		}
+		elapse(t, shortLease)
+		return nil
+	}}, Log: quiet})
+	_, err := slow.Extend(t.Context(), b.tenant, "g", attempts(held...), 0)
+	mustCode(t, err, domain.CodeUnavailable, "")
+}
+
+// An extension that was saved too slowly, while another consumer received the event, is stale.
+func TestExtendThatLosesItsEventIsStale(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1")
+	b.quick(t, "g", func(d *domain.GroupDefinition) { d.AckTimeout = shortLease })
+	held := b.receive(t, "g", 1)
+	other := subscription.NewGroups(subscription.GroupsConfig{Store: b.open(t), Log: quiet})
+	var taken []domain.Delivery
+	slow := subscription.NewGroups(subscription.GroupsConfig{Store: &hookedStore{b.store, func() (err error) {
+		if taken == nil {
+			taken, err = other.Receive(t.Context(), b.tenant, "g", subscription.Receive{Wait: time.Minute})
+		}
+		return err
+	}}, Log: quiet})
+	mustOutcomes(t, domain.OutcomeStale)(slow.Extend(t.Context(), b.tenant, "g", attempts(held...), 0))
+	mustPositions(t, taken, 1)
 }
