@@ -43,6 +43,15 @@ func (s *step) admit(ctx context.Context, now int64) error {
 	return nil
 }
 
+// orphaned reports whether events are leased to an owner that is gone, so that the next member is given them at once.
+func (p *partition) orphaned(ctx context.Context, now int64) (bool, error) {
+	if p.ledger.owner.IsZero() || !p.ledger.holdsLeases(now) {
+		return false, nil
+	}
+	r, err := p.groups.readRoster(ctx, p.group)
+	return err == nil && !slices.Contains(r.ids, p.ledger.owner), err
+}
+
 // absent reports whether a member that a ledger names is alive no more. It may have joined since the roster was read, so that
 // is read anew before anybody is said to be gone.
 func (p *partition) absent(ctx context.Context, id domain.GroupMemberID) (bool, error) {

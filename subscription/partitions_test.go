@@ -432,3 +432,21 @@ func comeAndGo(t *testing.T, random *rand.Rand) {
 		}
 	}
 }
+
+// What a member holds that is gone is due at once, though no one else was a member while it went.
+func TestWhatAnAbsentMemberHoldsIsDue(t *testing.T) {
+	t.Parallel()
+	b, other := partitioned(t, 1, nil)
+	b.append(t, "order-1", "order-2")
+	member := b.join(t, other)
+	if held := b.all(t, other, member); len(held) != 2 {
+		t.Fatalf("%d events were delivered", len(held))
+	}
+	due := b.due(t, "g")
+	mustDue(t, due, false)
+	mustDueIn(t, due, 50*time.Minute, time.Hour)
+	b.kill(t, member)
+	mustDue(t, b.due(t, "g"), true)
+	mustPositions(t, b.all(t, b.groups, b.join(t, b.groups)), 1, 2)
+	mustDue(t, b.due(t, "g"), false)
+}

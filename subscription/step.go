@@ -22,6 +22,7 @@ type step struct {
 	began    time.Time
 
 	unlooked error // why it is not known what is due
+	orphaned bool  // events are leased to a member that is gone
 
 	granted    time.Time        // when the leases of this attempt were granted, by the database's clock, at the latest
 	slack      time.Duration    // how much later they begin, for the time that saving them takes
@@ -179,7 +180,9 @@ func (s *step) once(ctx context.Context) (done bool, err error) {
 		}
 	}
 	if len(s.dues) > 0 && !p.row.Group.Paused {
-		s.unlooked = s.look(ctx)
+		if s.unlooked = s.look(ctx); s.unlooked == nil {
+			s.orphaned, s.unlooked = p.orphaned(ctx, now)
+		}
 	}
 	if !s.verified() {
 		return false, nil // there may be something that another process has left
@@ -252,6 +255,7 @@ func (s *step) finish(err error, took time.Duration) {
 	for _, ask := range s.dues {
 		if ask.err = cmp.Or(err, s.unlooked); ask.err == nil {
 			ask.due = p.nextDue()
+			ask.due.Now = ask.due.Now || s.orphaned
 		}
 		close(ask.done)
 	}
