@@ -558,8 +558,8 @@ type Fault struct {
 	At     time.Time       `json:"at"`
 }
 
-// FaultedTenants The tenants of a shared projection whose events cannot be folded, or whose documents do not pass: the rebuild leaves
-// them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
+// FaultedTenants The tenants of a shared projection whose events cannot be folded or were removed, or whose documents do not pass: the rebuild
+// leaves them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
 // with `faulted=true` has all of them once it is swapped.
 type FaultedTenants struct {
 	Count int `json:"count"`
@@ -784,7 +784,7 @@ type NewRebuild struct {
 	// Tenants These alone, of a shared projection. With a definition, they have that one until a rebuild for all; it must have the mode and the database that the projection has.
 	Tenants []UUID `json:"tenants,omitempty"`
 
-	// MaxFaultedTenants Of a shared projection: with more tenants than that whose events cannot be folded, or whose documents do not pass, it fails.
+	// MaxFaultedTenants Of a shared projection: with more tenants than that whose events cannot be folded or were removed, or whose documents do not pass, it fails.
 	MaxFaultedTenants *int `json:"maxFaultedTenants,omitempty"`
 
 	// MaxEventsPerSecond It folds no faster than that.
@@ -804,7 +804,7 @@ type NewRebuild struct {
 	// DryRun It builds, validates, reports, and drops what it made.
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// AcceptLoss It makes documents of what is left where retention has removed events; without it that is refused with `events-removed`.
+	// AcceptLoss It makes documents of what is left where retention has removed events; without it a rebuild of a shared projection leaves the tenants whom it concerns on their old documents, and any other is refused with `events-removed`.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 
@@ -1246,8 +1246,8 @@ type Rebuild struct {
 	// MaxFaultedTenants Of a shared projection, for the operator alone: as it was asked for.
 	MaxFaultedTenants *int `json:"maxFaultedTenants,omitempty"`
 
-	// FaultedTenants The tenants of a shared projection whose events cannot be folded, or whose documents do not pass: the rebuild leaves
-	// them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
+	// FaultedTenants The tenants of a shared projection whose events cannot be folded or were removed, or whose documents do not pass: the rebuild
+	// leaves them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
 	// with `faulted=true` has all of them once it is swapped.
 	FaultedTenants *FaultedTenants `json:"faultedTenants,omitempty"`
 
@@ -3360,7 +3360,8 @@ type ClientInterface interface {
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
+	// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
 	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 	//
 	// Takes any type of body and a specified content type.
@@ -3374,7 +3375,8 @@ type ClientInterface interface {
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
+	// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
 	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 	//
 	// Takes a body of the `application/json` content type.
@@ -5198,7 +5200,8 @@ func (c *Client) ListRebuilds(ctx context.Context, name Name, reqEditors ...Requ
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 // hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 // alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
+// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
 // rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 //
 // Takes any type of body and a specified content type.
@@ -5222,7 +5225,8 @@ func (c *Client) StartRebuildWithBody(ctx context.Context, name Name, contentTyp
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 // hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 // alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
+// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
 // rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 //
 // Takes a body of the `application/json` content type.
@@ -14367,7 +14371,8 @@ type ClientWithResponsesInterface interface {
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
+	// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
 	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -14381,7 +14386,8 @@ type ClientWithResponsesInterface interface {
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+	// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
+	// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
 	// rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -23267,7 +23273,8 @@ func (c *ClientWithResponses) ListRebuildsWithResponse(ctx context.Context, name
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 // hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 // alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
+// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
 // rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -23287,7 +23294,8 @@ func (c *ClientWithResponses) StartRebuildWithBodyWithResponse(ctx context.Conte
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 // hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 // alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
-// by, until a rebuild with `tenants` succeeds for it, or the next one for all. `faultedTenants` lists such tenants. The
+// by, until a rebuild with `tenants` succeeds for it, or the next one for all. The same holds for a tenant whose events
+// retention has removed, unless `acceptLoss` is true. `faultedTenants` lists such tenants. The
 // rebuild fails where there are more of them than `maxFaultedTenants`, or where no tenant with events to fold is left.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).

@@ -40,7 +40,7 @@ func (r *Rebuilds) order(ctx context.Context, id domain.ProjectionID, rebuild do
 // Rollback undoes a rebuild that was swapped in: it queues one that lets the build from before follow on from its own
 // checkpoints and swaps it in again, with its definition. domain.CodeConflict where the rebuild is not swapped, where
 // something else has gone live since, and where the old build is not kept any more; domain.CodeEventsRemoved where retention has
-// removed events that the old build has not seen, unless acceptLoss says that it may do without them. by is who wants it.
+// removed events that the old build has not seen, as for Start, unless acceptLoss says that it may do without them. by is who wants it.
 func (r *Rebuilds) Rollback(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID, by string, acceptLoss bool) (domain.Rebuild, error) {
 	rebuild := domain.Rebuild{
 		ProjectionID: id, ID: domain.NewRebuildID(), By: by, State: domain.RebuildQueued,

@@ -3,20 +3,26 @@ package rebuild
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 )
 
 // A rebuild folds what the log has. Where retention has removed events of its source that the new build has not seen, the documents
-// would lack them: that is refused, unless somebody has accepted it, and then told. Retention announces what it is about to remove,
-// and asks only then who still needs it; a rebuild is registered first, and looks only then at what is announced. So one of the two
-// sees the other: what a rebuild needs stays, or the rebuild knows that it may be gone.
+// would lack them. A tenant of a shared projection then stays on the build that it has, like one whose events cannot be folded
+// (docs/decisions/0060-a-fault-stops-one-tenant.md), and a rebuild for one tenant alone is refused. With acceptLoss the rebuild
+// makes documents of what is left, and reports what is missing.
+//
+// Retention announces what it is about to remove, and asks only then who still needs it; a rebuild is registered first, and looks
+// only then at what is announced. So one of the two sees the other: what a rebuild needs stays, or the rebuild knows that it may be
+// gone.
 
 const acceptRemoved = "with acceptLoss it makes documents of what is left"
 
-// checkRemoved refuses a rebuild that is about to be made where it would miss events; seen is up to where the new build has
-// seen a tenant's log. It is for a quick answer: the worker looks again when the rebuild is registered.
+// checkRemoved refuses a rebuild that is about to be made where it would miss events of every tenant, or of more tenants than it
+// may leave behind; seen is up to where the new build has seen a tenant's log. It gives a quick answer: the worker looks again when
+// the rebuild is registered.
 func (r *Rebuilds) checkRemoved(ctx context.Context, row domain.Rebuild, seen func(domain.TenantID) (int64, error)) error {
 	if row.AcceptLoss || row.Definition.Mode == domain.ModeLive {
 		return nil
@@ -25,20 +31,31 @@ func (r *Rebuilds) checkRemoved(ctx context.Context, row domain.Rebuild, seen fu
 	if err != nil {
 		return err
 	}
-	var losses []domain.Loss
+	missing := make(map[domain.TenantID][]domain.Loss)
+	var all []domain.Loss
 	for _, floor := range floors {
 		from, err := seen(floor.Tenant)
 		if err != nil {
 			return err
 		}
 		if floor.AnnouncedTo > from {
-			losses = append(losses, domain.Loss{Category: floor.Category, RemovedTo: floor.AnnouncedTo})
+			loss := domain.Loss{Category: floor.Category, RemovedTo: floor.AnnouncedTo}
+			missing[floor.Tenant], all = append(missing[floor.Tenant], loss), append(all, loss)
 		}
 	}
-	if losses = domain.MergeLosses(nil, losses); len(losses) > 0 {
-		return domain.EventsRemoved("", losses, acceptRemoved)
+	if len(all) == 0 {
+		return nil
 	}
-	return nil
+	if row.Shared() && len(missing) <= row.MaxFaulted {
+		heads, err := r.headsOf(ctx, row)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(heads, func(h domain.Head) bool { return h.Position > 0 && missing[h.Tenant] == nil }) {
+			return nil
+		}
+	}
+	return domain.EventsRemoved("", domain.MergeLosses(nil, all), acceptRemoved)
 }
 
 // checkRollback is checkRemoved for one that goes on with an old build. What else keeps it from being made is found when it is.
@@ -73,32 +90,39 @@ func (r *Rebuilds) floors(ctx context.Context, row domain.Rebuild) ([]domain.Ten
 	return r.config.Store.TenantFloors(ctx, tenants, row.Definition.Source.Categories)
 }
 
-// lacks notes what a pass over tenants' logs misses, by what is announced before it begins, or was removed when it has ended: from
-// is up to where the build had seen them. It fails where that was not accepted.
-func (a *attempt) lacks(ctx context.Context, from map[domain.TenantID]int64) error {
+// announced and removed are up to where events of a category may be gone before a pass over a log, and are when it has ended.
+func announced(floor domain.TenantFloor) int64 { return floor.AnnouncedTo }
+func removed(floor domain.TenantFloor) int64   { return floor.RemovedTo }
+
+// lacks looks for what a pass over tenants' logs misses: from is up to where the build had seen them. Where that was not accepted
+// it leaves those tenants behind.
+func (a *attempt) lacks(ctx context.Context, from map[domain.TenantID]int64, gone func(domain.TenantFloor) int64) error {
 	floors, err := a.r.floors(ctx, a.row)
 	if err != nil {
 		return err
 	}
-	of := make(map[domain.TenantID][]domain.Loss)
+	missing := make(map[domain.TenantID][]domain.Loss)
 	var all []domain.Loss
 	for _, floor := range floors {
-		if seen, ahead := from[floor.Tenant]; ahead && floor.AnnouncedTo > seen {
-			loss := domain.Loss{Category: floor.Category, RemovedTo: floor.AnnouncedTo}
-			of[floor.Tenant] = append(of[floor.Tenant], loss)
-			all = append(all, loss)
+		if seen, ahead := from[floor.Tenant]; ahead && gone(floor) > seen && !a.isFaulted(floor.Tenant) {
+			loss := domain.Loss{Category: floor.Category, RemovedTo: gone(floor)}
+			missing[floor.Tenant], all = append(missing[floor.Tenant], loss), append(all, loss)
 		}
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	if !a.row.AcceptLoss {
-		return failed("%s", domain.EventsRemoved("", domain.MergeLosses(nil, all), acceptRemoved).Message)
-	}
-	for tenant, losses := range of {
+	for tenant, losses := range missing {
+		if !a.row.AcceptLoss {
+			reason := domain.EventsRemoved("", domain.MergeLosses(nil, losses), acceptRemoved).Message
+			if err := a.leaveBehind(faulty(a.build, tenant, 0, reason)); err != nil {
+				return err
+			}
+		}
+		// Also for a tenant that is left behind: the next attempt may find it folded past events that were removed by force.
 		if err := a.r.config.Store.PutLosses(ctx, tenant, a.row.ProjectionID, a.row.Build, losses); err != nil {
 			return err
 		}
+	}
+	if len(all) == 0 || !a.row.AcceptLoss {
+		return nil
 	}
 	return a.lost(ctx, all)
 }

@@ -3,6 +3,7 @@ package rebuild_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
@@ -33,16 +34,20 @@ func TestRebuildOverWhatIsGone(t *testing.T) {
 			lacks := []domain.Loss{{Category: "x", RemovedTo: 300}}
 
 			changed := sums(2)
-			for what, err := range map[string]error{
-				"a rebuild":    func() error { _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{}); return err }(),
-				"a deployment": func() error { _, err := v.rebuilds.Deploy(t.Context(), owner, changed, "test", false); return err }(),
-				"a dry run": func() error {
-					_, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{RebuildOptions: domain.RebuildOptions{DryRun: true}})
-					return err
-				}(),
-			} {
-				if !isCode(err, domain.CodeEventsRemoved) {
-					t.Fatalf("%s: %v", what, err)
+			var named domain.RebuildOptions
+			if shared { // a rebuild for all leaves the tenant behind
+				named.Tenants = []domain.TenantID{tenant}
+			}
+			dryRun := named
+			dryRun.DryRun = true
+			for _, refused := range []rebuild.Request{{RebuildOptions: named}, {RebuildOptions: named, Definition: &changed}, {RebuildOptions: dryRun}} {
+				if _, err := v.rebuilds.Start(t.Context(), id, refused); !isCode(err, domain.CodeEventsRemoved) {
+					t.Fatalf("%+v: %v", refused, err)
+				}
+			}
+			if !shared {
+				if _, err := v.rebuilds.Deploy(t.Context(), owner, changed, "test", false); !isCode(err, domain.CodeEventsRemoved) {
+					t.Fatalf("a deployment: %v", err)
 				}
 			}
 			if rebuilds, err := v.rebuilds.List(t.Context(), id); err != nil || len(rebuilds) > 0 {
@@ -171,4 +176,118 @@ func TestRebuildSeesWhatIsAnnounced(t *testing.T) {
 		t.Fatalf("it is %+v", r)
 	}
 	v.mustBe(t, tenant, 1)
+}
+
+// Retention in one tenant holds up no rebuild of a shared projection. That tenant keeps its old build, and the operator sees why,
+// until a rebuild accepts the loss.
+func TestRemovedEventsLeaveOneTenantBehind(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	v.follow(t)
+	v.work(t)
+	hostile, quiet := v.tenant(t), v.tenant(t)
+	v.append(t, hostile, 500)
+	v.append(t, quiet, 50)
+	id := v.deployed(t, domain.Everyone, hostile, quiet)
+	old := v.live(t, hostile, id)
+	before := v.got(t, hostile, 500)
+	v.db.Remove(t, hostile, "x", 300)
+
+	second := sums(2)
+	none := rebuild.Request{Definition: &second, MaxFaulted: new(0)}
+	if _, err := v.rebuilds.Start(t.Context(), id, none); !isCode(err, domain.CodeEventsRemoved) {
+		t.Fatalf("with nobody to leave behind: %v", err)
+	}
+	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, second, "test", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := v.ended(t, *d.Rebuild)
+	if r.State != domain.RebuildSwapped || r.Faulted == nil || r.Faulted.Count != 1 || len(r.Loss) > 0 {
+		t.Fatalf("the rebuild is %+v, with %+v", r, r.Faulted)
+	}
+	if fault := r.Faulted.First[0]; fault.Tenant != hostile || fault.Position != 0 || !strings.Contains(fault.Reason, "retention has removed events") {
+		t.Errorf("the fault is %+v", fault)
+	}
+	v.mustBe(t, quiet, 2)
+	if got := v.got(t, hostile, 500); v.live(t, hostile, id) != old || fmt.Sprint(got) != fmt.Sprint(before) {
+		t.Fatalf("live is build %d with %v", v.live(t, hostile, id), got)
+	}
+	if left, err := v.rebuilds.LeftBehind(t.Context(), id); err != nil || len(left) != 1 || left[0].Tenant != hostile {
+		t.Errorf("left behind are %+v, %v", left, err)
+	}
+	v.append(t, hostile, 10)
+	if got := v.got(t, hostile, 510)["key 1"]; got.Times != 1 || got.Events != before["key 1"].Events+1 {
+		t.Errorf("after another event its document is %+v; it was %+v", got, before["key 1"])
+	}
+
+	accept := only(hostile)
+	if _, err := v.rebuilds.Start(t.Context(), id, accept); !isCode(err, domain.CodeEventsRemoved) {
+		t.Fatalf("for that tenant alone: %v", err)
+	}
+	accept.AcceptLoss = true
+	if r = v.ended(t, v.start(t, id, accept)); r.State != domain.RebuildSwapped || r.Faulted != nil || len(r.Loss) != 1 {
+		t.Fatalf("the rebuild that accepts the loss is %+v", r)
+	}
+	v.mustBe(t, hostile, 2)
+	if left, err := v.rebuilds.LeftBehind(t.Context(), id); err != nil || len(left) != 0 {
+		t.Errorf("left behind are %+v, %v", left, err)
+	}
+}
+
+// A tenant whose events went since the old build rested stays on the new one when that is rolled back.
+func TestARollbackLeavesATenantWithRemovedEventsBehind(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	v.follow(t)
+	v.work(t)
+	hostile, quiet := v.tenant(t), v.tenant(t)
+	v.append(t, hostile, 100)
+	v.append(t, quiet, 100)
+	id := v.deployed(t, domain.Everyone, hostile, quiet)
+	changed := sums(2)
+	r := v.ended(t, v.start(t, id, rebuild.Request{Definition: &changed}))
+	v.append(t, hostile, 100)
+	v.append(t, quiet, 100)
+	v.mustBe(t, hostile, 2)
+	before := v.got(t, hostile, 200)
+	v.db.Remove(t, hostile, "x", 150)
+	back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back = v.ended(t, back)
+	if back.State != domain.RebuildSwapped || back.Faulted == nil || back.Faulted.Count != 1 || back.Faulted.First[0].Tenant != hostile {
+		t.Fatalf("the rollback is %+v, with %+v", back, back.Faulted)
+	}
+	v.mustBe(t, quiet, 1)
+	if got := v.got(t, hostile, 200); v.live(t, hostile, id) != r.Build || fmt.Sprint(got) != fmt.Sprint(before) {
+		t.Errorf("live is build %d with %v; it was %v", v.live(t, hostile, id), got, before)
+	}
+}
+
+// The worker leaves a tenant behind whose events retention announces or removes after the request, and fails where no tenant
+// with events is left.
+func TestRemovedAfterTheRequest(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	v.follow(t)
+	hostile, quiet := v.tenant(t), v.tenant(t)
+	v.append(t, hostile, 100)
+	v.append(t, quiet, 50)
+	id := v.deployed(t, domain.Everyone, hostile, quiet)
+	some := v.start(t, id, rebuild.Request{})
+	v.db.Remove(t, hostile, "x", 30)
+	stop := v.work(t)
+	if some = v.ended(t, some); some.State != domain.RebuildSwapped || some.Faulted == nil || some.Faulted.Count != 1 {
+		t.Fatalf("the rebuild is %+v, with %+v", some, some.Faulted)
+	}
+	v.mustBe(t, quiet, 1)
+	stop()
+	all := v.start(t, id, rebuild.Request{})
+	v.db.Remove(t, quiet, "x", 30)
+	v.work(t)
+	if all = v.ended(t, all); all.State != domain.RebuildFailed || !strings.Contains(all.Error, "none of the 2 tenants") || !strings.Contains(all.Error, "acceptLoss") {
+		t.Fatalf("the rebuild with no tenant left is %+v", all)
+	}
 }

@@ -28,8 +28,8 @@ const (
 )
 
 // Start queues a rebuild of a projection. What keeps it from working is refused here, with its place in the request.
-// While another one is under way it is domain.CodeRebuildRunning; where retention has removed events that it needs, and it does
-// not accept that, domain.CodeEventsRemoved.
+// While another one is under way it is domain.CodeRebuildRunning. Where retention has removed events that it needs and it does
+// not accept that, it is domain.CodeEventsRemoved, unless a shared projection has tenants to swap all the same.
 func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Request) (domain.Rebuild, error) {
 	p, err := r.config.Store.Projection(ctx, id)
 	if err != nil {

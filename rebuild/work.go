@@ -284,14 +284,15 @@ func (a *attempt) pass(ctx context.Context, log projection.Log, heads []domain.H
 	for _, t := range ahead {
 		from[t.tenant] = t.from
 	}
-	if err := a.lacks(ctx, from); err != nil {
+	if err := a.lacks(ctx, from, announced); err != nil {
 		return err
 	}
+	ahead = slices.DeleteFunc(ahead, func(t todo) bool { return a.isFaulted(t.tenant) })
 	if err := a.passAll(ctx, log, ahead); err != nil {
 		return err
 	}
 	// What is removed while it is folded is so by force.
-	if err := a.lacks(ctx, from); err != nil {
+	if err := a.lacks(ctx, from, removed); err != nil {
 		return err
 	}
 	return a.requireSound()
@@ -318,7 +319,7 @@ func (a *attempt) passAll(ctx context.Context, log projection.Log, ahead []todo)
 		}
 		return nil
 	})
-	limits := share(a.limits, min(a.r.config.Tenants, len(ahead)))
+	limits := share(a.limits, max(1, min(a.r.config.Tenants, len(ahead))))
 	next := make(chan todo)
 	group.Go(func() error {
 		defer close(next)

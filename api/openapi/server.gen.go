@@ -508,8 +508,8 @@ type Fault struct {
 	At     Time            `json:"at"`
 }
 
-// FaultedTenants The tenants of a shared projection whose events cannot be folded, or whose documents do not pass: the rebuild leaves
-// them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
+// FaultedTenants The tenants of a shared projection whose events cannot be folded or were removed, or whose documents do not pass: the rebuild
+// leaves them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
 // with `faulted=true` has all of them once it is swapped.
 type FaultedTenants struct {
 	Count int `json:"count"`
@@ -796,7 +796,7 @@ type NewRebuild struct {
 	// Tenants These alone, of a shared projection. With a definition, they have that one until a rebuild for all; it must have the mode and the database that the projection has.
 	Tenants []UUID `json:"tenants,omitempty"`
 
-	// MaxFaultedTenants Of a shared projection: with more tenants than that whose events cannot be folded, or whose documents do not pass, it fails.
+	// MaxFaultedTenants Of a shared projection: with more tenants than that whose events cannot be folded or were removed, or whose documents do not pass, it fails.
 	MaxFaultedTenants *int `json:"maxFaultedTenants,omitempty"`
 
 	// MaxEventsPerSecond It folds no faster than that.
@@ -816,7 +816,7 @@ type NewRebuild struct {
 	// DryRun It builds, validates, reports, and drops what it made.
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// AcceptLoss It makes documents of what is left where retention has removed events; without it that is refused with `events-removed`.
+	// AcceptLoss It makes documents of what is left where retention has removed events; without it a rebuild of a shared projection leaves the tenants whom it concerns on their old documents, and any other is refused with `events-removed`.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 
@@ -1263,8 +1263,8 @@ type Rebuild struct {
 	// MaxFaultedTenants Of a shared projection, for the operator alone: as it was asked for.
 	MaxFaultedTenants *int `json:"maxFaultedTenants,omitempty"`
 
-	// FaultedTenants The tenants of a shared projection whose events cannot be folded, or whose documents do not pass: the rebuild leaves
-	// them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
+	// FaultedTenants The tenants of a shared projection whose events cannot be folded or were removed, or whose documents do not pass: the rebuild
+	// leaves them on their old documents. For the operator alone; missing where there are none. The list of the rebuild's tenants
 	// with `faulted=true` has all of them once it is swapped.
 	FaultedTenants *FaultedTenants `json:"faultedTenants,omitempty"`
 
