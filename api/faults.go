@@ -187,7 +187,8 @@ func projectionState(name string, status projection.Status) openapi.ProjectionSt
 		Parked: status.Parked, Loss: lossAnswer(status.Loss), Since: moment(status.Since), NextTry: moment(status.NextTry),
 	}
 	if status.Known {
-		answer.Checkpoint, answer.LagEvents, answer.LagSeconds = new(status.Checkpoint), new(status.LagEvents), new(status.Lag.Seconds())
+		answer.Checkpoint, answer.LagPositions = new(status.Checkpoint), new(max(0, status.Head-status.Checkpoint))
+		answer.LagEvents, answer.LagSeconds = new(status.LagEvents), new(status.Lag.Seconds())
 	}
 	if behind := status.Projection.Fault; behind != nil {
 		answer.LeftBehind = &openapi.TenantFault{Reason: behind.Reason, Position: behind.Position}

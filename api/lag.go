@@ -123,7 +123,8 @@ func (s generated) GetLag(ctx context.Context, _ openapi.GetLagRequestObject) (o
 	for i, c := range all {
 		lag := openapi.Lag{Kind: c.kind, Name: c.name, Partition: c.partition, Error: c.unknown}
 		if c.unknown == "" {
-			lag.Position, lag.Events, lag.Seconds = &c.position, new(max(0, head.Position-c.position)), new(0.0)
+			lag.Position, lag.LagPositions, lag.Seconds = &c.position, new(max(0, head.Position-c.position)), new(0.0)
+			lag.Events = lag.LagPositions
 			if at, ok := recorded[c.position+1]; ok {
 				*lag.Seconds = max(0, now.Sub(at).Seconds())
 			}

@@ -1,9 +1,6 @@
 package api_test
 
-import (
-	"fmt"
-	"testing"
-)
+import "testing"
 
 // A filter or an order with a field that no document can have is answered, with a warning that names the field.
 func TestAMisspeltFieldIsWarnedOf(t *testing.T) {
@@ -31,22 +28,36 @@ func TestAMisspeltFieldIsWarnedOf(t *testing.T) {
 	}
 }
 
-// A projection that has seen all of its source is where the lag says it is, though the log has grown by events of others.
+// A projection's state and its lag say the same, when it has seen all of its source and when it stands still amid events of others.
 func TestStateAndLagAgree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	a := w.tenant("acme")
-	a.post("/v1/projections", object{"name": "orders", "source": object{"categories": list{"order"}}, "on": object{"*": "{'n': 1}"}}).want(201)
-	a.append("order-1", 2)
-	a.get("/v1/projections/orders/documents/order-1?minPosition=2&timeout=20").want(200)
-	a.append("note-1", 3)
-	state := a.get("/v1/projections/orders/state").want(200)
-	lag := a.get("/v1/lag").want(200).at("consumers", 0).(object)
-	equal(t, "the state", state.at("state"), "caught-up")
-	for name, said := range map[string]string{"checkpoint": "position", "lagEvents": "events", "lagSeconds": "seconds"} {
-		if fmt.Sprint(state.at(name)) != fmt.Sprint(lag[said]) {
-			t.Errorf("the state says %s %v, and the lag %s %v", name, state.at(name), said, lag[said])
+	a.post("/v1/projections", object{"name": "orders", "source": object{"categories": list{"order"}}, "on": object{"*": "{'n': 1 / (event.data.n - 9)}"}}).want(201)
+	agree := func(what string, want object) {
+		t.Helper()
+		first := a.get("/v1/projections/orders/state").want(200)
+		lag := a.get("/v1/lag").want(200).at("consumers", 0).(object)
+		state := a.get("/v1/projections/orders/state").want(200)
+		for name, value := range want {
+			equal(t, what+": "+name, state.at(name), value)
+		}
+		for name, said := range map[string]string{"checkpoint": "position", "lagPositions": "lagPositions"} {
+			equal(t, what+": "+said, lag[said], state.at(name))
+		}
+		equal(t, what+": events", lag["events"], state.at("lagPositions"))
+		if before, seconds, after := first.at("lagSeconds").(float64), lag["seconds"].(float64), state.at("lagSeconds").(float64); seconds < before || seconds > after {
+			t.Errorf("%s: the lag says %g s, the state %g s before and %g s after", what, seconds, before, after)
 		}
 	}
-	equal(t, "the position", lag["position"], 5.0)
+	a.append("note-1", 3)
+	a.append("order-1", 2)
+	a.append("note-1", 3)
+	a.post("/v1/projections/orders/catch-up", nil).want(200)
+	agree("caught up", object{"state": "caught-up", "checkpoint": 8.0, "lagEvents": 0.0, "lagPositions": 0.0, "lagSeconds": 0.0})
+	a.post("/v1/streams/order-1/events", list{object{"type": "Added", "data": object{"n": 9}}}).want(201)
+	a.append("note-1", 3)
+	a.append("order-1", 2)
+	a.post("/v1/projections/orders/catch-up", nil).want(409)
+	agree("standing still", object{"state": "faulted", "checkpoint": 8.0, "lagEvents": 3.0, "lagPositions": 6.0})
 }

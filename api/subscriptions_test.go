@@ -399,8 +399,8 @@ func TestLag(t *testing.T) {
 	got := a.get("/v1/lag").want(200)
 	equal(t, "the head", got.number("head"), 3)
 	all := objects(got.at("consumers"))
-	equal(t, "the projection", all[0], object{"kind": "projection", "name": "counts", "position": 3, "events": 0, "seconds": 0, "faulted": false})
-	equal(t, "the group", without(all[1], "seconds"), object{"kind": "group", "name": "mail", "position": 1, "events": 2, "inFlight": 1, "retrying": 0, "deadLetters": 0})
+	equal(t, "the projection", all[0], object{"kind": "projection", "name": "counts", "position": 3, "lagPositions": 0, "events": 0, "seconds": 0, "faulted": false})
+	equal(t, "the group", without(all[1], "seconds"), object{"kind": "group", "name": "mail", "position": 1, "lagPositions": 2, "events": 2, "inFlight": 1, "retrying": 0, "deadLetters": 0})
 	second, err := time.Parse(time.RFC3339Nano, a.get("/v1/streams/order-1?from=2&count=1").want(200).text("events", 0, "recordedAt"))
 	must(t, err)
 	if age := time.Since(second).Seconds(); all[1]["seconds"].(float64) <= 0 || all[1]["seconds"].(float64) > age {

@@ -644,13 +644,16 @@ type Lag struct {
 	// Partition Of a group that has some.
 	Partition *int `json:"partition,omitempty"`
 
-	// Position Everything up to here is behind it. Position, events and seconds are missing where error is there.
+	// Position Everything up to here is behind it; a projection has nothing left to fold up to here. Position, lagPositions, events and seconds are missing where error is there.
 	Position *int64 `json:"position,omitempty"`
 
-	// Events Positions between it and the head.
+	// LagPositions Positions between it and the head, whosever events they hold; a projection's state has the same.
+	LagPositions *int64 `json:"lagPositions,omitempty"`
+
+	// Events The same as lagPositions, by its earlier name. How many events of its source a projection has to fold is `lagEvents` of its state.
 	Events *int64 `json:"events,omitempty"`
 
-	// Seconds How long ago the first of these was recorded; 0 where there are none.
+	// Seconds How long ago the first of these was recorded; 0 where there are none. In a projection's state it is `lagSeconds`.
 	Seconds *float64 `json:"seconds,omitempty"`
 
 	// Error Why the position cannot be told: the projection's database does not answer, say.
@@ -1094,16 +1097,19 @@ type ProjectionState struct {
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
-	// Checkpoint The position up to which the log was seen, as `/v1/lag` has it; this and lag are missing while its database does not tell.
+	// Checkpoint The position up to which nothing is left to fold; in `/v1/lag` it is `position`. This and lag are missing while its database does not tell.
 	Checkpoint *int64 `json:"checkpoint,omitempty"`
 
 	// Head The log's newest position.
 	Head int64 `json:"head"`
 
-	// LagEvents Events of the projection's source that it has not seen yet; `/v1/lag` has how many positions these are among.
+	// LagPositions Positions between checkpoint and head, whosever events they hold; the same in `/v1/lag`.
+	LagPositions *int64 `json:"lagPositions,omitempty"`
+
+	// LagEvents Events of the projection's source among them: what it has to fold.
 	LagEvents *int64 `json:"lagEvents,omitempty"`
 
-	// LagSeconds The age of the oldest of them.
+	// LagSeconds The age of the oldest of these events; in `/v1/lag` it is `seconds`.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 	Fault      *Fault   `json:"fault,omitempty"`
 
@@ -3192,8 +3198,8 @@ type ClientInterface interface {
 
 	// GetLag How far every group and projection is behind
 	//
-	// `events` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
-	// `seconds` how long ago the first of these was recorded.
+	// `lagPositions` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
+	// `seconds` how long ago the first of these was recorded. A projection's cursor stands before the first event that it has to fold.
 	//
 	// Corresponds with GET /v1/lag (the `GetLag` operationId).
 	GetLag(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4832,8 +4838,8 @@ func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...Reque
 
 // GetLag How far every group and projection is behind
 //
-// `events` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
-// `seconds` how long ago the first of these was recorded.
+// `lagPositions` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
+// `seconds` how long ago the first of these was recorded. A projection's cursor stands before the first event that it has to fold.
 //
 // Corresponds with GET /v1/lag (the `GetLag` operationId).
 func (c *Client) GetLag(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -14179,8 +14185,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetLagWithResponse How far every group and projection is behind
 	//
-	// `events` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
-	// `seconds` how long ago the first of these was recorded.
+	// `lagPositions` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
+	// `seconds` how long ago the first of these was recorded. A projection's cursor stands before the first event that it has to fold.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -22961,8 +22967,8 @@ func (c *ClientWithResponses) RevokeKeyWithResponse(ctx context.Context, keyId K
 
 // GetLagWithResponse How far every group and projection is behind
 //
-// `events` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
-// `seconds` how long ago the first of these was recorded.
+// `lagPositions` is how many positions lie between the cursor and the log's head, whatever of them the consumer is interested in;
+// `seconds` how long ago the first of these was recorded. A projection's cursor stands before the first event that it has to fold.
 //
 // Returns a wrapper object for the known response body format(s).
 //

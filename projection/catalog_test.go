@@ -202,7 +202,7 @@ func TestMinPosition(t *testing.T) {
 			t.Errorf("position %d: %v", position, err)
 		}
 	}
-	if s, err := p.catalog.Status(t.Context(), tenant, "sums"); err != nil || s.State != projection.StateRunning || s.LagEvents != 1 || s.Head != added || s.Checkpoint != 0 || s.Lag <= 0 {
+	if s, err := p.catalog.Status(t.Context(), tenant, "sums"); err != nil || s.State != projection.StateRunning || s.LagEvents != 1 || s.Head != added || s.Checkpoint != added-1 || s.Lag <= 0 {
 		t.Errorf("the status is %+v, %v", s, err)
 	}
 	answer := make(chan error, 1)

@@ -76,14 +76,11 @@ func (c *Catalog) position(ctx context.Context, tenant domain.TenantID, name str
 				return nil, fmt.Errorf("the position of projection %q: %w", name, err)
 			}
 			position := &Position{Projection: p, Checkpoint: checkpoint, Faulted: faulted && fault.Position > checkpoint}
-			if position.Faulted {
-				return position, nil
-			}
 			head, err := c.config.Store.Head(ctx, tenant)
 			if err != nil {
 				return nil, err
 			}
-			position.Checkpoint, err = c.foldedTo(ctx, tenant, p, checkpoint, head.Position)
+			position.Checkpoint, _, err = c.progress(ctx, tenant, p, checkpoint, head.Position)
 			return position, err
 		case ctx.Err() != nil:
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/projection"
 )
 
 // A checkpoint is not saved for its own sake: a projection that has nothing to fold behind it is behind nothing, however long the
@@ -31,7 +32,14 @@ func TestPositionOverEventsOfOthers(t *testing.T) {
 		t.Errorf("it has come to %d of %d, with nothing to fold", got, others)
 	}
 	b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
-	if got := position(); got != 0 {
-		t.Errorf("it has come to %d, and has folded nothing", got)
+	if got := position(); got != others {
+		t.Errorf("it has come to %d of %d, with one to fold behind that", got, others)
+	}
+	b.append(t, tenant, "y-1", "Add", `{"k": "a", "n": 1}`)
+	switch s, err := c.Status(t.Context(), tenant, "sums"); {
+	case err != nil:
+		t.Fatal(err)
+	case s.State != projection.StateRunning || s.Checkpoint != position() || s.Head != others+2 || s.LagEvents != 1:
+		t.Errorf("the position is %d, and the status %+v", position(), s)
 	}
 }

@@ -30,7 +30,7 @@ type Status struct {
 	Known      bool          // Checkpoint, LagEvents and Lag are known: the projection's database has told
 	Checkpoint int64         // the position up to which nothing is left to fold, as Position has it
 	Head       int64         // the log's newest position
-	LagEvents  int64         // events of its source that are not folded yet
+	LagEvents  int64         // events of its source that are not folded yet, of the positions between Checkpoint and Head
 	Lag        time.Duration // how long ago the first of them was recorded; 0 where there is none
 	Fault      *domain.Fault // with StateFaulted
 	Loss       []domain.Loss // what retention had removed when the documents were made, by category
@@ -140,29 +140,29 @@ func (c *Catalog) noTable(p domain.Projection) error {
 }
 
 func (c *Catalog) lag(ctx context.Context, tenant domain.TenantID, s *Status) error {
-	if s.Checkpoint >= s.Head {
-		return nil
-	}
-	definition := s.Projection.Definition
-	types := c.types(definition)
+	definition, stored := s.Projection.Definition, s.Checkpoint
+	var next time.Time
 	var err error
-	if s.LagEvents, err = c.config.Store.CountEvents(ctx, tenant, definition.Source, types, s.Checkpoint, s.Head); err != nil {
+	if s.Checkpoint, next, err = c.progress(ctx, tenant, s.Projection, stored, s.Head); err != nil || next.IsZero() {
 		return err
 	}
-	if s.LagEvents == 0 {
-		s.Checkpoint = s.Head
-		return nil
+	s.Lag = max(0, time.Since(next))
+	s.LagEvents, err = c.config.Store.CountEvents(ctx, tenant, definition.Source, c.types(definition), stored, s.Head)
+	s.LagEvents = max(1, s.LagEvents) // retention may have removed the event meanwhile
+	return err
+}
+
+// progress returns the position up to which a projection with a stored checkpoint has nothing left to fold, and when the first
+// event after it was recorded that it has to; zero where there is none up to head.
+func (c *Catalog) progress(ctx context.Context, tenant domain.TenantID, p domain.Projection, checkpoint, head int64) (int64, time.Time, error) {
+	if checkpoint >= head {
+		return checkpoint, time.Time{}, nil
 	}
-	first, err := c.config.Store.ReadLog(ctx, tenant, domain.LogQuery{
-		From: s.Checkpoint + 1, Limit: 1, Categories: definition.Source.Categories, Types: types,
+	next, err := c.config.Store.ReadLog(ctx, tenant, domain.LogQuery{
+		From: checkpoint + 1, Limit: 1, Categories: p.Definition.Source.Categories, Types: c.types(p.Definition),
 	})
-	if err != nil {
-		return err
+	if err != nil || len(next) == 0 || next[0].Position > head {
+		return head, time.Time{}, err
 	}
-	if len(first) == 0 {
-		s.LagEvents, s.Checkpoint = 0, s.Head // positions were counted, and the events at them are gone
-		return nil
-	}
-	s.Lag = max(0, time.Since(first[0].RecordedAt))
-	return nil
+	return next[0].Position - 1, next[0].RecordedAt, nil
 }

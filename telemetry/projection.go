@@ -125,26 +125,33 @@ func (l *lag) Collect(out chan<- prometheus.Metric) {
 func (m *Metrics) CollectBehind(each func(yield func(projection string, positions int64, faulted int))) {
 	m.registry.MustRegister(&behind{
 		each: each,
-		positions: prometheus.NewDesc("manifold_projection_lag_events",
-			"Positions between what a projection has seen and its logs' heads, over all tenants.", []string{"projection"}, nil),
+		positions: prometheus.NewDesc("manifold_projection_lag_positions",
+			"Positions between what a projection has seen and its logs' heads, whosever events they hold, over all tenants.", []string{"projection"}, nil),
+		events: prometheus.NewDesc("manifold_projection_lag_events",
+			"The same as manifold_projection_lag_positions, by its earlier name.", []string{"projection"}, nil),
 		faulted: prometheus.NewDesc("manifold_projection_faulted",
 			"Tenants for which a projection stands still at an event that it cannot fold.", []string{"projection"}, nil),
 	})
 }
 
 type behind struct {
-	each               func(yield func(projection string, positions int64, faulted int))
-	positions, faulted *prometheus.Desc
+	each                       func(yield func(projection string, positions int64, faulted int))
+	positions, events, faulted *prometheus.Desc
 }
 
 // Describe is prometheus.Collector's.
-func (b *behind) Describe(out chan<- *prometheus.Desc) { out <- b.positions; out <- b.faulted }
+func (b *behind) Describe(out chan<- *prometheus.Desc) {
+	out <- b.positions
+	out <- b.events
+	out <- b.faulted
+}
 
 // Collect is prometheus.Collector's.
 func (b *behind) Collect(out chan<- prometheus.Metric) {
 	b.each(func(projection string, positions int64, faulted int) {
 		name := label(projection, projection != "")
 		out <- prometheus.MustNewConstMetric(b.positions, prometheus.GaugeValue, float64(positions), name)
+		out <- prometheus.MustNewConstMetric(b.events, prometheus.GaugeValue, float64(positions), name)
 		out <- prometheus.MustNewConstMetric(b.faulted, prometheus.GaugeValue, float64(faulted), name)
 	})
 }

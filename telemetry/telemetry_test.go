@@ -108,6 +108,7 @@ func TestMetrics(t *testing.T) {
 		`manifold_projected_events_total{projection="(own)"} 7`,
 		`manifold_projection_faults_total{projection="(own)"} 1`,
 		`manifold_projection_lag_seconds{projection="orders"} 3`,
+		`manifold_projection_lag_positions{projection="orders"} 12`,
 		`manifold_projection_lag_events{projection="orders"} 12`,
 		`manifold_projection_faulted{projection="(own)"} 2`,
 		`manifold_rebuild_events_done{projection="orders"} 40`,

@@ -206,7 +206,7 @@ func showGroup(out io.Writer, group client.Subscription, labels map[string]strin
 	fmt.Fprintf(&text, "\n  delivers:     %d at a time, %d in flight, acknowledged within %s", group.BatchSize, group.MaxInFlight, seconds(group.AckTimeout))
 	fmt.Fprintf(&text, "\n  attempts:     %d, %s to %s apart", group.MaxAttempts, seconds(orZero(group.Backoff.Min)), seconds(orZero(group.Backoff.Max)))
 	sum := progressOf(group)
-	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %s behind", sum.Checkpoint, group.Head, howMany(behind(group), "event"))
+	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %s behind", sum.Checkpoint, group.Head, howMany(behind(group), "position"))
 	if group.RemovedTo > 0 {
 		fmt.Fprintf(&text, "\n  removed:      events up to position %d, by retention", group.RemovedTo)
 	}
@@ -263,7 +263,7 @@ func groupChange(to *connection, use, short, what string, do func(context.Contex
 				return err
 			}
 			sum := progressOf(group)
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %s behind, %d in flight\n", group.Name, what, howMany(behind(group), "event"), sum.InFlight)
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %s behind, %d in flight\n", group.Name, what, howMany(behind(group), "position"), sum.InFlight)
 			return err
 		},
 	}

@@ -162,11 +162,11 @@ func whyNothing(ctx context.Context, service *client.ClientWithResponses, name s
 	sum := progressOf(group)
 	switch {
 	case group.Partitions > 0 && !group.Paused && behind(group) > 0:
-		return fmt.Sprintf(" in the partitions that were had meanwhile, %s behind; manifold group get %s shows who has the others", howMany(behind(group), "event"), name)
+		return fmt.Sprintf(" in the partitions that were had meanwhile, %s behind; manifold group get %s shows who has the others", howMany(behind(group), "position"), name)
 	case group.Paused:
 		return fmt.Sprintf(": the group is paused; manifold group resume %s lets it deliver again", name)
 	case sum.InFlight > 0 || sum.Retrying > 0:
-		return fmt.Sprintf(": %d in flight, %d waiting for a retry, %s behind", sum.InFlight, sum.Retrying, howMany(behind(group), "event"))
+		return fmt.Sprintf(": %d in flight, %d waiting for a retry, %s behind", sum.InFlight, sum.Retrying, howMany(behind(group), "position"))
 	default:
 		return ""
 	}

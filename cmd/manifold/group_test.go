@@ -44,12 +44,12 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "list"}, "GET /v1/subscriptions?pageSize=1000\n", map[string]string{"GET /v1/subscriptions": `200 {"subscriptions":[` + groupAnswer + `]}`}, 0,
 			[]string{"DEAD LETTERS\n", "mail  order,invoice  stream    2           paused  10      4          1         2\n"}},
 		{[]string{"group", "get", "mail"}, "GET " + path + "\nGET " + path + "/members\n", map[string]string{"GET " + path: "200 " + groupAnswer, "GET " + path + "/members": `200 {"members":[` + memberAnswer + `]}`}, 0,
-			[]string{"mail: paused, of order,invoice from start, types Placed\n", "event.data.n > 1", "stream, 2 partitions", "within 30s", "5, 1s to 5m0s apart", "40 of 50, 10 events behind", "see manifold group dead-letters mail",
+			[]string{"mail: paused, of order,invoice from start, types Placed\n", "event.data.n > 1", "stream, 2 partitions", "within 30s", "5, 1s to 5m0s apart", "40 of 50, 10 positions behind", "see manifold group dead-letters mail",
 				"0          40          50       41      3          1         2             0190d3a4-2222-7def-8123-456789abcdef mailer-1\n"}},
 		{[]string{"group", "get", "mail", "--json"}, "GET " + path + "\n", map[string]string{"GET " + path: "200 " + groupAnswer}, 0, []string{`{"name":"mail","source":{`, `"filter":"event.data.n > 1"`}},
 		{[]string{"group", "delete", "mail"}, "", nil, 1, []string{"--yes"}},
 		{[]string{"group", "delete", "mail", "--yes"}, "DELETE " + path + "\n", map[string]string{"DELETE " + path: "204 "}, 0, nil},
-		{[]string{"group", "pause", "mail"}, "POST " + path + "/pause\n", map[string]string{"POST " + path + "/pause": "200 " + groupAnswer}, 0, []string{"mail: is paused; 10 events behind, 4 in flight\n"}},
+		{[]string{"group", "pause", "mail"}, "POST " + path + "/pause\n", map[string]string{"POST " + path + "/pause": "200 " + groupAnswer}, 0, []string{"mail: is paused; 10 positions behind, 4 in flight\n"}},
 		{[]string{"group", "resume", "mail"}, "POST " + path + "/resume\n", map[string]string{"POST " + path + "/resume": "200 " + groupAnswer}, 0, []string{"mail: delivers again"}},
 		{[]string{"group", "seek", "mail", "--position", "41"}, "POST " + path + `/seek {"position":41}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, []string{"mail: goes on at position 41; the head is at 50\n"}},
 		{[]string{"group", "seek", "mail", "--time", "2026-03-01T09:00:00Z"}, "POST " + path + `/seek {"timestamp":"2026-03-01T09:00:00Z"}` + "\n", map[string]string{"POST " + path + "/seek": "200 " + groupAnswer}, 0, nil},
@@ -82,7 +82,7 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"group", "receive", "mail"}, received + "GET " + path + "\n", map[string]string{"POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + groupAnswer}, 0, []string{"nothing is due: the group is paused"}},
 		{[]string{"group", "receive", "mail", "--join", "--wait", "2s", "--batch", "1"},
 			"POST " + path + `/members {"label":"manifold group receive"}` + "\nPOST " + path + `/receive {"batch":1,"wait":2,"memberId":"0190d3a4-2222-7def-8123-456789abcdef"}` + "\nGET " + path + "\nDELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef\n",
-			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due in the partitions that were had meanwhile, 10 events behind; manifold group get mail shows"}},
+			map[string]string{"POST " + path + "/members": "201 " + memberAnswer, "POST " + path + "/receive": `200 {"deliveries":[]}`, "GET " + path: "200 " + strings.Replace(groupAnswer, `"paused":true`, `"paused":false`, 1), "DELETE " + path + "/members/0190d3a4-2222-7def-8123-456789abcdef": "204 "}, 0, []string{"nothing is due in the partitions that were had meanwhile, 10 positions behind; manifold group get mail shows"}},
 		{[]string{"group", "dead-letters", "mail"}, "GET " + path + "/dead-letters?pageSize=1000\n", map[string]string{"GET " + path + "/dead-letters": `200 {"deadLetters":[` + letter + `]}`}, 0,
 			[]string{"9         " + event + "  Placed  order-1  5         1        2026-", "no such address\n"}},
 		{[]string{"group", "replay", "mail"}, "", nil, 1, []string{"or --all"}},
@@ -201,7 +201,7 @@ func TestGroupOfAService(t *testing.T) {
 	has("mail: created", "group", "put", "mail", "--category", "order", "--ordering", "stream")
 	has("mail: nothing to change", "group", "put", "mail", "--category", "order")
 	has("mail: changed\n    maxAttempts\n      - 5\n      + 2\n", "group", "put", "mail", "--max-attempts", "2")
-	has("0 of 3, 3 events behind", "group", "get", "mail")
+	has("0 of 3, 3 positions behind", "group", "get", "mail")
 	for range 3 { // there are two attempts
 		has("order-1  Placed  (attempt 1)", "group", "peek", "mail")
 	}

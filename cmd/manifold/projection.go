@@ -158,8 +158,9 @@ func projectionState(to *connection) *cobra.Command {
 			}
 			line := fmt.Sprintf("%s: %s, build %d", state.Name, state.State, state.Build) // how far it has come may not be known
 			if state.Checkpoint != nil && state.LagEvents != nil && state.LagSeconds != nil {
-				line = fmt.Sprintf("%s: %s at position %d of %d, build %d, %d events and %.1f s behind",
-					state.Name, state.State, *state.Checkpoint, state.Head, state.Build, *state.LagEvents, *state.LagSeconds)
+				line = fmt.Sprintf("%s: %s at position %d of %d, build %d, %s and %.1f s behind, %s to fold",
+					state.Name, state.State, *state.Checkpoint, state.Head, state.Build,
+					howMany(max(0, state.Head-*state.Checkpoint), "position"), *state.LagSeconds, howMany(*state.LagEvents, "event"))
 			}
 			if state.Parked > 0 {
 				line += fmt.Sprintf("\nparked documents: %d; see manifold projection parked %s", state.Parked, state.Name)

@@ -16,7 +16,7 @@ func TestProjectionState(t *testing.T) {
 		code  int
 		want  []string
 	}{
-		{`"state":"caught-up","checkpoint":3,"lagEvents":1,"lagSeconds":0.5`, 0, []string{"orders: caught-up at position 3 of 4, build 2, 1 events and 0.5 s behind\n"}},
+		{`"state":"caught-up","checkpoint":3,"lagEvents":1,"lagSeconds":0.5`, 0, []string{"orders: caught-up at position 3 of 4, build 2, 1 position and 0.5 s behind, 1 event to fold\n"}},
 		{`"state":"faulted","fault":{"position":4,"eventId":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-1","type":"Added","documentId":"order-1","where":"on.Added","expression":"merge(doc,\n  {'n': 1 / 0})","before":{"n":7},"message":"no such field","at":"2026-03-01T10:00:00Z"}`, 1,
 			[]string{"orders: faulted", "it stands still before the event at position 4: no such field", "  event:      4, 0190d3a4-5b6c-7def-8123-456789abcde0, Added of order-1\n",
 				"  document:   order-1\n  part:       on.Added\n  expression: merge(doc,\n                {'n': 1 / 0})\n  before:     {\"n\":7}\n  message:    no such field\n"}},

@@ -163,7 +163,7 @@ func showWebhook(out io.Writer, webhook client.Webhook) error {
 	if d := webhook.Dedupe; d != nil {
 		fmt.Fprintf(&text, "\n  dedupe:       once in %s for each %s", seconds(d.Window), strings.TrimSpace(d.Id))
 	}
-	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %s behind", webhook.Progress.Checkpoint, webhook.Head, howMany(webhookBehind(webhook), "event"))
+	fmt.Fprintf(&text, "\n  checkpoint:   %d of %d, %s behind", webhook.Progress.Checkpoint, webhook.Head, howMany(webhookBehind(webhook), "position"))
 	fmt.Fprintf(&text, "\n  under way:    %d in flight, %d waiting for a retry", webhook.Progress.InFlight, webhook.Progress.Retrying)
 	fmt.Fprintf(&text, "\n  dead letters: %d", webhook.Progress.DeadLetters)
 	if webhook.Progress.DeadLetters > 0 {
@@ -200,7 +200,7 @@ func webhookChange(to *connection, use, short, what string, do func(context.Cont
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %s behind\n", webhook.Name, what, howMany(webhookBehind(webhook), "event"))
+			_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s; %s behind\n", webhook.Name, what, howMany(webhookBehind(webhook), "position"))
 			return err
 		},
 	}
