@@ -53,8 +53,7 @@ func (p *Process) egressDied(label string) bool {
 	if !ours || err != nil {
 		return false
 	}
-	alive := p.members.Alive()
-	return len(alive) > 0 && !slices.ContainsFunc(alive, func(m domain.Member) bool { return m.ID == id })
+	return p.members.Died(id)
 }
 
 // newEgress makes one egress. Its error begins with the setting.

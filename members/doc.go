@@ -1,8 +1,9 @@
 // Package members is which processes work for tenants (on projections, service groups and retention), and which of them
 // for which.
 //
-// Each process announces itself in Manifold's database with a sign of life every two seconds. One that has given none for
-// six is taken for dead; that is decided by the database's clock alone. A process that cannot reach the database steps down
+// Each process announces itself in Manifold's database with a sign of life every second. One that has given none for
+// six is taken for dead; that is decided by the database's clock alone. Where its connections have ended as well, others work
+// for its tenants sooner. A process that cannot reach the database steps down
 // by its own clock, a second before the others can take it for dead: the local clock only ever makes it step down early.
 //
 // Tenants go to members by rendezvous hashing (highest random weight: Thaler and Ravishankar, "Using Name-Based Mappings to

@@ -47,7 +47,7 @@ type Config struct {
 	ID      domain.MemberID // of this process; zero: a fresh one
 	Name    func() string   // for people: the host's name and where the process listens; asked when Run begins
 	Version string          // of the program
-	Changed func()          // called when Owns may answer otherwise than before; must return soon; may be nil
+	Changed func()          // called when Owns or Died may answer otherwise than before; must return soon; may be nil
 	Log     *slog.Logger
 
 	Beat, Dead, StepDown time.Duration // for tests; 0: the constants above
@@ -58,14 +58,15 @@ type Members struct {
 	config Config
 	self   domain.Member
 
-	mu     sync.RWMutex
-	alive  []domain.Member
-	shares shares                        // without members: this process has not announced itself, or has stepped down
-	kept   map[domain.TenantID]time.Time // that another process is to work for now, and until when this one still does
+	mu        sync.RWMutex
+	announced []domain.MemberID             // those that have given a sign of life within Dead
+	alive     []domain.Member               // of these, the ones whose connections have not ended
+	shares    shares                        // without members: this process has not announced itself, or has stepped down
+	kept      map[domain.TenantID]time.Time // that another process is to work for now, and until when this one still does
 
 	// Run's alone.
 	tenants   []domain.TenantID        // as they were read last
-	connected map[domain.MemberID]bool // whose connections were seen
+	connected map[domain.MemberID]bool // whose connections were seen since this process lost its own
 }
 
 // New returns Members that own nothing until Run has announced the process.
@@ -85,6 +86,15 @@ func (m *Members) Alive() []domain.Member {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return slices.Clone(m.alive)
+}
+
+// Died reports whether a process has been silent for so long that it has stepped down, whatever it still does: what it holds may
+// be given to others. That is later than others work for its tenants where its connections have ended. False where this process has
+// stepped down itself.
+func (m *Members) Died(id domain.MemberID) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.announced) > 0 && !slices.Contains(m.announced, id)
 }
 
 // Owns reports whether this process works on the tenant's projections.
@@ -142,13 +152,14 @@ func (m *Members) Run(ctx context.Context) error {
 					m.config.Log.Warn("this process cannot announce itself; trying again", "error", a.err)
 				}
 				failing, read = true, time.Time{}
+				m.connected = nil // they may all have ended together, as when the database restarts
 				continue
 			}
 			failing, joined = false, true
 			// It counts from the moment at which it was sent: the database's own moment is no earlier.
 			if left := m.config.StepDown - time.Since(a.sent); left > 0 {
 				down.Reset(left)
-				if m.take(m.present(a.alive), a.tenants) {
+				if m.take(a.alive, a.tenants) {
 					read = time.Time{} // others read them now, too
 				}
 			}
@@ -200,14 +211,13 @@ func (m *Members) present(alive []domain.Member) []domain.Member {
 	return there
 }
 
-// take takes over who is alive, and what the tenants are; nil: as they were. It reports whether the members are others.
-func (m *Members) take(alive []domain.Member, tenants *[]domain.TenantID) (others bool) {
-	ids := make([]domain.MemberID, len(alive))
-	for i := range alive {
-		ids[i] = alive[i].ID
-	}
+// take takes over who has announced itself, and what the tenants are; nil: as they were. It reports whether other members work than
+// before.
+func (m *Members) take(all []domain.Member, tenants *[]domain.TenantID) (others bool) {
+	alive := m.present(all)
+	announced, ids := idsOf(all), idsOf(alive)
 	others = !slices.Equal(m.shares.members, ids)
-	changed := others
+	changed := others || !slices.Equal(m.announced, announced)
 	if tenants != nil && !slices.Equal(m.tenants, *tenants) {
 		m.tenants, changed = *tenants, true
 	}
@@ -235,12 +245,20 @@ func (m *Members) take(alive []domain.Member, tenants *[]domain.TenantID) (other
 		}
 	}
 	changed = changed || len(m.kept) < kept
-	m.alive, m.shares = alive, after
+	m.announced, m.alive, m.shares = announced, alive, after
 	m.mu.Unlock()
 	if changed && m.config.Changed != nil {
 		m.config.Changed()
 	}
 	return others
+}
+
+func idsOf(members []domain.Member) []domain.MemberID {
+	ids := make([]domain.MemberID, len(members))
+	for i := range members {
+		ids[i] = members[i].ID
+	}
+	return ids
 }
 
 // leave tells the others that they need not wait.
