@@ -22,10 +22,11 @@ func (s generated) ListDocuments(ctx context.Context, request openapi.ListDocume
 		Filter: value(params.Filter), OrderBy: value(params.OrderBy), Count: params.Count != nil,
 		PageSize: pageSizeOf(params.PageSize), PageToken: value(params.PageToken), Freshness: freshness(params.MinPosition, params.Timeout),
 	}
-	pick, err := pickerOf(params.Fields)
+	fields, pick, err := pickerOf(params.Fields)
 	if err != nil {
 		return nil, err
 	}
+	query.Fields = fields
 	if tenant == domain.Everyone {
 		return s.explainDocuments(ctx, request, query)
 	}
@@ -90,10 +91,11 @@ func (s generated) explainDocuments(ctx context.Context, request openapi.ListDoc
 func (s generated) ListAllDocuments(ctx context.Context, request openapi.ListAllDocumentsRequestObject) (openapi.ListAllDocumentsResponseObject, error) {
 	params := request.Params
 	query := projection.AllDocumentsQuery{Filter: value(params.Filter), PageSize: pageSizeOf(params.PageSize), PageToken: value(params.PageToken)}
-	pick, err := pickerOf(params.Fields)
+	fields, pick, err := pickerOf(params.Fields)
 	if err != nil {
 		return nil, err
 	}
+	query.Fields = fields
 	if params.Tenant != nil {
 		if query.Tenant, err = parseTenantID("query tenant", *params.Tenant); err != nil {
 			return nil, err
@@ -103,7 +105,7 @@ func (s generated) ListAllDocuments(ctx context.Context, request openapi.ListAll
 	if err != nil {
 		return nil, err
 	}
-	answer := allAnswer{Body: openapi.TenantDocumentList{Documents: make([]openapi.TenantDocument, len(page.Documents))}}
+	answer := allAnswer{Body: openapi.TenantDocumentList{Documents: make([]openapi.TenantDocument, len(page.Documents)), Warnings: page.Warnings}}
 	for i, document := range page.Documents {
 		shown, err := pick(document.Document)
 		if err != nil {
@@ -124,7 +126,7 @@ func (s generated) ListAllDocuments(ctx context.Context, request openapi.ListAll
 
 func (s generated) GetDocument(ctx context.Context, request openapi.GetDocumentRequestObject) (openapi.GetDocumentResponseObject, error) {
 	tenant := callerOf(ctx).tenant
-	pick, err := pickerOf(request.Params.Fields)
+	_, pick, err := pickerOf(request.Params.Fields)
 	if err != nil {
 		return nil, err
 	}
@@ -141,20 +143,20 @@ func (s generated) GetDocument(ctx context.Context, request openapi.GetDocumentR
 	return documentAnswer{Body: answer, Headers: openapi.GetDocument200ResponseHeaders{ETag: &tag}}, nil
 }
 
-// pickerOf returns what makes an answer of a document: with the parts that are asked for, or all of it. What a document
+// pickerOf returns the paths that are asked for, and what makes an answer of a document: with these parts, or all of it. What a document
 // is read by does not depend on it.
-func pickerOf(fields *string) (func(domain.Document) (openapi.Document, error), error) {
+func pickerOf(fields *string) (paths []domain.Path, picker func(domain.Document) (openapi.Document, error), err error) {
 	pick := func(data json.RawMessage) (json.RawMessage, error) { return data, nil }
 	if fields != nil {
-		paths, err := expr.CompileFields(*fields)
+		paths, err = expr.CompileFields(*fields)
 		if wrong, ok := errors.AsType[*expr.CompileError](err); ok {
-			return nil, domain.Errorf(domain.CodeInvalidRequest, "fields", "%s", wrong)
+			return nil, nil, domain.Errorf(domain.CodeInvalidRequest, "fields", "%s", wrong)
 		} else if err != nil {
-			return nil, fmt.Errorf("compile fields: %w", err)
+			return nil, nil, fmt.Errorf("compile fields: %w", err)
 		}
 		pick = func(data json.RawMessage) (json.RawMessage, error) { return domain.Pick(data, paths) }
 	}
-	return func(document domain.Document) (openapi.Document, error) {
+	return paths, func(document domain.Document) (openapi.Document, error) {
 		data, err := pick(document.Data)
 		if err != nil {
 			return openapi.Document{}, fmt.Errorf("pick fields of document %q: %w", document.ID, err)

@@ -9,7 +9,7 @@ func TestAMisspeltFieldIsWarnedOf(t *testing.T) {
 	a := w.tenant("acme")
 	a.append("order-1", 2)
 	for name, on := range map[string]string{
-		"shown": "merge(doc, {'total': 5, ?'note': doc.?note})", "hidden": "{'total': 5, event.type: 1}",
+		"shown": "merge(doc, {'total': 5, 'to': merge(doc.?to.orValue({}), {'street': 'a', 'any': event.data}), ?'note': doc.?note})", "hidden": "{'total': 5, event.type: 1}",
 	} {
 		a.post("/v1/projections", object{"name": name, "initial": object{"first": 1}, "on": object{"*": on}}).want(201)
 	}
@@ -21,11 +21,33 @@ func TestAMisspeltFieldIsWarnedOf(t *testing.T) {
 		`filter: no document of projection "shown" can have a field "totl"; did you mean total?`,
 		`orderBy: no document of projection "shown" can have a field "frist"; did you mean first?`,
 	})
+	equal(t, "misspelt further down", ask("shown", "filter=doc.to.steet+==+'a'+%7C%7C+doc.to.any.n+==+1&orderBy=total.x&fields=first,to.stret,to.street,note.a"), list{
+		`filter: no document of projection "shown" can have a field "to.steet"; did you mean street?`,
+		`orderBy: no document of projection "shown" can have a field "total.x"`,
+		`fields: no document of projection "shown" can have a field "to.stret"; did you mean street?`,
+		`fields: no document of projection "shown" can have a field "note.a"`,
+	})
 	for name, query := range map[string]string{"shown": "filter=doc.total+==+5+%26%26+doc.first+==+1&orderBy=note", "hidden": "filter=doc.totl+==+5"} {
 		if got := ask(name, query); got != nil {
 			t.Errorf("%s, %s: warned of %v", name, query, got)
 		}
 	}
+}
+
+// The operator's list of all tenants' documents warns of what no document of these tenants can have.
+func TestAMisspeltFieldOfAllTenantsIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a, operator := w.tenant("acme"), w.operator()
+	operator.send("PUT", "/v1/projections/totals", object{"name": "totals", "on": object{"*": "{'total': 5}"}}).want(201)
+	a.append("order-1", 2)
+	a.post("/v1/projections/totals/catch-up", nil).want(200)
+	answer := operator.get("/v1/admin/projections/totals/documents?filter=doc.totl+==+5&fields=toal").want(200).json()
+	equal(t, "warnings", answer["warnings"], list{
+		`filter: no document of projection "totals" can have a field "totl"; did you mean total?`,
+		`fields: no document of projection "totals" can have a field "toal"; did you mean total?`,
+	})
+	equal(t, "nothing to warn of", operator.get("/v1/admin/projections/totals/documents?filter=doc.total+==+5&fields=total").want(200).json()["warnings"], nil)
 }
 
 // A projection's state and its lag say the same, when it has seen all of its source and when it stands still amid events of others.

@@ -449,7 +449,7 @@ type DocumentList struct {
 	// Count With `count=exact`: how many there are on all pages.
 	Count *int64 `json:"count,omitempty"`
 
-	// Warnings Fields that the filter or the order names although no document can have them by the definition: a misspelt one, most likely. Missing where there are none, and where the definition does not show its fields.
+	// Warnings Fields that the filter, the order or `fields` names although no document can have them by the definition: a misspelt one, most likely. Missing where there are none, and where the definition does not show its fields.
 	Warnings []string `json:"warnings,omitempty"`
 
 	// Explanation With `explain=true`: how the database would answer.
@@ -1690,6 +1690,9 @@ type TenantDocument struct {
 // TenantDocumentList defines model for TenantDocumentList.
 type TenantDocumentList struct {
 	Documents []TenantDocument `json:"documents"`
+
+	// Warnings As of a tenant's own list: fields that no document of these tenants can have.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // TenantFault defines model for TenantFault.

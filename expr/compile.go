@@ -21,7 +21,7 @@ type Program struct {
 	variables int // how many slots it needs
 	cost      int // what one evaluation may cost
 	use       eventUse
-	members   members
+	shape     Shape // of ScopeProjection's results
 }
 
 // Compile reads an expression. The error is a *CompileError, except where the language itself cannot be set up.
@@ -71,7 +71,9 @@ func compile(scope Scope, source string) (program *Program, c *compiler, err err
 		failure.source = source
 		return nil, nil, failure
 	}
-	return &Program{scope: scope, source: source, root: root, variables: c.slots, cost: MaxCost, use: useOf(c.ast.Expr()), members: membersOf(c.ast.Expr())}, c, nil
+	compiled := &Program{scope: scope, source: source, root: root, variables: c.slots, cost: MaxCost, use: useOf(c.ast.Expr())}
+	compiled.shape.read(c.ast.Expr(), nil)
+	return compiled, c, nil
 }
 
 func emptyHint(scope Scope) string {

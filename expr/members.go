@@ -1,75 +1,137 @@
 package expr
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
-// members are the names at the top of an object that an expression can give.
-type members struct {
-	names map[string]struct{}
-	open  bool // it may have others, which the syntax tree does not show
+// Shape is which members objects at a place in documents can have, as far as expressions show it. Its zero value has none.
+type Shape struct {
+	members map[string]*Shape
+	open    bool // there may be others, which the syntax tree does not show
 }
 
-// membersOf reads them off the syntax tree. The document itself adds none: what it has, it has from earlier events.
-func membersOf(root ast.Expr) members {
-	m := members{names: make(map[string]struct{})}
-	m.read(root)
-	return m
+// member returns the shape of what stands under the name, which there is from now on.
+func (s *Shape) member(name string) *Shape {
+	if s.members == nil {
+		s.members = make(map[string]*Shape)
+	}
+	if s.members[name] == nil {
+		s.members[name] = new(Shape)
+	}
+	return s.members[name]
 }
 
-func (m *members) read(e ast.Expr) {
-	switch e.Kind() {
-	case ast.MapKind:
-		for _, entry := range e.AsMap().Entries() {
-			key := entry.AsMapEntry().Key()
-			name, ok := types.String(""), key.Kind() == ast.LiteralKind
-			if ok {
-				name, ok = key.AsLiteral().(types.String)
-			}
-			if !ok {
-				m.open = true
-				continue
-			}
-			m.names[string(name)] = struct{}{}
-		}
-	case ast.LiteralKind: // null, since nothing else is a document
-	case ast.IdentKind:
-		m.open = m.open || e.AsIdent() != "doc" && e.AsIdent() != ".doc"
-	case ast.CallKind:
-		call := e.AsCall()
-		switch call.FunctionName() {
-		case operators.Conditional:
-			m.read(call.Args()[1])
-			m.read(call.Args()[2])
-		case "merge":
-			for _, argument := range call.Args() {
-				m.read(argument)
-			}
-		case "without":
-			m.read(call.Args()[0])
-		default:
-			m.open = true
-		}
-	default:
-		m.open = true
+// Add adds what objects of another shape can have.
+func (s *Shape) Add(other *Shape) {
+	s.open = s.open || other.open
+	for name, member := range other.members {
+		s.member(name).Add(member)
 	}
 }
 
-// Members returns the names that the fold may give an object at its top, in their order, beside those that the object has had
-// before; known is false where the expression does not show them.
-func (f *Fold) Members() (names []string, known bool) { return f.program.members.list() }
-
-// Members is Fold.Members for the record that the map makes.
-func (m *Map) Members() (names []string, known bool) { return m.program.members.list() }
-
-func (m *members) list() (names []string, known bool) {
-	return slices.Sorted(maps.Keys(m.names)), !m.open
+// AddJSON adds what a JSON value has, without blanks before it; a list may have anything in it.
+func (s *Shape) AddJSON(data json.RawMessage) {
+	var object map[string]json.RawMessage
+	s.open = s.open || data[0] == '[' || data[0] == '{' && json.Unmarshal(data, &object) != nil
+	for name, value := range object {
+		s.member(name).AddJSON(value)
+	}
 }
+
+// Lacks reports how much of the path no object of the shape can have, as the number of names up to the first one that is
+// missing, with the names that there are in its place; 0 where it may be there.
+func (s *Shape) Lacks(path domain.Path) (names int, known []string) {
+	for i, name := range path {
+		if s.open {
+			return 0, nil
+		}
+		next := s.members[name]
+		if next == nil {
+			return i + 1, slices.Sorted(maps.Keys(s.members))
+		}
+		s = next
+	}
+	return 0, nil
+}
+
+// read adds what the expression can give that stands at the path of a document. The document's own part at that path adds
+// nothing: what it has, it has from earlier events, by these same expressions.
+func (s *Shape) read(e ast.Expr, path domain.Path) {
+	if s.open || isPartOfDocument(e, path) {
+		return
+	}
+	s.open = true // unless it is one of these
+	switch e.Kind() {
+	case ast.LiteralKind:
+		s.open = false
+	case ast.MapKind:
+		s.open = false
+		for _, entry := range e.AsMap().Entries() {
+			entry := entry.AsMapEntry()
+			if name, ok := textLiteral(entry.Key()); ok {
+				s.member(name).read(entry.Value(), append(slices.Clip(path), name))
+			} else {
+				s.open = true
+			}
+		}
+	case ast.CallKind:
+		call := e.AsCall()
+		from := call.Args()
+		switch call.FunctionName() {
+		case operators.Conditional:
+			from = from[1:]
+		case "merge":
+		case "without":
+			from = from[:1]
+		case "orValue":
+			from = append([]ast.Expr{call.Target()}, from...)
+		default:
+			return
+		}
+		s.open = false
+		for _, part := range from {
+			s.read(part, path)
+		}
+	}
+}
+
+// isPartOfDocument reports whether the expression is what the document itself has at the path.
+func isPartOfDocument(e ast.Expr, path domain.Path) bool {
+	if len(path) == 0 {
+		return e.Kind() == ast.IdentKind && (e.AsIdent() == "doc" || e.AsIdent() == ".doc")
+	}
+	above, name := path[:len(path)-1], path[len(path)-1]
+	if e.Kind() == ast.SelectKind {
+		return !e.AsSelect().IsTestOnly() && e.AsSelect().FieldName() == name && isPartOfDocument(e.AsSelect().Operand(), above)
+	}
+	if !isCall(e, operators.OptSelect) && !isCall(e, operators.Index) && !isCall(e, operators.OptIndex) {
+		return false
+	}
+	key, ok := textLiteral(e.AsCall().Args()[1])
+	return ok && key == name && isPartOfDocument(e.AsCall().Args()[0], above)
+}
+
+func textLiteral(e ast.Expr) (text string, ok bool) {
+	if e.Kind() != ast.LiteralKind {
+		return "", false
+	}
+	literal, ok := e.AsLiteral().(types.String)
+	return string(literal), ok
+}
+
+// Shape is what the fold may give a document beside what that has had before.
+func (f *Fold) Shape() *Shape { return &f.program.shape }
+
+// Shape is Fold.Shape for the record that the map makes.
+func (m *Map) Shape() *Shape { return &m.program.shape }
 
 // Suggest proposes the known name that is nearest to a misspelt one, as a question; empty where none is near.
 func Suggest(name string, known []string) string { return suggest(name, known, "") }

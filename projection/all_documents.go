@@ -19,6 +19,7 @@ type AllDocumentsQuery struct {
 	Tenant    domain.TenantID // that tenant's alone; domain.Everyone: all
 	PageSize  int             // at most this many; at least 1
 	PageToken string          // AllDocumentsPage.Next of the page before; empty: the first
+	Fields    []domain.Path   // as in DocumentsQuery
 }
 
 // TenantDocument is a document, and whose it is.
@@ -30,7 +31,8 @@ type TenantDocument struct {
 // AllDocumentsPage is a page of documents, by tenant and then by id.
 type AllDocumentsPage struct {
 	Documents []TenantDocument
-	Next      string // opaque; empty on the last page. A page may be shorter than asked for, and empty, with others behind it
+	Warnings  []string // as in DocumentsPage; what holds for all of these tenants' definitions
+	Next      string   // opaque; empty on the last page. A page may be shorter than asked for, and empty, with others behind it
 }
 
 // Bounds of one page: so many tenants are asked, for so long, and the page ends there where they have too little to fill it.
@@ -56,7 +58,7 @@ func (c *Catalog) AllDocuments(ctx context.Context, name string, q AllDocumentsQ
 		if again && p.Build == last {
 			return AllDocumentsPage{}, c.noTable(p)
 		}
-		page, err := c.allDocuments(ctx, p, asked)
+		page, err := c.allDocuments(ctx, p, asked, q.Fields)
 		if again || !errors.Is(err, drivers.ErrNoTable) {
 			return page, err
 		}
@@ -101,7 +103,7 @@ func (c *Catalog) compileAll(ctx context.Context, name string, q AllDocumentsQue
 	return asked, nil
 }
 
-func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked askedAll) (AllDocumentsPage, error) {
+func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked askedAll, fields []domain.Path) (AllDocumentsPage, error) {
 	if p.Definition.Mode == domain.ModeLive {
 		return AllDocumentsPage{}, domain.Errorf(domain.CodeUnsupported, "name", "projection %q is folded when a tenant asks: no documents of it are kept anywhere", p.Name)
 	}
@@ -120,13 +122,17 @@ func (c *Catalog) allDocuments(ctx context.Context, p domain.Projection, asked a
 		return AllDocumentsPage{}, err
 	}
 	defer leave()
-	var page AllDocumentsPage
+	page := AllDocumentsPage{Warnings: c.warnings(ctx, p, domain.DocumentQuery{Where: asked.where}, fields)}
 	until, bytes := time.Now().Add(maxPageTime), 0
 	for i, tenant := range tenants {
 		live := p
 		if own[tenant] {
 			if live, err = c.config.Store.LiveProjection(ctx, tenant, p.ProjectionID); err != nil {
 				return AllDocumentsPage{}, err
+			}
+			if len(page.Warnings) > 0 { // its definition may be another one
+				own := c.warnings(ctx, live, domain.DocumentQuery{Where: asked.where}, fields)
+				page.Warnings = slices.DeleteFunc(page.Warnings, func(warning string) bool { return !slices.Contains(own, warning) })
 			}
 		}
 		q := domain.DocumentQuery{Where: asked.where, Limit: asked.size - len(page.Documents) + 1, MaxBytes: maxPageBytes - bytes}

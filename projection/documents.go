@@ -40,11 +40,12 @@ const (
 
 // DocumentsQuery asks for a page of documents.
 type DocumentsQuery struct {
-	Filter    string // an expression, as expr.CompileFilter takes it: those for which it is true; empty: all
-	OrderBy   string // paths, as expr.CompileOrder takes them, such as "total desc,customer"; empty: by id as bytes
-	PageSize  int    // at most this many, and fewer where they come to some megabytes; at least 1
-	PageToken string // DocumentsPage.Next of the page before, which was asked for with the same filter and order; empty: the first
-	Count     bool   // count all that the filter is true for; that may cost much more than the page
+	Filter    string        // an expression, as expr.CompileFilter takes it: those for which it is true; empty: all
+	OrderBy   string        // paths, as expr.CompileOrder takes them, such as "total desc,customer"; empty: by id as bytes
+	PageSize  int           // at most this many, and fewer where they come to some megabytes; at least 1
+	PageToken string        // DocumentsPage.Next of the page before, which was asked for with the same filter and order; empty: the first
+	Count     bool          // count all that the filter is true for; that may cost much more than the page
+	Fields    []domain.Path // what the caller will show of the documents, for warnings alone
 	Freshness
 }
 
@@ -53,7 +54,7 @@ type DocumentsPage struct {
 	Documents []domain.Document
 	Next      string // opaque; empty on the last page
 	Count     int64  // with DocumentsQuery.Count: how many there are on all pages, counted behind the page
-	// Warnings name fields of the filter and the order that no document of the projection can have, for people.
+	// Warnings name fields of the filter, the order and the selection that no document of the projection can have, for people.
 	Warnings []string
 }
 
@@ -133,7 +134,7 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 				return err
 			}
 		}
-		page.Warnings = c.warnings(ctx, p, asked.query)
+		page.Warnings = c.warnings(ctx, p, asked.query, q.Fields)
 		return nil
 	})
 	return page, err
