@@ -148,7 +148,7 @@ func TestHTTP2(t *testing.T) {
 	client := func() *http.Client {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport, Timeout: patience}
+		return &http.Client{Transport: transport, Timeout: 2 * patience}
 	}
 	get := func(c *http.Client, path string) (*http.Response, error) {
 		r, err := c.Get("https://" + b.address + path)
@@ -171,10 +171,17 @@ func TestHTTP2(t *testing.T) {
 		t.Errorf("it is %+v", s)
 	}
 	close(released)
+	b.settles(t, func(Stats) bool { return b.underWay() == 0 })
+	// Answers that a client without a key does not read end for requests with one.
+	for range 2 * 3 {
+		if r, err := get(greedy, "/endless"); err != nil || r.StatusCode != 200 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
 	for range 5 {
 		if r, err := get(client(), "/known"); err != nil || r.StatusCode != 200 {
 			t.Fatalf("another client: %+v, %v", r, err)
 		}
 	}
-	b.settles(t, func(s Stats) bool { return s.Open == 3 && s.Closed == 3 && s.Refused == 1 })
+	b.settles(t, func(s Stats) bool { return b.endless.Load() == 0 && s.Open == 3 && s.Closed == 3 && s.Refused == 7 })
 }

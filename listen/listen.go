@@ -3,11 +3,12 @@
 // A Listener never stops accepting. When as many connections are open as it allows, or as one client's address may have,
 // it closes the one that is missed least (room.go), and refuses the new one only where every other has a request of a
 // known client under way. Known says that a request's client is known. Who a client is follows from its address, as
-// PROXY protocol headers or forwarded addresses of trusted proxies name it (address.go). Certificate serves TLS with
+// PROXY protocol headers or forwarded addresses of trusted proxies name it (address.go). Requests that share connections are bounded alike (requests.go). Certificate serves TLS with
 // files that may change (certificate.go).
 package listen
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -61,7 +62,8 @@ type Listener struct {
 
 	mu       sync.Mutex
 	open     int
-	requests int // under way, of those that Limit counts
+	requests int       // under way, of those that Limit counts
+	unknown  list.List // of these, *pending of clients that are not known, the oldest first
 	queues   queues
 	clients  map[netip.Prefix]*client
 
@@ -73,6 +75,7 @@ type Listener struct {
 type client struct {
 	open     int
 	requests int
+	unknown  list.List
 	queues   queues
 }
 
@@ -235,10 +238,19 @@ func connOf(c net.Conn) *conn {
 	return found
 }
 
-// Known notes that the client of the request that ctx belongs to is known by a key that works: its connection is not
-// closed while it has a request, and after those of unknown clients when it has none.
+// Known notes that the client of the request that ctx belongs to is known by a key that works: the request is not ended for
+// others, and its connection is not closed while it has a request, and after those of unknown clients when it has none.
 func Known(ctx context.Context) {
-	if c, _ := ctx.Value(connKey{}).(*conn); c != nil && !c.known.Load() {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	if c == nil {
+		return
+	}
+	if !c.known.Load() {
 		c.listener.recognise(c)
+	}
+	if p, _ := ctx.Value(pendingKey{}).(*pending); p != nil {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.listener.accept(p)
 	}
 }

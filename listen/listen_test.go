@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,10 +25,11 @@ const patience = 20 * time.Second
 type backend struct {
 	*Listener
 	address string
+	endless *atomic.Int64 // answers that go on
 }
 
 // serve serves a handler that answers /known like a request whose key works, /wait when its client has gone or released
-// is closed, and everything with the client's address.
+// is closed, /endless with as much as is read, and everything else with the client's address.
 func serve(t *testing.T, config Config, released <-chan struct{}) *backend {
 	t.Helper()
 	config.Address = "127.0.0.1:0"
@@ -36,6 +38,7 @@ func serve(t *testing.T, config Config, released <-chan struct{}) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
+	endless := new(atomic.Int64)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/known") {
 			Known(r.Context())
@@ -46,6 +49,16 @@ func serve(t *testing.T, config Config, released <-chan struct{}) *backend {
 			select {
 			case <-released:
 			case <-r.Context().Done():
+			}
+			return
+		}
+		if r.URL.Path == "/endless" {
+			endless.Add(1)
+			defer endless.Add(-1)
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+					return
+				}
 			}
 			return
 		}
@@ -66,7 +79,14 @@ func serve(t *testing.T, config Config, released <-chan struct{}) *backend {
 			t.Errorf("serve: %v", err)
 		}
 	})
-	return &backend{l, l.Addr().String()}
+	return &backend{l, l.Addr().String(), endless}
+}
+
+// underWay is how many requests are counted.
+func (b *backend) underWay() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.requests
 }
 
 func raw(status int) []byte {
@@ -132,6 +152,14 @@ func (p *peer) asks(path string, want int, header ...string) (body string) {
 		p.t.Fatalf("GET %s is answered %d, %v; want %d", path, status, err, want)
 	}
 	return body
+}
+
+// ends waits until an answer that goes on has ended.
+func (p *peer) ends() {
+	p.t.Helper()
+	if _, err := io.Copy(io.Discard, p.read); isTimeout(err) {
+		p.t.Fatal("the request goes on")
+	}
 }
 
 // isClosed waits until the service has closed the connection.
@@ -416,11 +444,52 @@ func TestRequestsThroughAProxy(t *testing.T) {
 		t.Errorf("beyond an address's bound: %d, %v", status, err)
 	}
 	close(released)
-	b.settles(t, func(Stats) bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.requests == 0
-	})
+	b.settles(t, func(Stats) bool { return b.underWay() == 0 })
+}
+
+// Requests of clients without a key do not keep out those with one, whatever addresses they come from: behind a proxy, the oldest of
+// them end for others, as soon as they are half of all that there may be.
+func TestUnknownClientsRequestsMakeRoom(t *testing.T) {
+	t.Parallel()
+	released := make(chan struct{})
+	defer close(released)
+	config := trusting(false, "X-Forwarded-For")
+	config.Connections = 4
+	b := serve(t, config, released)
+	from := func(client int) string { return fmt.Sprintf("X-Forwarded-For: 203.0.113.%d", client) }
+	var strangers []*peer
+	for n := range 8 {
+		p := b.dial(t, "127.0.0.1")
+		p.asks("/wait", 200, from(n))
+		strangers = append(strangers, p)
+	}
+	for _, p := range strangers[:6] {
+		p.ends()
+	}
+	for n := range 4 {
+		b.dial(t, "127.0.0.1").asks("/known/wait", 200, from(100+n))
+	}
+	for _, p := range strangers[6:] {
+		p.ends()
+	}
+	b.dial(t, "127.0.0.1").asks("/known", 503, from(200))
+}
+
+// An address's own requests without a key make room for those with one.
+func TestUnknownRequestsOfAnAddressMakeRoom(t *testing.T) {
+	t.Parallel()
+	released := make(chan struct{})
+	defer close(released)
+	b := serve(t, trusting(false, "X-Forwarded-For"), released)
+	const client = "X-Forwarded-For: 203.0.113.7"
+	first := b.dial(t, "127.0.0.1")
+	first.asks("/wait", 200, client)
+	b.dial(t, "127.0.0.1").asks("/wait", 200, client)
+	for range 2 {
+		b.dial(t, "127.0.0.1").asks("/known/wait", 200, client)
+	}
+	first.ends()
+	b.dial(t, "127.0.0.1").asks("/known", 429, client)
 }
 
 // What is wrong with an address is said in words, with what to write instead.

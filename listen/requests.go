@@ -1,0 +1,156 @@
+package listen
+
+import (
+	"container/list"
+	"context"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// pending is a request under way that Limit counts.
+type pending struct {
+	cancel  context.CancelFunc
+	control *http.ResponseController
+	client  *client // nil: its address is not known
+	prefix  netip.Prefix
+
+	mu   sync.Mutex
+	over bool // its handler has returned
+
+	// Under the listener's lock.
+	counted      bool
+	all, clients *list.Element // in the lists of unknown clients' requests; nil: its client is known
+}
+
+type pendingKey struct{}
+
+// Limit bounds the requests under way where a connection carries those of many: over HTTP/2, and from trusted proxies. As
+// with connections, there are at most Config.Connections at the same time, half of that of clients that are not known, and
+// Config.PerAddress of one client. For one more, the oldest request of a client that is not known ends. refuse answers
+// those for which there is no room; crowded says that it is their address that has too many.
+func (l *Listener) Limit(next http.Handler, refuse func(w http.ResponseWriter, request *http.Request, crowded bool)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		c, _ := request.Context().Value(connKey{}).(*conn)
+		if c == nil {
+			next.ServeHTTP(w, request)
+			return
+		}
+		proxied := l.config.Proxies.trusts(c.address)
+		if !proxied && request.ProtoMajor < 2 {
+			next.ServeHTTP(w, request)
+			return
+		}
+		address := c.address
+		if proxied {
+			address = l.config.Proxies.client(request.Header)
+		}
+		ctx, cancel := context.WithCancel(request.Context())
+		defer cancel()
+		p := &pending{cancel: cancel, control: http.NewResponseController(w)}
+		full, crowded := l.begin(p, address)
+		if full || crowded {
+			l.refused.Add(1)
+			refuse(w, request, crowded)
+			return
+		}
+		defer l.end(p)
+		next.ServeHTTP(w, request.WithContext(context.WithValue(ctx, pendingKey{}, p)))
+	})
+}
+
+// begin counts a request, by its client's address where that is known, and ends others for it. end must be called when it is over,
+// unless there is no room.
+func (l *Listener) begin(p *pending, address netip.Addr) (full, crowded bool) {
+	l.mu.Lock()
+	var evicted []*pending
+	evict := func(unknown *list.List) (found bool) {
+		first := unknown.Front()
+		if first == nil {
+			return false
+		}
+		victim := first.Value.(*pending)
+		l.uncount(victim)
+		evicted = append(evicted, victim)
+		return true
+	}
+	if address.IsValid() {
+		p.prefix = prefixOf(address)
+		p.client = l.clientAt(p.prefix)
+		crowded = p.client.requests >= l.config.PerAddress && !evict(&p.client.unknown)
+	}
+	if !crowded && (l.requests >= l.config.Connections || l.unknown.Len() >= max(1, l.config.Connections/2)) {
+		full = !evict(&l.unknown)
+	}
+	switch {
+	case !full && !crowded:
+		p.counted = true
+		l.requests++
+		p.all = l.unknown.PushBack(p)
+		if p.client != nil {
+			p.client = l.clientAt(p.prefix) // it was forgotten, if its only request was ended
+			p.client.requests++
+			p.clients = p.client.unknown.PushBack(p)
+		}
+	case p.client != nil:
+		l.drop(p.prefix, p.client)
+	}
+	l.mu.Unlock()
+	for _, victim := range evicted {
+		l.refused.Add(1)
+		victim.evict()
+	}
+	return full, crowded
+}
+
+// evict has a request's handler return: its reading and its writing fail from now on.
+func (p *pending) evict() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return // the connection may have its next request already
+	}
+	p.cancel()
+	past := time.Unix(1, 0)
+	_ = p.control.SetReadDeadline(past)
+	_ = p.control.SetWriteDeadline(past)
+}
+
+// end counts a request no longer, whose handler has returned.
+func (l *Listener) end(p *pending) {
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.uncount(p)
+}
+
+// uncount takes a request off the counts, where it is in them. The lock is held.
+func (l *Listener) uncount(p *pending) {
+	if !p.counted {
+		return
+	}
+	p.counted = false
+	l.requests--
+	if p.client != nil {
+		p.client.requests--
+	}
+	l.accept(p)
+	if p.client != nil {
+		l.drop(p.prefix, p.client)
+	}
+}
+
+// accept takes a request out of those of unknown clients. The lock is held.
+func (l *Listener) accept(p *pending) {
+	if p.all == nil {
+		return
+	}
+	l.unknown.Remove(p.all)
+	if p.clients != nil {
+		p.client.unknown.Remove(p.clients)
+	}
+	p.all, p.clients = nil, nil
+}
