@@ -264,6 +264,46 @@ func TestInlineTableVanishes(t *testing.T) {
 	a.wantInline(t, q, 1)
 }
 
+// A tenant that a rebuild has left behind keeps its old build when its appends do not fold into it any more: the build is followed
+// behind them. Where its table is gone the tenant has nothing to keep.
+func TestAPinnedInlineBuildThatEndsIsFollowed(t *testing.T) {
+	t.Parallel()
+	for _, vanishes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("its table vanishes %v", vanishes), func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.Database(t)
+			a := newAppender(t, db, db.URL(migrations.RoleApp))
+			earlier := earlierRelease(t, db)
+			tenant := a.newTenant(t)
+			p := a.project(t, domain.Everyone, counting)
+			a.mustAdd(t, tenant, `{"k": "a", "n": 1}`)
+			next, err := a.store.NextBuild(t.Context(), domain.Everyone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), fmt.Sprintf(`
+				update manifold.tenant_builds set pinned_to = %[1]d, fault = 'why', fault_position = 1;
+				update manifold.projections set build = %[1]d, definition = definition || '{"key": "event.data.other"}'`, next))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, fault := p.Build, true
+			if vanishes {
+				want, fault = next, false
+				if err := a.driver.DropTable(t.Context(), p.LiveBuild()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			earlier(tenant, `{"k": "a", "n": "one"}`) // the old definition cannot fold it
+			a.mustAdd(t, tenant, `{"k": "a", "n": 1}`)
+			live, err := a.store.LiveProjection(t.Context(), tenant, p.ProjectionID)
+			if err != nil || live.Inline || live.Build != want || (live.Fault != nil) != fault || (live.Definition.Key == p.Definition.Key) != fault {
+				t.Errorf("live is %+v, %v; want build %d", live, err, want)
+			}
+		})
+	}
+}
+
 // An event is the same to a fold before it is appended and behind that, in whatever form its numbers come.
 func TestInlineNumbersAreThoseOfTheLog(t *testing.T) {
 	t.Parallel()

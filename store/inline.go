@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,7 +67,7 @@ const (
 
 var (
 	inlineBuilds = statement{"manifold_inline_builds", `
-		select b.owner, b.name, b.build, coalesce(b.definition, p.definition)::text, p.build is not null
+		select b.owner, b.name, b.build, coalesce(b.definition, p.definition)::text, p.build is not null, coalesce(b.pinned_to, 0)
 		from tenant_builds as b
 		left join projections as p on p.tenant_id = b.owner and p.name = b.name
 		where b.tenant_id = $1::uuid and b.base is null
@@ -87,10 +88,13 @@ var (
 		update logs as l set inline_revision = l.inline_revision + 1
 		where l.tenant_id = $1::uuid and exists (select from begun)`}
 
-	// The same as EndInline, in the transaction of an attempt that holds the log's row.
+	// The same as EndInline, in the transaction of an attempt that holds the log's row. A base above 0 is that of a pinned build,
+	// which its tenant keeps: the runner follows it.
 	endInline = statement{"manifold_end_inline", `
 		with ended as (
-			update tenant_builds as b set base = $5::bigint, held_by = null, pinned_to = null, fault = null, updated_at = now()
+			update tenant_builds as b
+			set base = $5::bigint, held_by = null, updated_at = now(),
+				pinned_to = case when $5::bigint > 0 then b.pinned_to end, fault = case when $5::bigint > 0 then b.fault end
 			where b.tenant_id = $1::uuid and b.owner = $2::uuid and b.name = $3::text and b.build = $4::bigint and b.base is null
 			returning b.tenant_id)
 		update logs as l set inline_revision = l.inline_revision + 1
@@ -129,6 +133,7 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 			gone = append(gone, build) // appends come first
 			return nil
 		}
+		build.PinnedTo = int8Value(values[5])
 		builds = append(builds, build)
 		return nil
 	})
@@ -198,6 +203,7 @@ func (a *attempt) compareCheckpoints(head int64, builds []domain.TenantBuild, ch
 			if err := a.x.run(); err != nil {
 				return nil, nil, err
 			}
+			build.PinnedTo = 0 // there is nothing to keep
 			gone = append(gone, build)
 		case err != nil:
 			return nil, nil, fmt.Errorf("read the checkpoint of the inline build %d of projection %q: %w", build.Build, build.Name, err)
@@ -215,9 +221,10 @@ func (a *attempt) endInline(builds []domain.TenantBuild) error {
 	s := a.w.store
 	for i := range builds {
 		build := &builds[i]
+		base := cmp.Or(build.PinnedTo, ended)
 		s.log.Warn("appends do not fold into an inline build any more; the projection goes on behind them until it has caught up", "projection", build.Name,
 			"tenant", build.Tenant.String(), "build", build.Build)
-		a.x.send(&endInline, [][]byte{tenantParam(a.w.tenant), tenantParam(build.Owner), []byte(build.Name), int8Param(build.Build), int8Param(ended)}, nil)
+		a.x.send(&endInline, [][]byte{tenantParam(a.w.tenant), tenantParam(build.Owner), []byte(build.Name), int8Param(build.Build), int8Param(base)}, nil)
 	}
 	a.x.send(&notifyProjections, nil, nil)
 	a.x.commit()
