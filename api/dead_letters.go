@@ -30,7 +30,7 @@ func (s *Server) listDeadLetters(c echo.Context, caller caller) error {
 	ctx, query := request.Context(), c.QueryParams()
 	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
 	if err == nil {
-		err = caller.allowSelection(group.Selection, groupReaders...)
+		err = caller.allowSelection(group.Selection, groupPeekers...)
 	}
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s *Server) deadLetters(ctx context.Context, caller caller, name string, af
 		}
 		for _, letter := range letters {
 			after = letter.Position
-			if caller.allow(domain.Category(letter.Event.Stream), groupReaders...) == nil {
+			if caller.allow(domain.Category(letter.Event.Stream), groupPeekers...) == nil {
 				bytes += len(letter.Event.Data) + len(letter.Event.Metadata)
 				page = append(page, letter)
 			}

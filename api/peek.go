@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// The scopes with which the events that a group is about to deliver may be looked at: those with which they can be had anyway.
+// The scopes with which the events that a group is about to deliver, or could not, may be looked at: those with which they can be had anyway.
 var groupPeekers = []domain.Scope{domain.ScopeEventsRead, domain.ScopeEventsConsume}
 
 // peekSubscription is GET /v1/subscriptions/{name}/peek. It is written by hand since events are given as they were written.

@@ -329,5 +329,10 @@ func TestDeadLettersOfOtherCategories(t *testing.T) {
 	equal(t, "the first page", of(objects(first.at("deadLetters"))), []int{1})
 	next := limited.get(first.next()).want(200)
 	equal(t, "the second page", of(objects(next.at("deadLetters"))), []int{4})
+
+	// They hold what events say: managing a group is not enough to read them.
+	for scope, status := range map[string]int{"events:read": 200, "events:consume": 200, "events:read:order": 200, "subscriptions:write": 403, "subscriptions:write:order": 403, "events:read:bill": 403} {
+		(&actor{a.world, a.keyOf(a.tenantID, scope), a.tenantID}).get(g.path("/dead-letters")).want(status)
+	}
 	equal(t, "a third one", next.next(), "")
 }

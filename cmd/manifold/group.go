@@ -24,7 +24,8 @@ func groupCommand() *cobra.Command {
 		Use:   "group",
 		Short: "Look after groups: make and change them, see how far they are, move them, and see to their dead letters",
 		Long: `Look after a tenant's groups: named subscriptions whose checkpoint, deliveries and dead letters the service keeps. Making,
-changing and moving one needs the scope subscriptions:write, receiving events:consume, looking any of these or events:read.`,
+changing and moving one needs the scope subscriptions:write, receiving events:consume, looking any of these or events:read; peeking and reading
+dead letters, which show events, events:consume or events:read.`,
 		Args: cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY")
