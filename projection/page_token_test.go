@@ -185,3 +185,83 @@ func TestPageTokensAreSealed(t *testing.T) {
 		}
 	}
 }
+
+// Tokens of this release and plain ones of the release before are good for the tenant, the projection and the order that they
+// were given for. Anything else is refused, and a key that cannot be read refuses nothing.
+func TestWhichPageTokensAreTaken(t *testing.T) {
+	t.Parallel()
+	key, unavailable := [32]byte{1}, error(nil)
+	keyed := func() *Catalog {
+		return &Catalog{tokens: tokenSeal{key: func(context.Context) ([32]byte, error) { return key, unavailable }}}
+	}
+	c := keyed()
+	tenant := domain.NewTenantID()
+	token := pageToken{shared: true, build: 7, question: questionOf(tenant, "orders", "", "total")}
+	token.after = domain.SortKey{ID: "order-1", Values: []domain.Scalar{{Kind: domain.ScalarInt, Int: 12}}}
+	sealed, err := c.tokens.seal(t.Context(), tokenOfPage, token.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofAll, err := c.tokens.seal(t.Context(), tokenOfAll, token.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(c *Catalog, tenant domain.TenantID, name, orderBy, text string) error {
+		asked, err := c.compile(t.Context(), tenant, name, DocumentsQuery{PageSize: 1, OrderBy: orderBy, PageToken: text})
+		if err == nil && (asked.from.build != 7 || asked.query.After.ID != "order-1") {
+			t.Errorf("%q is taken for %+v", text, asked.from)
+		}
+		return err
+	}
+	plain := base64.RawURLEncoding.EncodeToString(token.encode())
+	for _, text := range []string{sealed, plain} {
+		if err := ask(c, tenant, "orders", "total", text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		for what, err := range map[string]error{
+			"another tenant":     ask(c, domain.NewTenantID(), "orders", "total", text),
+			"another projection": ask(c, tenant, "others", "total", text),
+			"another order":      ask(c, tenant, "orders", "total desc", text),
+			"no order":           ask(c, tenant, "orders", "", text),
+			"a line break":       ask(c, tenant, "orders", "total", text+"\n"),
+			"padding":            ask(c, tenant, "orders", "total", text+"="),
+			"standard base64":    ask(c, tenant, "orders", "total", text+"+/"),
+		} {
+			if !isCode(err, domain.CodeInvalidRequest) {
+				t.Errorf("%q for %s: %v", text, what, err)
+			}
+		}
+	}
+	// Not the plain one: a shorter one names another document, as any text that a client makes up may.
+	for n := 1; n < len(sealed); n++ {
+		if err := ask(c, tenant, "orders", "total", sealed[:n]); !isCode(err, domain.CodeInvalidRequest) {
+			t.Errorf("cut to %d characters: %v", n, err)
+		}
+	}
+	if err := ask(c, tenant, "orders", "total", ofAll); !isCode(err, domain.CodeInvalidRequest) {
+		t.Errorf("a token of all tenants' documents: %v", err)
+	}
+
+	// A process keeps the key that it has read. One that starts after the key was changed refuses older tokens, but for plain ones.
+	key = [32]byte{2}
+	rotated := keyed()
+	for text, refused := range map[string]bool{sealed: true, plain: false} {
+		if err := ask(rotated, tenant, "orders", "total", text); isCode(err, domain.CodeInvalidRequest) != refused || !refused && err != nil {
+			t.Errorf("%q under a new key: %v", text, err)
+		}
+		if err := ask(c, tenant, "orders", "total", text); err != nil {
+			t.Errorf("%q in a process that runs: %v", text, err)
+		}
+	}
+	late := keyed()
+	unavailable = domain.Errorf(domain.CodeUnavailable, "", "the database does not answer")
+	for range 2 {
+		if err := ask(late, tenant, "orders", "total", sealed); !isCode(err, domain.CodeUnavailable) {
+			t.Errorf("without a key: %v", err)
+		}
+	}
+	key, unavailable = [32]byte{1}, nil
+	if err := ask(late, tenant, "orders", "total", sealed); err != nil {
+		t.Errorf("once the key can be read: %v", err)
+	}
+}

@@ -1,0 +1,25 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/manifold-es/manifold/embedded/pgtest"
+)
+
+// All processes have one key of page tokens, and one that is too short is refused.
+func TestPageTokenKey(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t)
+	key, err := s.PageTokenKey(t.Context())
+	must(t, err)
+	again, err := s.PageTokenKey(t.Context())
+	must(t, err)
+	if key != again || key == [32]byte{} {
+		t.Errorf("the keys are %x and %x", key, again)
+	}
+	_, err = db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "update manifold.service_secrets set secret = 'short'")
+	must(t, err)
+	if _, err := s.PageTokenKey(t.Context()); err == nil {
+		t.Error("a short key is taken")
+	}
+}
