@@ -71,6 +71,8 @@ type Process struct {
 	answering     running // requests
 	background    running
 	endBackground context.CancelFunc
+	overdue       context.Context // ends at the deadline of Stop: nothing in the background waits for anything any more
+	endOverdue    context.CancelFunc
 	outages       *telemetry.Outages
 	serving       sync.WaitGroup
 	failed        chan error // one error at most: why the process cannot go on
@@ -99,6 +101,7 @@ func Start(ctx context.Context, c config.Config, log *slog.Logger, options ...Op
 	p.requests, p.endWaiting = context.WithCancelCause(context.Background())
 	background, endBackground := context.WithCancel(context.Background())
 	p.endBackground = endBackground
+	p.overdue, p.endOverdue = context.WithCancel(context.Background())
 	err := p.checkSettings(o)
 	if err == nil {
 		err = p.listen(background)

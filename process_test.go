@@ -22,6 +22,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/reactor"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -580,6 +581,35 @@ func TestStopReturnsWhateverStillRuns(t *testing.T) {
 	}
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("it returns after %s", took)
+	}
+}
+
+// A consumer that never comes to its end does not keep the process among those that work, for which others wait.
+func TestStopLeavesWhateverStillRuns(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	defer close(release)
+	db := pgtest.Database(t)
+	c := configuration(db)
+	c.ShutdownDeadline = 100 * time.Millisecond
+	p, err := manifold.Start(t.Context(), c, slog.New(slog.DiscardHandler), manifold.WithReactor(
+		reactor.Definition{Name: "stuck", Categories: []string{"thing"}, From: "start"},
+		func(context.Context, domain.TenantID, reactor.Event) error {
+			entered <- struct{}{}
+			<-release
+			return nil
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	as(t, p, newTenant(t, p, "acme")).add("thing-1", "Added", `{}`)
+	<-entered
+	if err = p.Stop(context.Background()); err == nil || !strings.Contains(err.Error(), "by the deadline: run consumers") {
+		t.Errorf("it returns %v", err)
+	}
+	var members int
+	if err := db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(), "select count(*) from manifold.members").Scan(&members); err != nil || members != 0 {
+		t.Errorf("%d members are left, %v", members, err)
 	}
 }
 

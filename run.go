@@ -44,7 +44,10 @@ func (p *Process) run(ctx context.Context) {
 			longer, end := context.WithCancel(context.WithoutCancel(ctx))
 			defer end()
 			defer context.AfterFunc(ctx, func() {
-				<-consumed
+				select {
+				case <-consumed:
+				case <-p.overdue.Done():
+				}
 				end()
 			})()
 			return run(longer)

@@ -52,7 +52,11 @@ func (p *Process) stop(ctx context.Context) error {
 	// Where all requests were answered, what works in the background has the rest of the time.
 	last, cancelLast := context.WithCancel(context.Background())
 	defer cancelLast()
-	defer context.AfterFunc(drain, func() { time.AfterFunc(stopMargin, cancelLast) })()
+	defer p.endOverdue()
+	defer context.AfterFunc(drain, func() {
+		p.endOverdue()
+		time.AfterFunc(stopMargin, cancelLast)
+	})()
 	var left []string
 	// What is left of the sockets ends by itself now, within moments.
 	if p.api.Wait(last) != nil {
