@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -499,6 +500,38 @@ func TestSweepTakesWhatMoved(t *testing.T) {
 	wantState(t, got, 40, sumTo(40))
 	if got.EventsRead != 0 {
 		t.Errorf("%d events were read", got.EventsRead)
+	}
+}
+
+// A tenant with much to sweep does not hold up another one's snapshots.
+func TestSweepTakesTenantsInTurn(t *testing.T) {
+	t.Parallel()
+	s, states, large := begin(t, false)
+	states.turn = 0
+	small := domain.NewTenantID()
+	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: small, Name: small.String()}))
+	if bytes.Compare(large[:], small[:]) > 0 {
+		large, small = small, large // the sweep begins with the first one
+	}
+	for _, tenant := range []domain.TenantID{large, small} {
+		must(t, states.Put(t.Context(), tenant, adding("sum")))
+		must(t, states.Put(t.Context(), tenant, adding("count")))
+	}
+	for n := range 20 {
+		add(t, s, states, large, fmt.Sprintf("sum-large%d", n), 1, 11)
+		add(t, s, states, large, fmt.Sprintf("count-large%d", n), 1, 11)
+	}
+	add(t, s, states, small, "sum-small", 1, 11)
+	add(t, s, states, small, "count-small", 1, 11)
+	taken, err := states.Sweep(t.Context())
+	must(t, err)
+	if taken != 42 {
+		t.Errorf("took %d snapshots, want 42", taken)
+	}
+	for n := range 42 {
+		if stream := (<-s.snapshots).Stream; strings.HasSuffix(stream, "small") && n > 3 {
+			t.Errorf("%s got its snapshot after %d others", stream, n)
+		}
 	}
 }
 

@@ -53,6 +53,7 @@ type States struct {
 	requests  *budget.Requests
 	log       *slog.Logger
 	sweep     time.Duration
+	turn      time.Duration // how long a sweep stays with a tenant while others wait
 	taker     *taker
 	renewals  *line[renewal]                 // categories whose snapshots are to be taken anew
 	folds     *lru.Cache[categoryKey, *fold] // compiled definitions; one counts while its tag is that of the kept definition
@@ -82,7 +83,7 @@ func New(config Config) (*States, error) {
 		config.Requests = budget.New(budget.Limits{})
 	}
 	s := &States{
-		store: config.Store, upcasters: config.Upcasters, requests: config.Requests, log: config.Log, sweep: config.Sweep,
+		store: config.Store, upcasters: config.Upcasters, requests: config.Requests, log: config.Log, sweep: config.Sweep, turn: sweepTurn,
 		renewals: newLine[renewal](renewalsWaiting, 1),
 	}
 	var err error
