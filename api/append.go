@@ -61,7 +61,12 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
+	parsing := s.budgets.checking.Account(caller.tenant)
+	if err := awaitTurn(request.Context(), parsing, body); err != nil {
+		return err
+	}
 	events, err := form.newEvents(request.Header, stream, body)
+	parsing.Close()
 	if err != nil {
 		return err
 	}
@@ -99,7 +104,12 @@ func (s *Server) append(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
+	parsing := s.budgets.checking.Account(caller.tenant)
+	if err := awaitTurn(c.Request().Context(), parsing, body); err != nil {
+		return err
+	}
 	request, err := decodeAppend(body)
+	parsing.Close()
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -160,12 +161,10 @@ func (o *operation) check(request *http.Request, pathParams map[string]string, a
 	if err != nil {
 		return err
 	}
-	if len(body) >= checkedAtOnce {
-		if err := checking.Wait(request.Context(), int64(len(body)), roomPatience); err != nil {
-			return err
-		}
-		defer checking.Close()
+	if err := awaitTurn(request.Context(), checking, body); err != nil {
+		return err
 	}
+	defer checking.Close()
 	if body != nil {
 		if err := domain.CheckJSON(body); err != nil {
 			return domain.Errorf(domain.CodeInvalidJSON, "body", "%s", err)
@@ -183,6 +182,14 @@ func (o *operation) check(request *http.Request, pathParams map[string]string, a
 		setBody(request, body)
 	}
 	return explain(err)
+}
+
+// awaitTurn waits until a large body may be parsed, and charges checking for it, which the caller then closes.
+func awaitTurn(ctx context.Context, checking *fairshare.Account, body []byte) error {
+	if len(body) < checkedAtOnce {
+		return nil
+	}
+	return checking.Wait(ctx, int64(len(body)), roomPatience)
 }
 
 func setBody(request *http.Request, body []byte) {

@@ -25,8 +25,8 @@ const (
 	decodedFactor = 4
 	// decodedEvent is what an event of a body costs beside its text.
 	decodedEvent = 256
-	// checkedAtOnce is from how many bytes on bodies are held to the contract in turns. That makes up to 75 times as much of a
-	// body for as long as it takes, some milliseconds.
+	// checkedAtOnce is from how many bytes on bodies are parsed, and held to the contract, in turns. That makes up to 75 times
+	// as much of a body for as long as it takes, some milliseconds.
 	checkedAtOnce = 16 << 10
 	// roomPatience is how long a request waits for its turn before it is refused.
 	roomPatience = 10 * time.Second
@@ -37,7 +37,7 @@ type budgets struct {
 	requests *fairshare.Budget // requests, those of followers among them, and WebSockets that are under way; nil: no bound
 	bodies   *fairshare.Budget // bytes of requests that come in or are being worked on
 	answers  *fairshare.Budget // bytes of answers that are being made or sent
-	checking *fairshare.Budget // bytes of bodies that are being held to the contract
+	checking *fairshare.Budget // bytes of bodies that are being parsed
 	work     *fairshare.Budget // processors that compress
 }
 

@@ -29,7 +29,12 @@ func (s *Server) publish(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
+	parsing := s.budgets.checking.Account(caller.tenant)
+	if err := awaitTurn(request.Context(), parsing, body); err != nil {
+		return err
+	}
 	p, err := publicationOf(request, body)
+	parsing.Close()
 	if err != nil {
 		return err
 	}

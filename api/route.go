@@ -63,6 +63,9 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		if err != nil {
 			return err
 		}
+		if caller.known() && !caller.credential.Operator {
+			defer func() { s.refusals.delay(request.Context(), caller.tenant, err) }() // after all that the request holds is released
+		}
 		under, err := s.enter(caller)
 		if err != nil {
 			return err

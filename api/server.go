@@ -99,6 +99,7 @@ type Server struct {
 	decoders     decoders
 	compressors  compressors
 	budgets      budgets
+	refusals     refusals
 	timeout      time.Duration
 	stallTimeout time.Duration
 	recheck      time.Duration

@@ -59,8 +59,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// turnTime is how long a request computes before it gives its turn to another one that waits.
-const turnTime = 10 * time.Millisecond
+// turnTime is how long a request computes before it passes its turn to another one that waits.
+const turnTime = time.Millisecond
 
 // Requests are those of a process that fold. It may be used by any number of goroutines at once.
 type Requests struct {
@@ -110,8 +110,10 @@ func (t *turn) give() {
 	}
 }
 
-// goOn gives the turn to another one, where that waits and has waited long enough, and waits for the next.
+// goOn passes the turn on once it has lasted turnTime and another request waits, and then waits for the next one. It also
+// yields the processor: the runtime would let a long evaluation run for 10 ms while short requests wait.
 func (t *turn) goOn() {
+	runtime.Gosched()
 	switch {
 	case t.began.IsZero() || time.Since(t.began) < turnTime:
 	case t.queue.contended():

@@ -82,7 +82,7 @@ func (c *Catalog) compileAll(ctx context.Context, name string, q AllDocumentsQue
 	}
 	var err error
 	if q.Filter != "" {
-		if asked.where, err = c.filters.compile(domain.Everyone, q.Filter); err != nil {
+		if asked.where, err = c.filters.compile(ctx, c.config.Requests, domain.Everyone, q.Filter); err != nil {
 			return asked, notCompiled("filter", err)
 		}
 	}

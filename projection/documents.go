@@ -184,7 +184,7 @@ func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name stri
 	asked.query.Limit, asked.query.MaxBytes = q.PageSize+1, maxPageBytes
 	var err error
 	if q.Filter != "" {
-		if asked.query.Where, err = c.filters.compile(tenant, q.Filter); err != nil {
+		if asked.query.Where, err = c.filters.compile(ctx, c.config.Requests, tenant, q.Filter); err != nil {
 			return asked, notCompiled("filter", err)
 		}
 	}

@@ -2,14 +2,17 @@ package projection
 
 import (
 	"container/list"
+	"context"
 	"sync"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
 )
 
 // Filters that are larger are compiled each time, so that those that are kept cannot take much memory.
 const (
+	longFilter          = 250 // bytes of text; a shorter one compiles in less than a millisecond
 	maxKeptFilters      = 500
 	maxKeptFilterBytes  = 1000 // of a filter's text
 	maxKeptFilterWeight = 1000 // a short text, as doc.n in lists.range(1000) again and again, can come to many constants
@@ -34,13 +37,26 @@ type keptFilter struct {
 	predicate domain.Predicate
 }
 
-// compile is expr.CompileFilter, for what is not kept.
-func (c *filterCache) compile(tenant domain.TenantID, source string) (domain.Predicate, error) {
+// compile is expr.CompileFilter, unless the cache has the filter. A long filter takes milliseconds to compile, so it waits for
+// a turn as folds do.
+func (c *filterCache) compile(ctx context.Context, requests *budget.Requests, tenant domain.TenantID, source string) (predicate domain.Predicate, err error) {
 	key := filterKey{tenant, source}
 	if predicate, ok := c.look(key); ok {
 		return predicate, nil
 	}
-	predicate, err := expr.CompileFilter(source)
+	if len(source) > longFilter {
+		var end func()
+		if ctx, end, err = requests.Begin(ctx, tenant, "shorten the filter"); err != nil {
+			return nil, err
+		}
+		defer end()
+		err = budget.Work(ctx, func() error {
+			predicate, err = expr.CompileFilter(source)
+			return err
+		})
+	} else {
+		predicate, err = expr.CompileFilter(source)
+	}
 	if err == nil && len(source) <= maxKeptFilterBytes && weight(predicate) <= maxKeptFilterWeight {
 		c.keep(keptFilter{key, predicate})
 	}

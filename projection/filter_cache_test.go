@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/expr"
 )
@@ -16,6 +17,7 @@ import (
 func TestFilterCache(t *testing.T) {
 	t.Parallel()
 	var cache filterCache
+	requests := budget.New(budget.Limits{})
 	tenants := []domain.TenantID{domain.NewTenantID(), domain.NewTenantID()}
 	var asking sync.WaitGroup
 	for range 4 {
@@ -26,7 +28,7 @@ func TestFilterCache(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if got, err := cache.compile(tenants[rand.IntN(2)], source); err != nil || !reflect.DeepEqual(got, want) {
+				if got, err := cache.compile(t.Context(), requests, tenants[rand.IntN(2)], source); err != nil || !reflect.DeepEqual(got, want) {
 					t.Errorf("%s is %v, %v", source, got, err)
 				}
 			}
@@ -47,11 +49,12 @@ func TestFilterCache(t *testing.T) {
 func TestFilterCacheKeepsTheLatest(t *testing.T) {
 	t.Parallel()
 	var cache filterCache
+	requests := budget.New(budget.Limits{})
 	one, two := domain.NewTenantID(), domain.NewTenantID()
 	ask := func(tenant domain.TenantID, source string) (kept bool) {
 		t.Helper()
 		_, kept = cache.look(filterKey{tenant, source})
-		_, err := cache.compile(tenant, source)
+		_, err := cache.compile(t.Context(), requests, tenant, source)
 		if wrong := source == "doc."; (err != nil) != wrong {
 			t.Fatalf("%.40s: %v", source, err)
 		}
