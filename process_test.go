@@ -584,6 +584,48 @@ func TestStopReturnsWhateverStillRuns(t *testing.T) {
 	}
 }
 
+// A process that stops is one of those that work until its consumers have ended: others would do their work a second time.
+func TestStopLeavesAfterTheConsumers(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
+	entered, announced := make(chan struct{}, 1), make(chan error, 1)
+	again := func(ctx context.Context) error {
+		var last, next time.Time
+		const alive = "select alive_at from manifold.members"
+		if err := pool.QueryRow(ctx, alive).Scan(&last); err != nil {
+			return err
+		}
+		for !next.After(last) {
+			if err := pool.QueryRow(ctx, alive).Scan(&next); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	p, err := manifold.Start(t.Context(), configuration(db), slog.New(slog.DiscardHandler), manifold.WithReactor(
+		reactor.Definition{Name: "slow", Categories: []string{"thing"}, From: "start"},
+		func(ctx context.Context, _ domain.TenantID, _ reactor.Event) error {
+			entered <- struct{}{}
+			<-ctx.Done()
+			announced <- again(t.Context())
+			return nil
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	as(t, p, newTenant(t, p, "acme")).add("thing-1", "Added", `{}`)
+	<-entered
+	stop(t, p)
+	if err := <-announced; err != nil {
+		t.Errorf("while a consumer runs, the process does not announce itself: %v", err)
+	}
+	var members int
+	if err := pool.QueryRow(t.Context(), "select count(*) from manifold.members").Scan(&members); err != nil || members != 0 {
+		t.Errorf("%d members are left, %v", members, err)
+	}
+}
+
 // A consumer that never comes to its end does not keep the process among those that work, for which others wait.
 func TestStopLeavesWhateverStillRuns(t *testing.T) {
 	t.Parallel()

@@ -139,6 +139,49 @@ func TestWhoIsServedNext(t *testing.T) {
 	})
 }
 
+// A request that fits waits for nobody whose own tenant has its part, and for whoever gathers room that it would take.
+func TestASmallRequestWaitsForLargeOnesOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := fairshare.New("things", 10, 6)
+		greedy, modest := domain.NewTenantID(), domain.NewTenantID()
+		held := b.Account(greedy)
+		wantCode(t, "the first", held.Grow(6), "")
+		waits := func(tenant domain.TenantID, amount int64) (granted func() bool) {
+			got := make(chan struct{})
+			go func() {
+				wantCode(t, "one that waits", b.Account(tenant).Wait(t.Context(), amount, 0), "")
+				close(got)
+			}()
+			return func() bool {
+				synctest.Wait()
+				select {
+				case <-got:
+					return true
+				default:
+					return false
+				}
+			}
+		}
+		beyond := waits(greedy, 2)
+		if beyond() || !waits(modest, 1)() {
+			t.Error("a request does not get what there is, since another tenant has its part")
+		}
+		large := waits(domain.NewTenantID(), 5)
+		if large() {
+			t.Error("the large request is given more than there is")
+		}
+		small := waits(modest, 1)
+		if small() {
+			t.Error("a small request overtakes the large one that waits for room")
+		}
+		held.Close()
+		if !large() || !small() || !beyond() {
+			t.Error("they are not served when there is room")
+		}
+	})
+}
+
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
