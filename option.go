@@ -63,7 +63,7 @@ func openMongo(ctx context.Context, config DriverConfig) (drivers.Driver, error)
 	wildcard := config.Mongo.WildcardIndex
 	driver, err := mongo.Open(ctx, mongo.Config{
 		URL: config.URL, MaxConns: config.MaxConns, Log: config.Log,
-		Transactions: config.Mongo.Transactions, NoWildcardIndex: wildcard != nil && !*wildcard, ShardBuilds: config.Mongo.ShardBuilds,
+		Transactions: config.Mongo.Transactions, NoWildcardIndex: wildcard != nil && !*wildcard, ShardBuilds: config.Mongo.ShardBuilds, Layout: config.Mongo.Layout,
 	})
 	if err != nil {
 		return nil, err

@@ -95,6 +95,7 @@ type Mongo struct {
 	Transactions  bool  `yaml:"transactions" json:"transactions"`   // save in transactions, so that no reader sees a part of a batch
 	WildcardIndex *bool `yaml:"wildcardIndex" json:"wildcardIndex"` // an index of everything in the documents of tenants' own projections; nil: true
 	ShardBuilds   bool  `yaml:"shardBuilds" json:"shardBuilds"`     // shard the collection of a shared projection's build when it is made
+	Layout        int   `yaml:"layout" json:"layout"`               // of the collections of shared projections' new builds, 1 or 2; 0: 1
 }
 
 // Limits bound what one process takes on.
@@ -198,6 +199,9 @@ func (c *Config) Check() error {
 			refuse("databases."+name+".driver", "it is missing; write postgres, mongo or sqlserver, or the name of a driver of your own")
 		} else if database.Driver != "mongo" && database.Mongo != (Mongo{}) {
 			refuse("databases."+name+".mongo", "these settings are for the driver mongo, and the database's is %s; remove them", database.Driver)
+		}
+		if layout := database.Mongo.Layout; layout < 0 || layout > 2 {
+			refuse("databases."+name+".mongo.layout", "there is no layout %d; write 1 or 2", layout)
 		}
 		if _, err := database.Address(); err != nil {
 			refuse("databases."+name+".url", "%s", err)

@@ -169,6 +169,7 @@ func TestRefusals(t *testing.T) {
 		"level":            {"log: {level: loud}", nil, `line 1: log.level: "loud" is not a level; write DEBUG, INFO, WARN or ERROR`},
 		"no url":           {"databases: {r: {driver: x, url: 'just text'}}", nil, "databases.r.url: it is not a URL"},
 		"other's settings": {"databases: {r: {driver: postgres, url: 'postgres://a/x', mongo: {shardBuilds: true}}}", nil, "databases.r.mongo: these settings are for the driver mongo"},
+		"layout":           {"databases: {r: {driver: mongo, url: 'mongodb://a/x', mongo: {layout: 3}}}", nil, "databases.r.mongo.layout: there is no layout 3"},
 		"two passwords":    {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret@a,b/x', password: y}}", nil, "databases.r.url: it has a password, and another one"},
 		"bare slash":       {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret/@a,b/x'}}", nil, "must be percent-encoded"},
 		"bare percent":     {"databases: {r: {driver: mongo, url: 'mongodb://u:topsecret%@a,b/x'}}", nil, "write %25 for a % itself"},

@@ -3,6 +3,7 @@ package mongo
 import (
 	"encoding/binary"
 	"strconv"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -12,21 +13,21 @@ import (
 
 // place is where a tenant's documents of a build are.
 type place struct {
+	table
 	collection string
 	shared     bool
-	tenant     string
+	tenant     bson.RawValue // as rows hold it
 	build      int64
-	prefix     string      // of the keys of all its documents; the checkpoint's key
-	end        string      // the first key behind all of them
-	partition  domain.Path // which at gives; nil: none
-	only       string      // the partition that is asked for; empty: all
+	prefix     string // of the keys of all its documents; the checkpoint's key
+	end        string // the first key behind all of them
+	only       string // the partition that is asked for; empty: all
 }
 
-// placeOf gives the place. Keys are texts, which MongoDB compares by their bytes: the tenant's come together, a build's
-// together in them, and in those the documents by their ids.
-func placeOf(build domain.Build, tenant domain.TenantID) place {
-	p := place{collection: collectionName(build), shared: build.Shared(), tenant: tenant.String(), build: build.Number}
-	head := p.tenant + "/" + strconv.FormatInt(p.build, 10)
+// placeOf gives the place in a table. Keys are texts, which MongoDB compares by their bytes: the tenant's come together, a
+// build's together in them, and in those the documents by their ids.
+func placeOf(build domain.Build, tenant domain.TenantID, table table) place {
+	p := place{table: table, collection: collectionName(build), shared: build.Shared(), tenant: table.tenantValue(tenant), build: build.Number}
+	head := tenant.String() + "/" + strconv.FormatInt(p.build, 10)
 	p.prefix, p.end = head+"/", head+"0" // 0 is the character behind the slash
 	return p
 }
@@ -116,7 +117,7 @@ func encodeRow(to []byte, place place, document *domain.Document) ([]byte, error
 	start := len(to)
 	to = openDocument(to)
 	to = appendText(to, "_id", place.prefix, document.ID)
-	to = appendText(to, "tenant", place.tenant)
+	to = appendValue(to, "tenant", place.tenant)
 	to = appendInt(to, "build", place.build)
 	to = appendText(to, "id", document.ID)
 	to = appendInt(to, "version", document.Version)
@@ -129,12 +130,13 @@ func encodeRow(to []byte, place place, document *domain.Document) ([]byte, error
 	if place.partition != nil {
 		to = appendText(to, partition, partitionOf(to[from:], place.partition))
 	}
+	to = appendNotOrderable(to, to[from:], place.declared)
 	return closeDocument(to, start), nil
 }
 
 // encodeInserts is the command that inserts rows, in any order.
-func encodeInserts(collection string, part part, writes []write, concern bson.E) bson.Raw {
-	to, start := openCommand("insert", collection, part, concern)
+func encodeInserts(place place, part part, writes []write, concern bson.E) bson.Raw {
+	to, start := openCommand("insert", place.collection, part, concern)
 	to = appendName(to, kindList, "documents")
 	list := len(to)
 	to = openDocument(to)
@@ -147,8 +149,8 @@ func encodeInserts(collection string, part part, writes []write, concern bson.E)
 
 // encodeUpdates is the command that writes over older versions, or where there are none, in any order. What is removed
 // becomes a tombstone: a row with a version and no data, dated by the server's clock.
-func encodeUpdates(collection string, part part, writes []write, concern bson.E) bson.Raw {
-	to, start := openCommand("update", collection, part, concern)
+func encodeUpdates(place place, part part, writes []write, concern bson.E) bson.Raw {
+	to, start := openCommand("update", place.collection, part, concern)
 	to = appendName(to, kindList, "updates")
 	list := len(to)
 	to = openDocument(to)
@@ -167,7 +169,7 @@ func encodeUpdates(collection string, part part, writes []write, concern bson.E)
 
 		to = appendName(to, kindObject, "u")
 		if write.removes() {
-			to = appendTombstone(to, write)
+			to = appendTombstone(to, place, write)
 		} else {
 			to = append(to, part.bytes[write.start:write.end]...)
 		}
@@ -177,35 +179,22 @@ func encodeUpdates(collection string, part part, writes []write, concern bson.E)
 	return closeDocument(closeDocument(to, list), start)
 }
 
-// appendTombstone appends what makes a tombstone of a row, or a new one. The key says whose it is, in case that there is
-// none yet.
-func appendTombstone(to []byte, write write) []byte {
-	tenant, build, id := splitKey(write.key)
+// appendTombstone appends what makes a tombstone of a row, or a new one.
+func appendTombstone(to []byte, place place, write write) []byte {
 	change := len(to)
 	to = appendName(openDocument(to), kindObject, "$set")
 	set := len(to)
-	to = appendText(openDocument(to), "tenant", tenant)
-	to = appendInt(to, "build", build)
-	to = appendText(to, "id", id)
+	to = appendValue(openDocument(to), "tenant", place.tenant)
+	to = appendInt(to, "build", place.build)
+	to = appendText(to, "id", strings.TrimPrefix(write.key, place.prefix))
 	to = closeDocument(appendInt(to, "version", write.version), set)
 	to = appendName(to, kindObject, "$unset")
 	unset := len(to)
-	to = closeDocument(appendText(appendText(openDocument(to), data, ""), partition, ""), unset)
+	to = closeDocument(appendText(appendText(appendText(openDocument(to), data, ""), partition, ""), notOrderable, ""), unset)
 	to = appendName(to, kindObject, "$currentDate")
 	date := len(to)
 	to = closeDocument(appendBool(openDocument(to), "deletedAt", true), date)
 	return closeDocument(to, change)
-}
-
-// splitKey is the reverse of making a key of place.prefix and an id.
-func splitKey(key string) (tenant string, build int64, id string) {
-	const uuid = 36
-	tenant = key[:uuid]
-	i := uuid + 1
-	for ; key[i] != '/'; i++ {
-		build = build*10 + int64(key[i]-'0')
-	}
-	return tenant, build, key[i+1:]
 }
 
 // encodeCheckpoint is the command that inserts a checkpoint where there is none.
@@ -213,13 +202,13 @@ func encodeCheckpoint(place place, position int64, concern bson.E) bson.Raw {
 	var row part
 	row.bytes = openDocument(nil)
 	row.bytes = appendText(row.bytes, "_id", place.prefix)
-	row.bytes = appendText(row.bytes, "tenant", place.tenant)
+	row.bytes = appendValue(row.bytes, "tenant", place.tenant)
 	row.bytes = appendInt(row.bytes, "build", place.build)
 	row.bytes = appendText(row.bytes, "id", "")
 	row.bytes = appendInt(row.bytes, "version", position)
 	row.bytes = closeDocument(appendBool(row.bytes, "checkpoint", true), 0)
 	row.writes = []write{{key: place.prefix, version: position, end: len(row.bytes)}}
-	return encodeInserts(place.collection, row, row.writes, concern)
+	return encodeInserts(place, row, row.writes, concern)
 }
 
 // openCommand begins a command that writes in any order, but for what it writes. concern is empty within a transaction.
@@ -235,7 +224,7 @@ func openCommand(command, collection string, part part, concern bson.E) (to []by
 	if err != nil {
 		panic(err) // a document of texts and numbers can always be written
 	}
-	return append(appendName(to, byte(kind), concern.Key), value...), 0
+	return appendValue(to, concern.Key, bson.RawValue{Type: kind, Value: value}), 0
 }
 
 // The pieces of BSON that commands are made of.
@@ -268,6 +257,10 @@ func appendText(to []byte, name string, pieces ...string) []byte {
 	to = append(to, 0)
 	binary.LittleEndian.PutUint32(to[start:], uint32(len(to)-start-4))
 	return to
+}
+
+func appendValue(to []byte, name string, value bson.RawValue) []byte {
+	return append(appendName(to, byte(value.Type), name), value.Value...)
 }
 
 func appendInt(to []byte, name string, n int64) []byte {

@@ -49,17 +49,17 @@ func BenchmarkCommand(b *testing.B) {
 		batch.Upserts = append(batch.Upserts, domain.Document{ID: fmt.Sprint("order-", i), Version: i + 1, Data: []byte(order)})
 	}
 	concern := bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}
-	place := placeOf(build, tenant)
-	for name, encode := range map[string]func(string, part, []write, bson.E) bson.Raw{"inserts": encodeInserts, "updates": encodeUpdates} {
+	at := placeOf(build, tenant, table{layout: 1})
+	for name, encode := range map[string]func(place, part, []write, bson.E) bson.Raw{"inserts": encodeInserts, "updates": encodeUpdates} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				parts, err := encodeBatch(place, batch)
+				parts, err := encodeBatch(at, batch)
 				if err != nil {
 					b.Fatal(err)
 				}
 				for _, part := range parts {
-					encode(place.collection, part, part.writes, concern)
+					encode(at, part, part.writes, concern)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/document")

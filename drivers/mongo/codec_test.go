@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -228,6 +229,63 @@ func FuzzDecodeDocument(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if decoded, err := decodeDocument(nil, raw); err == nil && !json.Valid(decoded) {
 			t.Errorf("%x becomes %s", raw, decoded)
+		}
+	})
+}
+
+// A row lists a path as not orderable where domain.SortKeyOf cannot order the document by it, and where a list is on the way.
+func TestNotOrderablePathsAreListed(t *testing.T) {
+	t.Parallel()
+	names := rapid.SampledFrom([]string{"a", "$b", "0"})
+	scalars := []any{nil, true, 7, 1.5, "", strings.Repeat("ä", domain.MaxOrderedCharacters), strings.Repeat("ä", domain.MaxOrderedCharacters+1)}
+	var draw func(t *rapid.T, depth int) any
+	draw = func(t *rapid.T, depth int) any {
+		switch kind := rapid.IntRange(0, 4).Draw(t, "kind"); {
+		case depth == 0 || depth < 4 && kind < 3:
+			object := make(map[string]any)
+			for range rapid.IntRange(0, 3).Draw(t, "members") {
+				object[names.Draw(t, "name")] = draw(t, depth+1)
+			}
+			return object
+		case depth < 4 && kind == 3:
+			return []any{draw(t, depth+1)}
+		}
+		return rapid.SampledFrom(scalars).Draw(t, "scalar")
+	}
+	oftener(t, func(t *rapid.T) {
+		value := draw(t, 0)
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded, err := encodeDocument(nil, text, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) domain.Path { return rapid.SliceOfN(names, 1, 4).Draw(t, "path") }), 0, 3).Draw(t, "declared")
+		var want []int64
+		for i, path := range declared {
+			key, err := domain.SortKeyOf(domain.Document{Data: text}, []domain.Order{{Path: path}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed, at := key.Unordered, value
+			for _, step := range path[:len(path)-1] {
+				object, _ := at.(map[string]any)
+				at = object[step]
+				_, isList := at.([]any)
+				listed = listed || isList
+			}
+			if listed {
+				want = append(want, int64(i))
+			}
+		}
+		row := bson.Raw(closeDocument(appendNotOrderable(openDocument(nil), encoded, declared), 0))
+		var got struct {
+			NotOrderable []int64 `bson:"notOrderable"`
+		}
+		if err := errors.Join(row.Validate(), bson.Unmarshal(row, &got)); err != nil || !slices.Equal(got.NotOrderable, want) {
+			t.Fatalf("of %s, the row lists %v of %v, %v; want %v", text, got.NotOrderable, declared, err, want)
 		}
 	})
 }

@@ -13,18 +13,19 @@
 //
 //	{
 //		_id:      "7f0c.../12/order-1",  // tenant, build and id: MongoDB compares texts by their bytes
-//		tenant:   "7f0c...",             // a UUID as text
+//		tenant:   "7f0c...",             // a UUID as text; in layout 2, in binary
 //		build:    Long("12"),
 //		id:       "order-1",
 //		version:  Long("4711"),          // the position of the last event applied to it
 //		document: {...},                 // the data
 //		partition: "\"c-17\""            // with partitionBy: the value there as JSON, or "#" and a hash of a long one
+//		notOrderable: [Long("0")]        // in layout 2, see layout.go: declared paths at which it cannot be ordered
 //	}
 //
 // Beside them are, without the field "document": a tenant's checkpoint, whose id is empty and whose version is the position;
-// a tombstone for what was removed, with the time as deletedAt; and in a build's own collection the document "table", which
-// says that it was made. The view "order-summary" shows the documents of the live build alone; ask it by tenant first, as in
-// {tenant: "7f0c...", "document.status": "open"}.
+// a tombstone for what was removed, with the time as deletedAt; and in a build's own collection the document "table" (in
+// layout 2: "layout"), which says that it was made. The view "order-summary" shows the documents of the live build alone; ask it by
+// tenant first, as in {tenant: "7f0c...", "document.status": "open"}; in layout 2, {tenantId: UUID("7f0c..."), ...}.
 //
 // A cluster is sharded by the key: sh.shardCollection("manifold_documents.documents", {_id: 1}), and a build's collection
 // likewise. A tenant's documents lie together then, and every statement here goes to the shards that hold them.
@@ -69,9 +70,9 @@
 //
 // DropTenant removes the checkpoint first: a Save that goes on from it is stale. A command that was on its way can still bring
 // documents back; those who erase a tenant stop its log first and wait for longer than a save may take. DropTable drops the
-// collection, and a late command could make it again, as MongoDB makes collections on its own. Such a collection lacks the
-// document "table", which CreateTemporaryTable alone writes; whoever finds nothing in a collection looks for that one, and
-// reports ErrNoTable where it is missing. As a build's number is never used again, nobody takes what is in it for documents of
+// collection, and a late command could make it again, as MongoDB makes collections on its own. Such a collection lacks
+// the marker, which CreateTemporaryTable alone writes; whoever finds nothing in a collection looks for that one, and reports
+// ErrNoTable where it is missing. As a build's number is never used again, nobody takes what is in it for documents of
 // a build. It may be dropped by hand.
 package mongo
 
@@ -106,6 +107,7 @@ type Config struct {
 	Transactions    bool // a save is a transaction, where the deployment has them; see transaction.go for what that costs
 	NoWildcardIndex bool // the common collection has no index of everything in documents; one that is there is dropped
 	ShardBuilds     bool // a build's collection is sharded when it is made; the deployment must be a sharded cluster
+	Layout          int  // of the collections that CreateTemporaryTable makes, 1 or 2; see layout.go. 0: 1
 }
 
 // Driver keeps documents in one MongoDB database. It is a drivers.Driver.
@@ -122,7 +124,8 @@ type Driver struct {
 
 	queryTime time.Duration // what a read may take; tests shorten it
 
-	partitions sync.Map // collection -> domain.Path; see at
+	layout int      // of the collections that are made
+	tables sync.Map // collection -> table; see at
 
 	stop       context.CancelFunc // ends what Open has begun in the background
 	background sync.WaitGroup
@@ -160,7 +163,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		return nil, fmt.Errorf("the documents' database: %w", err)
 	}
 	d := &Driver{client: client, db: client.Database(name), log: config.Log, queryTime: queryTime,
-		wantsTransactions: config.Transactions, noWildcardIndex: config.NoWildcardIndex, shardBuilds: config.ShardBuilds}
+		wantsTransactions: config.Transactions, noWildcardIndex: config.NoWildcardIndex, shardBuilds: config.ShardBuilds, layout: config.Layout}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -270,7 +273,7 @@ func (d *Driver) write(ctx context.Context, place place, part part, fresh, onDis
 		var inserts []write
 		inserts, rest = part.inserts()
 		if len(inserts) > 0 {
-			refused, err := d.bulk(ctx, encodeInserts(place.collection, part, inserts, writing(ctx, onDisk)))
+			refused, err := d.bulk(ctx, encodeInserts(place, part, inserts, writing(ctx, onDisk)))
 			if err != nil {
 				return err
 			}
@@ -284,7 +287,7 @@ func (d *Driver) write(ctx context.Context, place place, part part, fresh, onDis
 			return domain.Errorf(domain.CodeUnavailable, "document "+strings.TrimPrefix(rest[0].key, place.prefix),
 				"the documents' database refused it %d times as a duplicate of an older version; try again later", attempt)
 		}
-		refused, err := d.bulk(ctx, encodeUpdates(place.collection, part, rest, writing(ctx, onDisk)))
+		refused, err := d.bulk(ctx, encodeUpdates(place, part, rest, writing(ctx, onDisk)))
 		if err != nil {
 			return err
 		}
@@ -372,7 +375,11 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 	}
 	limited, cancel := within(ctx, d.queryTime)
 	defer cancel()
-	position, err := d.checkpoint(limited, placeOf(build, tenant))
+	position := int64(0)
+	place, err := d.at(limited, build, tenant)
+	if err == nil {
+		position, err = d.checkpoint(limited, place)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read the checkpoint of build %d of %s: %w", build.Number, build.Name, late(ctx, limited, err))
 	}
@@ -426,7 +433,10 @@ func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[
 func (d *Driver) checkpoints(ctx context.Context, build domain.Build) (all []drivers.Checkpoint, err error) {
 	ctx, cancel := within(ctx, saveTime)
 	defer cancel()
-	place := placeOf(build, domain.Everyone)
+	place, err := d.at(ctx, build, domain.Everyone)
+	if err != nil {
+		return nil, err
+	}
 	err = d.everyCheckpoint(ctx, place.collection, func() { all = nil }, func(checkpoint drivers.OwnCheckpoint) {
 		all = append(all, drivers.Checkpoint{Tenant: checkpoint.Tenant, Position: checkpoint.Position})
 	})
@@ -463,15 +473,14 @@ func (d *Driver) everyCheckpoint(ctx context.Context, collection string, reset f
 		{Key: "filter", Value: bson.D{{Key: "checkpoint", Value: true}}},
 		{Key: "projection", Value: bson.D{{Key: "tenant", Value: 1}, {Key: "build", Value: 1}, {Key: "version", Value: 1}}},
 	}, reset, func(row bson.Raw) error {
-		text, _ := row.Lookup("tenant").StringValueOK()
-		tenant, err := domain.ParseTenantID(text)
+		tenant, err := tenantOf(row.Lookup("tenant"))
 		if err != nil {
 			return fmt.Errorf("a checkpoint in %s has no tenant: %w", collection, err)
 		}
 		build, isBuild := row.Lookup("build").AsInt64OK()
 		position, isPosition := row.Lookup("version").AsInt64OK()
 		if !isBuild || !isPosition {
-			return fmt.Errorf("the checkpoint of tenant %s in %s has no number", text, collection)
+			return fmt.Errorf("the checkpoint of tenant %s in %s has no number", tenant, collection)
 		}
 		found(drivers.OwnCheckpoint{Tenant: tenant, Build: build, Position: position})
 		return nil
@@ -486,7 +495,14 @@ func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant doma
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return err
 	}
-	if err := d.dropRows(ctx, placeOf(build, tenant)); err != nil {
+	place, err := d.at(ctx, build, tenant)
+	if errors.Is(err, drivers.ErrNoTable) {
+		return nil
+	}
+	if err == nil {
+		err = d.dropRows(ctx, place)
+	}
+	if err != nil {
 		return fmt.Errorf("remove a tenant's documents from build %d of %s: %w", build.Number, build.Name, err)
 	}
 	return nil

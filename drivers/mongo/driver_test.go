@@ -76,10 +76,15 @@ func database(t testing.TB, address string) *mongodb.Database {
 	return client.Database(parsed.Path[1:])
 }
 
-// harness is the conformance suite's on a database that fresh makes, with saves that are transactions or not.
-func harness(fresh func(t testing.TB) string, transactions bool) drivertest.Harness {
+// harness is the conformance suite's on a database that fresh makes.
+func harness(fresh func(t testing.TB) string, config mongo.Config) drivertest.Harness {
+	openHere := func(t *testing.T, url string) drivers.Driver {
+		config := config
+		config.URL = url
+		return openAs(t, config)
+	}
 	return drivertest.Harness{
-		Partial:  !transactions,
+		Partial:  !config.Transactions,
 		MaxDepth: mongo.MaxDepth,
 		// The suite's largest document is {"text": "..."}, which has 4 bytes more in BSON than in JSON.
 		MaxDocumentBytes: mongo.MaxDataBytes - 4,
@@ -90,9 +95,7 @@ func harness(fresh func(t testing.TB) string, transactions bool) drivertest.Harn
 				t.Fatal(err)
 			}
 			return drivertest.Place{
-				Open: func(t *testing.T) drivers.Driver {
-					return openAs(t, mongo.Config{URL: address, Transactions: transactions})
-				},
+				Open:    func(t *testing.T) drivers.Driver { return openHere(t, address) },
 				Address: parsed.Host,
 				OpenAt: func(t *testing.T, host string) drivers.Driver {
 					through := *parsed
@@ -102,7 +105,7 @@ func harness(fresh func(t testing.TB) string, transactions bool) drivertest.Harn
 					query.Set("directConnection", "true")
 					query.Set("serverSelectionTimeoutMS", "1500") // through a proxy, what is waited for mostly does not come
 					through.RawQuery = query.Encode()
-					return openAs(t, mongo.Config{URL: through.String(), Transactions: transactions})
+					return openHere(t, through.String())
 				},
 				Forget: func(t *testing.T) {
 					if err := database(t, address).Drop(t.Context()); err != nil {
@@ -157,8 +160,8 @@ func public(t *testing.T, db *mongodb.Database, projection string) (documents []
 }
 
 // stand is the harness on FerretDB, which has no views.
-func stand(fresh func(t testing.TB) string, transactions bool) drivertest.Harness {
-	h := harness(fresh, transactions)
+func stand(fresh func(t testing.TB) string, config mongo.Config) drivertest.Harness {
+	h := harness(fresh, config)
 	h.Slow = true
 	place := h.Place
 	h.Place = func(t *testing.T) drivertest.Place {
@@ -171,31 +174,40 @@ func stand(fresh func(t testing.TB) string, transactions bool) drivertest.Harnes
 
 func TestConformanceOnFerretDB(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, stand(mongotest.FerretDB, false))
+	drivertest.Run(t, stand(mongotest.FerretDB, mongo.Config{}))
+}
+
+func TestConformanceOfLayout2(t *testing.T) { // not beside TestConformanceOnFerretDB: both together are too much for two processors
+	drivertest.Run(t, stand(mongotest.FerretDB, mongo.Config{Layout: 2}))
 }
 
 func TestFaultsOnFerretDB(t *testing.T) {
 	t.Parallel()
-	drivertest.RunFaults(t, stand(mongotest.FerretDB, false))
+	drivertest.RunFaults(t, stand(mongotest.FerretDB, mongo.Config{}))
 }
 
 func TestConformanceWithTransactions(t *testing.T) {
 	t.Parallel()
-	h := stand(mongotest.ReplicaSet, true)
+	h := stand(mongotest.ReplicaSet, mongo.Config{Transactions: true, Layout: 2})
 	h.Subjects = []string{"Save", "Mend", "Checkpoint", "Load", "Concurrency"}
 	drivertest.Run(t, h)
 }
 
 func TestFaultsWithTransactions(t *testing.T) { // not beside TestFaultsOnFerretDB: both together are too much for two processors
-	drivertest.RunFaults(t, stand(mongotest.ReplicaSet, true))
+	drivertest.RunFaults(t, stand(mongotest.ReplicaSet, mongo.Config{Transactions: true}))
 }
 
 func TestConformanceOnMongoDB(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, harness(mongotest.Real, false))
+	drivertest.Run(t, harness(mongotest.Real, mongo.Config{}))
 }
 
 func TestFaultsOnMongoDB(t *testing.T) {
 	t.Parallel()
-	drivertest.RunFaults(t, harness(mongotest.Real, false))
+	drivertest.RunFaults(t, harness(mongotest.Real, mongo.Config{}))
+}
+
+func TestConformanceOfLayout2OnMongoDB(t *testing.T) {
+	t.Parallel()
+	drivertest.Run(t, harness(mongotest.Real, mongo.Config{Layout: 2}))
 }

@@ -36,9 +36,10 @@ type term struct {
 	path       domain.Path
 	descending bool
 	way        bson.D // no list is on the way; empty where there is no way
+	declared   int    // the path's place in the table's list of declared ones; -1: it is not there
 }
 
-func newOrdering(order []domain.Order) ordering {
+func newOrdering(order []domain.Order, declared []domain.Path) ordering {
 	var o ordering
 	for i, part := range order {
 		name := field(part.Path)
@@ -47,7 +48,7 @@ func newOrdering(order []domain.Order) ordering {
 			o.repeats = append(o.repeats, repeat{o.terms[first].at, i, part.Descending})
 			continue
 		}
-		o.terms = append(o.terms, term{i, name, part.Path, part.Descending, noListOnTheWay(part.Path)})
+		o.terms = append(o.terms, term{i, name, part.Path, part.Descending, noListOnTheWay(part.Path), placeAmong(declared, part.Path)})
 	}
 	return o
 }
@@ -77,6 +78,14 @@ func (t term) orderable() bson.D {
 	)
 }
 
+// noted is the condition for those whose rows list the term's path as not orderable, as do those with a list on the way.
+func (t term) noted() bson.D {
+	if t.declared < 0 {
+		return bson.D{}
+	}
+	return on(notOrderable, "$eq", t.declared)
+}
+
 // listOnTheWay is the opposite of way, in the form that the index of lists has as its condition: the server compares them
 // term by term.
 func (t term) listOnTheWay() bson.D { return listOnTheWay(t.path) }
@@ -85,9 +94,12 @@ func (t term) listOnTheWay() bson.D { return listOnTheWay(t.path) }
 func (o ordering) part(chosen int) bson.D {
 	var parts []bson.D
 	for i, t := range o.terms {
-		if chosen&(1<<i) != 0 {
-			parts = append(parts, t.listOnTheWay())
-		} else {
+		switch {
+		case chosen&(1<<i) != 0:
+			parts = append(parts, t.noted(), t.listOnTheWay())
+		case t.declared >= 0:
+			parts = append(parts, on(notOrderable, "$ne", t.declared))
+		default:
 			parts = append(parts, t.way, t.orderable())
 		}
 	}
@@ -98,7 +110,7 @@ func (o ordering) part(chosen int) bson.D {
 func (o ordering) unordered() bson.D {
 	var parts []bson.D
 	for _, t := range o.terms {
-		parts = append(parts, and(t.way, bson.D{{Key: "$nor", Value: bson.A{t.orderable()}}}))
+		parts = append(parts, and(t.noted(), t.way, bson.D{{Key: "$nor", Value: bson.A{t.orderable()}}}))
 	}
 	return or(parts...)
 }

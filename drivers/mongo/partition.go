@@ -1,11 +1,9 @@
 package mongo
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"math"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -64,34 +62,6 @@ func partitionOf(document bson.Raw, path domain.Path) string {
 		return partitionKey(domain.Scalar{Kind: domain.ScalarText, Text: value.StringValue()})
 	}
 	return ""
-}
-
-// at is placeOf with the partition of the build's collection, which is asked for once.
-func (d *Driver) at(ctx context.Context, build domain.Build, tenant domain.TenantID) (place, error) {
-	p := placeOf(build, tenant)
-	if !p.shared {
-		return p, nil
-	}
-	if known, ok := d.partitions.Load(p.collection); ok {
-		p.partition = known.(domain.Path)
-		return p, nil
-	}
-	found := false
-	err := d.find(ctx, bson.D{
-		{Key: "find", Value: p.collection},
-		{Key: "filter", Value: bson.D{{Key: "_id", Value: markerKey}}},
-		{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
-	}, func() { found, p.partition = false, nil }, func(marker bson.Raw) error {
-		found = true
-		if by, _ := marker.Lookup("partitionBy").StringValueOK(); by != "" {
-			p.partition = strings.Split(strings.Clone(by), ".")
-		}
-		return nil
-	})
-	if err == nil && found {
-		d.partitions.Store(p.collection, p.partition)
-	}
-	return p, err
 }
 
 // asking is the place of what a predicate asks for: in one partition, if it names one.

@@ -23,7 +23,12 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return nil, err
 	}
-	place := placeOf(build, tenant)
+	limited, cancel := within(ctx, saveTime)
+	defer cancel()
+	place, err := d.at(limited, build, tenant)
+	if err != nil {
+		return nil, readError(build, late(ctx, limited, err))
+	}
 	keys := make([]string, 0, len(ids))
 	for _, id := range ids {
 		if domain.CheckDocumentID("", id) == nil {
@@ -32,11 +37,8 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	limited, cancel := within(ctx, saveTime)
-	defer cancel()
 	var at bson.Timestamp
 	if d.transactions && len(keys) > loadSlice {
-		var err error
 		if at, err = d.snapshotTime(limited); err != nil {
 			return nil, readError(build, late(ctx, limited, err))
 		}
@@ -66,11 +68,11 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return domain.Document{}, false, err
 	}
-	place := placeOf(build, tenant)
 	limited, cancel := within(ctx, d.queryTime)
 	defer cancel()
 	var found []domain.Document
-	if domain.CheckDocumentID("", id) == nil {
+	place, err := d.at(limited, build, tenant)
+	if err == nil && domain.CheckDocumentID("", id) == nil {
 		found, err = d.documents(limited, bson.D{
 			{Key: "find", Value: place.collection},
 			{Key: "filter", Value: on("_id", "$eq", place.prefix+id)},
@@ -129,7 +131,7 @@ func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.
 	if err != nil {
 		return prepared{}, readError(build, err)
 	}
-	q := prepared{query, place.asking(query.Where), matching, newOrdering(query.Order), nil, nil}
+	q := prepared{query, place.asking(query.Where), matching, newOrdering(query.Order, place.declared), nil, nil}
 	var at bson.Timestamp
 	if d.transactions && len(query.Order) > 0 { // there are several commands
 		if at, err = d.snapshotTime(ctx); err != nil {

@@ -14,10 +14,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-const (
-	commonCollection = "documents"
-	markerKey        = "table" // of the document that says that the collection is a build's; no document's key is without a slash
-)
+const commonCollection = "documents"
 
 // tombstoneLife is how long the server keeps tombstones, in seconds: a day. They are for a write that arrives after others
 // went on, and the server gives up every write after saveTime.
@@ -189,6 +186,18 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
 	ctx, cancel := within(ctx, saveTime)
 	defer cancel()
 	name := collectionName(build)
+	table, err := d.readMarker(ctx, name)
+	switch {
+	case errors.Is(err, drivers.ErrNoTable):
+		table.layout = max(d.layout, 1)
+	case err != nil:
+		return err
+	}
+	if table.layout > 1 {
+		if err := d.refuseEarlier(ctx, name); err != nil {
+			return err
+		}
+	}
 	if err := d.makeCollection(ctx, name); err != nil {
 		return err
 	}
@@ -197,15 +206,7 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
 			return err
 		}
 	}
-	_, err := d.bulk(ctx, mustMarshal(bson.D{
-		{Key: "update", Value: name},
-		{Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{{Key: "_id", Value: markerKey}}},
-			{Key: "u", Value: bson.D{{Key: "$setOnInsert", Value: bson.D{{Key: "projection", Value: build.Name}, {Key: "build", Value: build.Number}, {Key: "partitionBy", Value: build.PartitionBy}}}}},
-			{Key: "upsert", Value: true},
-		}}},
-		writing(ctx, false),
-	}))
+	_, err = d.bulk(ctx, table.encodeMarker(ctx, build))
 	return err
 }
 
@@ -230,27 +231,6 @@ func mustMarshal(command bson.D) bson.Raw {
 	return raw
 }
 
-// made reports ErrNoTable for a shared build whose collection is not there or was not made by CreateTemporaryTable. It is
-// asked where nothing was found.
-func (d *Driver) made(ctx context.Context, place place) error {
-	if !place.shared {
-		return nil
-	}
-	found := false
-	err := d.find(ctx, bson.D{
-		{Key: "find", Value: place.collection},
-		{Key: "filter", Value: bson.D{{Key: "_id", Value: markerKey}}},
-		{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
-	}, func() { found = false }, func(bson.Raw) error {
-		found = true
-		return nil
-	})
-	if err == nil && !found {
-		return drivers.ErrNoTable
-	}
-	return err
-}
-
 // maxIndexedSteps is how long a path may be to be indexed.
 const maxIndexedSteps = 50
 
@@ -268,6 +248,13 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	}
 	if err == nil && place.partition != nil {
 		err = d.createIndexes(ctx, place.collection, index{partition, bson.D{{Key: "tenant", Value: 1}, {Key: partition, Value: 1}, {Key: "_id", Value: 1}}, nil})
+	}
+	if err == nil && len(place.declared) > 0 {
+		err = d.createIndexes(ctx, place.collection, index{notOrderable, bson.D{{Key: "tenant", Value: 1}, {Key: notOrderable, Value: 1}, {Key: "_id", Value: 1}},
+			bson.D{{Key: "partialFilterExpression", Value: exists(notOrderable, true)}}})
+		if lacks(err) {
+			err = nil
+		}
 	}
 	for _, path := range build.Indexes {
 		if err != nil {
@@ -302,7 +289,7 @@ func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) e
 	if err != nil {
 		return err
 	}
-	if len(path) == 1 {
+	if len(path) == 1 || placeAmong(place.declared, path) >= 0 {
 		return nil
 	}
 	around := path[:len(path)-1]
@@ -335,9 +322,9 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	var err error
 	if build.Shared() {
 		err = errors.Join(d.dropView(ctx, build), d.drop(ctx, collectionName(build)))
-		d.partitions.Delete(collectionName(build))
+		d.tables.Delete(collectionName(build))
 	} else {
-		err = d.dropRows(ctx, placeOf(build, build.Owner))
+		err = d.dropRows(ctx, placeOf(build, build.Owner, table{layout: 1}))
 	}
 	if err != nil {
 		return fmt.Errorf("drop build %d of %s: %w", build.Number, build.Name, err)

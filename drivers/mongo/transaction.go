@@ -44,7 +44,7 @@ func (d *Driver) saveTogether(ctx context.Context, place place, batch drivers.Ba
 			if batch.From == 0 {
 				var inserts []write
 				if inserts, rest = part.inserts(); len(inserts) > 0 {
-					if err := d.within(ctx, encodeInserts(place.collection, part, inserts, bson.E{})); err != nil {
+					if err := d.within(ctx, encodeInserts(place, part, inserts, bson.E{})); err != nil {
 						return err
 					}
 				}
@@ -52,7 +52,7 @@ func (d *Driver) saveTogether(ctx context.Context, place place, batch drivers.Ba
 			if len(rest) == 0 {
 				continue
 			}
-			if err := d.within(ctx, encodeUpdates(place.collection, part, rest, bson.E{})); err != nil {
+			if err := d.within(ctx, encodeUpdates(place, part, rest, bson.E{})); err != nil {
 				return err
 			}
 		}

@@ -18,15 +18,18 @@ func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []
 	if err != nil || !build.Shared() {
 		return err
 	}
-	err = d.made(ctx, placeOf(build, domain.Everyone))
+	shown, err := d.readMarker(ctx, collectionName(build))
 	for _, group := range groups {
 		if err != nil {
 			break
 		}
-		err = d.made(ctx, placeOf(group.Build, domain.Everyone))
+		var other table
+		if other, err = d.readMarker(ctx, collectionName(group.Build)); other.layout > shown.layout {
+			shown = other
+		}
 	}
 	if err == nil {
-		err = d.moveView(ctx, viewName(build.Name), collectionName(build), viewPipeline(build, groups))
+		err = d.moveView(ctx, viewName(build.Name), collectionName(build), viewPipeline(build, groups, shown))
 	}
 	if lacks(err) {
 		d.noViews.Do(func() {
@@ -57,26 +60,30 @@ func (d *Driver) moveView(ctx context.Context, view, collection string, pipeline
 const maxStages = 500
 
 // viewPipeline is what a projection's view shows of the build's collection and the others'. A condition that somebody adds,
-// such as one by tenant, the server asks of each collection before it puts them together.
-func viewPipeline(build domain.Build, groups []drivers.Overridden) bson.A {
+// such as one by tenant, the server asks of each collection before it puts them together. newest is the newest layout among
+// them. Where it is the second, the tenant stays a text, which then has no index, and "tenantId" is the field that has one.
+func viewPipeline(build domain.Build, groups []drivers.Overridden, newest table) bson.A {
 	var all bson.A
 	for _, group := range groups {
-		all = append(all, tenantTexts(group.Tenants)...)
+		all = append(all, tenantValues(group.Tenants)...)
+	}
+	shown := bson.D{{Key: "_id", Value: 0}, {Key: "tenant", Value: 1}, {Key: "id", Value: 1}, {Key: "version", Value: 1}, {Key: data, Value: 1}}
+	if newest.layout > 1 {
+		shown[1].Value = bson.D{{Key: "$substrBytes", Value: bson.A{"$_id", 0, len("00000000-0000-0000-0000-000000000000")}}}
+		shown = append(shown, bson.E{Key: "tenantId", Value: "$tenant"})
 	}
 	first := exists(data, true)
 	if len(groups) > 0 {
 		first = append(bson.D{{Key: "tenant", Value: bson.D{{Key: "$nin", Value: all}}}}, first...)
 	}
 	stages := bson.A{bson.D{{Key: "$match", Value: first}}}
-	return append(withOthers(stages, groups), bson.D{{Key: "$project", Value: bson.D{
-		{Key: "_id", Value: 0}, {Key: "tenant", Value: 1}, {Key: "id", Value: 1}, {Key: "version", Value: 1}, {Key: data, Value: 1},
-	}}})
+	return append(withOthers(stages, groups), bson.D{{Key: "$project", Value: shown}})
 }
 
 // withOthers appends stages that bring in the collections of other builds, for their tenants.
 func withOthers(stages bson.A, groups []drivers.Overridden) bson.A {
 	for i, group := range groups {
-		pipeline := bson.A{bson.D{{Key: "$match", Value: append(bson.D{{Key: "tenant", Value: bson.D{{Key: "$in", Value: tenantTexts(group.Tenants)}}}}, exists(data, true)...)}}}
+		pipeline := bson.A{bson.D{{Key: "$match", Value: append(bson.D{{Key: "tenant", Value: bson.D{{Key: "$in", Value: tenantValues(group.Tenants)}}}}, exists(data, true)...)}}}
 		last := len(stages) == maxStages
 		if last {
 			pipeline = withOthers(pipeline, groups[i+1:])
@@ -89,12 +96,13 @@ func withOthers(stages bson.A, groups []drivers.Overridden) bson.A {
 	return stages
 }
 
-func tenantTexts(tenants []domain.TenantID) bson.A {
-	texts := make(bson.A, len(tenants))
-	for i, tenant := range tenants {
-		texts[i] = tenant.String()
+// tenantValues are the tenants as rows of either layout hold them.
+func tenantValues(tenants []domain.TenantID) bson.A {
+	var values bson.A
+	for _, tenant := range tenants {
+		values = append(values, table{layout: 1}.tenantValue(tenant), table{layout: 2}.tenantValue(tenant))
 	}
-	return texts
+	return values
 }
 
 // dropView drops the projection's view, if it shows anything of the build.
