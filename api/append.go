@@ -24,6 +24,8 @@ type Log interface {
 	RecordedAt(ctx context.Context, tenant domain.TenantID, positions []int64) (map[int64]time.Time, error)
 	// Event is one event by its id; domain.CodeNotFound: there is none.
 	Event(ctx context.Context, tenant domain.TenantID, id domain.EventID) (domain.Event, error)
+	// StreamsOf returns the streams of events by their ids; those that are not there are left out.
+	StreamsOf(ctx context.Context, tenant domain.TenantID, ids []domain.EventID) (map[domain.EventID]string, error)
 	// Latest returns the newest event of each of the streams, in their order; a stream without events is left out. The answer
 	// ends with the event that passes maxBytes of data and metadata; 0: there is no such bound.
 	Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,13 +79,6 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	})
 	reader := importReader{
 		blocks: lines.blocks, batches: batches, name: query.Get("name"), strict: job.strict, caller: caller,
-		begunBefore: func(ctx context.Context, id domain.EventID) (bool, error) {
-			_, err := s.config.Log.Event(ctx, caller.tenant, id)
-			if isCode(err, domain.CodeNotFound) {
-				return false, nil
-			}
-			return err == nil, err
-		},
 	}
 	readErr := reader.run(ctx)
 	close(batches)
@@ -164,6 +158,9 @@ func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) e
 		if j.strict && len(batch.bad) > 0 {
 			j.stopped = true
 		}
+		if err := j.checkName(ctx, lines); err != nil {
+			return err
+		}
 		if err := j.append(ctx, lines); err != nil {
 			return err
 		}
@@ -181,6 +178,30 @@ func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) e
 	}
 }
 
+// checkName refuses to go on with an import of which an earlier release has appended one of the lines under the same name: that
+// release derived ids from the content of lines, so they would be appended again.
+func (j *importJob) checkName(ctx context.Context, lines []importLine) error {
+	var earlier []domain.EventID
+	for i := range lines {
+		if !lines[i].earlier.IsZero() {
+			earlier = append(earlier, lines[i].earlier)
+		}
+	}
+	if len(earlier) == 0 {
+		return nil
+	}
+	var there map[domain.EventID]string
+	err := j.patiently(ctx, func() (err error) {
+		there, err = j.server.config.Log.StreamsOf(ctx, j.tenant, earlier)
+		return err
+	})
+	if err != nil || len(there) == 0 {
+		return err
+	}
+	first := slices.IndexFunc(lines, func(line importLine) bool { return there[line.earlier] != "" })
+	return domain.Errorf(domain.CodeConflict, "query name", "line %d is in the log already, by an import of this name of an earlier release, which cannot be continued; import only what is missing, under another name", lines[first].number)
+}
+
 // errStrict ends the reading of a strict import behind its first bad line.
 var errStrict = errors.New("strict: a bad line came")
 
@@ -195,7 +216,12 @@ func (j *importJob) append(ctx context.Context, lines []importLine) error {
 	if len(lines) == 0 || j.check {
 		return nil
 	}
-	appended, err := j.patiently(ctx, lines)
+	var appended domain.Appended
+	request := appendOf(lines)
+	err := j.patiently(ctx, func() (err error) {
+		appended, err = j.server.config.Log.Append(ctx, j.tenant, request)
+		return err
+	})
 	if err == nil {
 		if appended.Duplicate {
 			j.progress.Duplicates += int64(len(lines))
@@ -211,7 +237,7 @@ func (j *importJob) append(ctx context.Context, lines []importLine) error {
 	}
 	if len(lines) == 1 {
 		reason := string(e.Code) + ": " + e.Message
-		if lines[0].derived && e.Code == domain.CodeEventIDConflict {
+		if !lines[0].earlier.IsZero() && e.Code == domain.CodeEventIDConflict {
 			reason = string(e.Code) + ": an import of this name has brought another event in this line; give other content another name"
 		}
 		j.bad(openapi.BadLine{Line: lines[0].number, Reason: reason})
@@ -245,25 +271,24 @@ func ofTheLines(code domain.Code) bool {
 	return false
 }
 
-// patiently appends, and tries again for a while where that can help. Repeating is safe: every line has its id.
-func (j *importJob) patiently(ctx context.Context, lines []importLine) (domain.Appended, error) {
-	request := appendOf(lines)
+// patiently calls the log, and again for a while where that can help. Repeating an append is safe: every line has its id.
+func (j *importJob) patiently(ctx context.Context, call func() error) error {
 	deadline := time.Now().Add(importPatience)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		appended, err := j.server.config.Log.Append(ctx, j.tenant, request)
+		err := call()
 		if err == nil {
-			return appended, nil
+			return nil
 		}
 		e, ok := errors.AsType[*domain.Error](err)
 		if !ok || j.server.problemOf(e.Code).retry == 0 || time.Now().Add(pause).After(deadline) {
-			return appended, err
+			return err
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return appended, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

@@ -19,7 +19,7 @@ type importLine struct {
 	number  int64
 	stream  string
 	event   domain.NewEvent
-	derived bool // the id follows from the import's name and the line's number
+	earlier domain.EventID // where the id follows from the import's name and the line's number: what an earlier release derived from the content
 }
 
 // importBatch is what is appended in one go, and the bad lines among it.
@@ -43,10 +43,6 @@ type importReader struct {
 	bytes  int
 	ids    map[domain.EventID]struct{} // of the batch
 	number int64                       // of the line
-
-	// begunBefore says whether the log has an event with the id that an earlier release derived for a line.
-	begunBefore func(ctx context.Context, id domain.EventID) (bool, error)
-	checked     int // lines whose earlier id was looked up
 }
 
 // run reads to the end, or to the first bad line of a strict import. What it returns is an error of the body, or what
@@ -110,8 +106,6 @@ func (r *importReader) line(ctx context.Context, text []byte, tooLong bool) (end
 	} else if text = bytes.TrimSpace(text); len(text) > 0 {
 		if line, err := r.parse(text); err != nil {
 			bad = err.Error()
-		} else if err := r.checkName(ctx, line, text); err != nil {
-			return false, errors.Join(r.flush(ctx), err)
 		} else if err := r.caller.allow(domain.Category(line.stream), domain.ScopeEventsAppend); err != nil {
 			bad = inPlace("stream", err).Error()
 		} else if err := r.add(ctx, line, len(text)); err != nil {
@@ -274,26 +268,9 @@ func (r *importReader) parseLine(text []byte) (importLine, error) {
 		if r.name == "" {
 			return line, domain.Errorf(domain.CodeInvalidRequest, "id", "the line has no id; give it one, or name the import (--name, ?name=), so that it can be repeated")
 		}
-		line.event.ID, line.derived = domain.DeriveEventID("import line", r.name, strconv.FormatInt(r.number, 10)), true
+		line.event.ID = domain.DeriveEventID("import line", r.name, strconv.FormatInt(r.number, 10))
+		sum := sha256.Sum256(text)
+		line.earlier = domain.DeriveEventID("import", r.name, string(sum[:]), "0")
 	}
 	return line, nil
-}
-
-// linesChecked is how many lines without id are looked up by the ids that an earlier release derived for them. The first
-// alone may have been bad then, or be gone.
-const linesChecked = 20
-
-// checkName refuses to go on with an import that an earlier release began under the same name: that release derived ids
-// from the content of lines, so all of its events would be appended again.
-func (r *importReader) checkName(ctx context.Context, line importLine, text []byte) error {
-	if !line.derived || r.checked == linesChecked {
-		return nil
-	}
-	r.checked++
-	sum := sha256.Sum256(text)
-	begun, err := r.begunBefore(ctx, domain.DeriveEventID("import", r.name, string(sum[:]), "0"))
-	if err == nil && begun {
-		err = domain.Errorf(domain.CodeConflict, "query name", "line %d is in the log already, by an import %q of an earlier release, which cannot be continued; import only what is missing, under another name", r.number, r.name)
-	}
-	return err
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"testing"
@@ -35,7 +34,7 @@ func TestImportReaderTakesWhatIsThere(t *testing.T) {
 	from := &offered{texts: make(chan string), asked: make(chan struct{})}
 	lines := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: t.Context().Done(), take: free}
 	batches := make(chan importBatch)
-	reader := importReader{blocks: lines.blocks, batches: batches, name: "a", begunBefore: neverBegun, caller: caller{credential: auth.Credential{Grants: domain.GrantsOf(domain.ScopeEventsAppend)}}}
+	reader := importReader{blocks: lines.blocks, batches: batches, name: "a", caller: caller{credential: auth.Credential{Grants: domain.GrantsOf(domain.ScopeEventsAppend)}}}
 	ended := make(chan error, 1)
 	go lines.run()
 	go func() {
@@ -86,5 +85,3 @@ func TestImportReaderTakesWhatIsThere(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func neverBegun(context.Context, domain.EventID) (bool, error) { return false, nil }

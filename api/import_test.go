@@ -147,11 +147,19 @@ func TestImportOfOtherContentUnderTheSameName(t *testing.T) {
 	sum := sha256.Sum256([]byte(strings.TrimSpace(line(1))))
 	b := w.tenant("b")
 	b.post("/v1/streams/a-1/events", list{object{"id": domain.DeriveEventID("import", "old", string(sum[:]), "0").String(), "type": "T", "data": 1}}).want(201)
-	report := b.importLines("?name=old", line(1)+line(2))
-	if report["error"] == nil {
-		t.Fatalf("one begun by an earlier release: %v", report)
+	var others strings.Builder
+	for n := range 30 {
+		others.WriteString(line(100 + n))
 	}
-	equal(t, "one begun by an earlier release", list{report["appended"], report["error"].(object)["code"], report["error"].(object)["where"]}, list{0, "conflict", "query name"})
+	for _, text := range []string{line(1) + line(2), others.String() + line(1) + line(2)} {
+		for _, query := range []string{"?name=old&check=true", "?name=old"} {
+			report := b.importLines(query, text)
+			if report["error"] == nil {
+				t.Fatalf("one begun by an earlier release: %v", report)
+			}
+			equal(t, "one begun by an earlier release", list{report["appended"], report["error"].(object)["code"], report["error"].(object)["where"]}, list{0, "conflict", "query name"})
+		}
+	}
 }
 
 // What export gives, import takes: into another tenant, the same log.
