@@ -291,3 +291,33 @@ func TestRemovedAfterTheRequest(t *testing.T) {
 		t.Fatalf("the rebuild with no tenant left is %+v", all)
 	}
 }
+
+// A tenant whose old documents have vanished has nothing to stay on: it gets documents of what is left, and its state says so.
+func TestRemovedEventsOfATenantWhoseTableVanished(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	hostile, quiet := v.tenant(t), v.tenant(t)
+	v.append(t, hostile, 100)
+	v.append(t, quiet, 50)
+	id := v.deployed(t, domain.Everyone)
+	p, err := v.store.Projection(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.db.Remove(t, hostile, "x", 30)
+	if err := v.drivers["default"].DropTable(t.Context(), p.LiveBuild()); err != nil {
+		t.Fatal(err)
+	}
+	v.work(t)
+	r := v.ended(t, v.start(t, id, rebuild.Request{}))
+	if r.State != domain.RebuildSwapped || r.Faulted == nil || r.Faulted.Count != 1 {
+		t.Fatalf("the rebuild is %+v, with %+v", r, r.Faulted)
+	}
+	v.follow(t)
+	v.mustBe(t, quiet, 1)
+	v.mustBe(t, hostile, 1)
+	status, err := v.catalog.Status(t.Context(), hostile, "sums")
+	if err != nil || !slices.Equal(status.Loss, []domain.Loss{{Category: "x", RemovedTo: 30}}) {
+		t.Errorf("it lacks %v, %v", status.Loss, err)
+	}
+}
