@@ -1,12 +1,15 @@
 package subscription_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/store"
 	"github.com/manifold-es/manifold/subscription"
 )
 
@@ -64,6 +67,50 @@ func TestReceiveWithoutWaitFindsWhatIsFarAhead(t *testing.T) {
 	if len(found) != 2 {
 		t.Errorf("%d events were delivered until nothing was due", len(found))
 	}
+}
+
+// slowStreams takes longer for a read of streams than a step may last.
+type slowStreams struct {
+	*store.Store
+	t *testing.T
+}
+
+func (s slowStreams) NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error) {
+	elapse(s.t, 300*time.Millisecond)
+	return s.Store.NextInStreams(ctx, tenant, places, to, limit)
+}
+
+// An event that is far behind in a stream that was held is found, though nothing new is left in the log and reading is slow.
+func TestReceiveFindsWhatIsFarBehindInAStream(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.groups = subscription.NewGroups(subscription.GroupsConfig{Store: slowStreams{b.store, t}, Log: quiet})
+	b.append(t, "order-1")
+	b.append(t, "order-1")
+	appendTo(t, b.store, b.tenant, "order-1", "Other", slices.Repeat([]string{"1"}, 50)...)
+	last := b.append(t, "order-1")
+	b.put(t, "g", domain.GroupDefinition{Ordering: domain.OrderingStream, Selection: domain.Selection{Types: []string{"Happened"}}})
+	poll := func() []domain.Delivery {
+		t.Helper()
+		got, err := b.groups.Poll(t.Context(), b.tenant, "g", subscription.Receive{Search: time.Minute})
+		if err != nil || got.Searching {
+			t.Fatalf("a receive gives %+v, %v", got, err)
+		}
+		return got.Deliveries
+	}
+	ack := func(deliveries ...domain.Delivery) {
+		t.Helper()
+		mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(deliveries...)))
+	}
+	held := poll()
+	mustPositions(t, held, 1)
+	ack(held...)
+	held = poll()
+	mustPositions(t, held, 2)
+	// Another process knows nothing of the stream but where it goes on.
+	b.groups = subscription.NewGroups(subscription.GroupsConfig{Store: slowStreams{b.store, t}, Log: quiet})
+	ack(held...)
+	mustPositions(t, poll(), last)
 }
 
 // A wait that is over while the log is looked through is no word that nothing is due.
