@@ -126,7 +126,7 @@ func examine(ctx context.Context, file string, environ []string, s settings, all
 	}
 	c, err := config.Load(file, environ)
 	if err != nil {
-		d.fail("configuration", err.Error(), "mend it; docs/configuration.md has every setting")
+		d.fail("configuration", err.Error(), "mend it; docs/reference/configuration.md has every setting")
 		return d.findings
 	}
 	d.config = c

@@ -52,7 +52,7 @@ func (d *doctor) documents(ctx context.Context) {
 		d.databases[name] = driver
 		d.database(ctx, check, of.Driver, driver)
 		for _, message := range said.all() {
-			d.warn(check, message, "docs/configuration.md says what its user needs")
+			d.warn(check, message, "docs/reference/configuration.md says what its user needs")
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (d *doctor) database(ctx context.Context, check, kind string, driver driver
 		d.warn(check, fmt.Sprintf("%s%s answers in %s, and %s: %s", kind, version, took.Round(10*time.Microsecond), step, err),
 			"grant what is missing, if people are to read the database directly; nothing else depends on it")
 	case err != nil:
-		d.fail(check, fmt.Sprintf("%s%s answers, but %s: %s", kind, version, step, err), "grant the user what it needs: docs/operations.md says what that is")
+		d.fail(check, fmt.Sprintf("%s%s answers, but %s: %s", kind, version, step, err), "grant the user what it needs: docs/guides/operations.md says what that is")
 	default:
 		d.ok(check, "%s%s answers in %s; tables, indexes and public names can be made", kind, version, took.Round(10*time.Microsecond))
 	}

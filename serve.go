@@ -17,7 +17,7 @@ func serveCommand(options []Option, hard context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the service",
-		Long: `Run the service with a configuration file, environment variables, or both: see docs/configuration.md. While the
+		Long: `Run the service with a configuration file, environment variables, or both: see docs/reference/configuration.md. While the
 database cannot be reached, or lacks its schema (see manifold migrate), the service waits for it, and says so in /readyz.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

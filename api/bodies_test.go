@@ -111,11 +111,11 @@ func TestLimitsOfBodies(t *testing.T) {
 			}
 		}
 	}
-	docs, err := os.ReadFile("../docs/api.md")
+	docs, err := os.ReadFile("../docs/reference/api.md")
 	must(t, err)
 	for id, limit := range larger {
 		if line := fmt.Sprintf("| `%s` | %d MiB |", id, limit>>20); !strings.Contains(string(docs), line) {
-			t.Errorf("docs/api.md has no line %s", line)
+			t.Errorf("docs/reference/api.md has no line %s", line)
 		}
 	}
 	equal(t, "how many may be larger", len(larger), 4)

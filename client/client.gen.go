@@ -2501,7 +2501,7 @@ type FollowAllParams struct {
 	// Types Only events of these types, separated by commas.
 	Types *Types `form:"types,omitempty" json:"types,omitempty"`
 
-	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/subscriptions.md.
+	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
 
 	// Ticket In place of a key, for browsers.
@@ -2520,7 +2520,7 @@ type FollowCategoryParams struct {
 	// Types Only events of these types, separated by commas.
 	Types *Types `form:"types,omitempty" json:"types,omitempty"`
 
-	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/subscriptions.md.
+	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
 
 	// Ticket In place of a key, for browsers.
@@ -2539,7 +2539,7 @@ type FollowStreamParams struct {
 	// Types Only events of these types, separated by commas.
 	Types *Types `form:"types,omitempty" json:"types,omitempty"`
 
-	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/subscriptions.md.
+	// Filter An expression of the `event` (CEL), true for those that are wanted: docs/guides/subscriptions.md.
 	Filter *EventFilter `form:"filter,omitempty" json:"filter,omitempty"`
 
 	// Ticket In place of a key, for browsers.

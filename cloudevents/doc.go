@@ -1,7 +1,7 @@
 // Package cloudevents is CloudEvents 1.0 (cloudevents.io) for events of the log: what comes in becomes an event that can be
 // appended, and events go out as CloudEvents, in the structured, batch and binary forms. Nothing is lost on the way through:
 // what an event of the log cannot hold itself is kept in its metadata, as the member "cloudevents", and given back as it
-// came. docs/cloudevents.md says which attribute becomes what.
+// came. docs/reference/cloudevents.md says which attribute becomes what.
 //
 // The package knows no protocol but the names of HTTP's headers. Its functions may be called from any goroutine; an Encoder
 // is for one.

@@ -280,7 +280,7 @@ func TestAnyText(t *testing.T) {
 // The guide names every setting and variable, and its example is a configuration that holds the defaults.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/configuration.md")
+	text, err := os.ReadFile("../docs/reference/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,14 +288,14 @@ func TestDocumentation(t *testing.T) {
 	settings, variables := config.Settings(), config.Variables()
 	for _, setting := range settings {
 		if i := strings.LastIndex(setting, "."); !strings.Contains(guide, setting[i+1:]) {
-			t.Errorf("docs/configuration.md does not name %s", setting)
+			t.Errorf("docs/reference/configuration.md does not name %s", setting)
 		}
 		if strings.HasPrefix(setting, "databases.") || strings.HasPrefix(setting, "egress.") {
 			continue
 		}
 		variable := config.Prefix + shout(setting)
 		if !strings.Contains(guide, "| `"+setting+"` | `"+variable+"` |") {
-			t.Errorf("docs/configuration.md lacks this row:\n| `%s` | `%s` |", setting, variable)
+			t.Errorf("docs/reference/configuration.md lacks this row:\n| `%s` | `%s` |", setting, variable)
 		}
 		found := false
 		for _, v := range variables {
@@ -309,7 +309,7 @@ func TestDocumentation(t *testing.T) {
 	_, example, _ := strings.Cut(guide, "```yaml\n")
 	example, _, found := strings.Cut(example, "```")
 	if !found {
-		t.Fatal("docs/configuration.md has no example")
+		t.Fatal("docs/reference/configuration.md has no example")
 	}
 	secrets := t.TempDir()
 	for _, name := range []string{"app", "system", "documents", "retention", "migrator", "documents-mongo", "reporting", "operator", "kafka", "nats.creds", "kafka-ca.pem", "kafka-cert.pem", "kafka-key.pem"} {

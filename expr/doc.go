@@ -16,7 +16,7 @@
 // CompileFilter makes a domain.Predicate of an expression of a document, in that part of the language which every database
 // can answer; CompileOrder and CompileFields read the paths that go with it.
 //
-// docs/expressions.md describes the language for those who write definitions, docs/filters.md for those who query
+// docs/reference/expressions.md describes the language for those who write definitions, docs/reference/filters.md for those who query
 // documents; their examples are tests.
 package expr
 

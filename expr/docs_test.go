@@ -12,10 +12,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TestExamplesInTheDocumentation evaluates every example of docs/expressions.md.
+// TestExamplesInTheDocumentation evaluates every example of docs/reference/expressions.md.
 func TestExamplesInTheDocumentation(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/expressions.md")
+	page, err := os.ReadFile("../docs/reference/expressions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func checkExample(t *testing.T, line string, doc *Object, event *Event) {
 // TestTheDocumentationIsComplete looks for every function and macro, and for every kind of fault.
 func TestTheDocumentationIsComplete(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/expressions.md")
+	page, err := os.ReadFile("../docs/reference/expressions.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ const (
 // database can answer. A document matches the predicate if and only if the expression, evaluated on it within the limits
 // of an evaluation, gives true. The error is a *CompileError, except where the language itself cannot be set up.
 //
-// docs/filters.md says what may be in a filter.
+// docs/reference/filters.md says what may be in a filter.
 func CompileFilter(source string) (predicate domain.Predicate, err error) {
 	_, c, err := compile(ScopeDocument, source)
 	if err != nil {

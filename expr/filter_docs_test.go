@@ -11,10 +11,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TestExamplesOfFilters asks what docs/filters.md asks of its documents.
+// TestExamplesOfFilters asks what docs/reference/filters.md asks of its documents.
 func TestExamplesOfFilters(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/filters.md")
+	page, err := os.ReadFile("../docs/reference/filters.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func plain(err error) error {
 		cause = e.OrigErr
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](cause); ok && native.Code == insufficientPrivilege {
-		return fmt.Errorf("%w; the migrator must own the database (alter database ... owner to ...), and have CREATEROLE or find the roles made: see docs/operations.md", cause)
+		return fmt.Errorf("%w; the migrator must own the database (alter database ... owner to ...), and have CREATEROLE or find the roles made: see docs/guides/operations.md", cause)
 	}
 	return cause
 }

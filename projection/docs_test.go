@@ -10,10 +10,10 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// The examples of docs/projections.md: each definition is one that works, and does what the cases behind it say.
+// The examples of docs/explanation/projections.md: each definition is one that works, and does what the cases behind it say.
 func TestExamplesInTheDocumentation(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/projections.md")
+	page, err := os.ReadFile("../docs/explanation/projections.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Limits of the flooded service, in MiB, and what its process may have at most by the formula of docs/operations.md.
+// Limits of the flooded service, in MiB, and what its process may have at most by the formula of docs/guides/operations.md.
 const (
 	floodedQueue, floodedTenantQueue   = 64, 16
 	floodedAnswer, floodedTenantAnswer = 64, 24

@@ -11,12 +11,12 @@ import (
 
 func TestGuideToPublishing(t *testing.T) {
 	t.Parallel()
-	runPage(t, "publish.md", 5)
+	runPage(t, "guides/publish.md", 5)
 }
 
 func TestGuideToCloudEvents(t *testing.T) {
 	t.Parallel()
-	runPage(t, "cloudevents.md", 5)
+	runPage(t, "reference/cloudevents.md", 5)
 }
 
 // runPage runs the commands of a page of docs, at least so many, in its order, on a service of their own: each says what stands below

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The commands of docs/subscriptions.md about groups run in the page's order, and each says what stands below it, piece by piece.
+// The commands of docs/guides/subscriptions.md about groups run in the page's order, and each says what stands below it, piece by piece.
 // The first one is what the others begin with.
 func TestGuideToGroups(t *testing.T) {
 	t.Parallel()
@@ -17,9 +17,9 @@ func TestGuideToGroups(t *testing.T) {
 		if os.Getenv("MANIFOLD_TEST_CLIENTS") == "required" {
 			t.Fatal("there is no curl")
 		}
-		t.Skip("there is no curl: the commands of docs/subscriptions.md were not run")
+		t.Skip("there is no curl: the commands of docs/guides/subscriptions.md were not run")
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "subscriptions.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "subscriptions.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What docs/webhooks.md leaves out: definitions in files, what a change shows, JSON, and what is refused.
+// What docs/guides/webhooks.md leaves out: definitions in files, what a change shows, JSON, and what is refused.
 func TestWebhookCommands(t *testing.T) {
 	t.Parallel()
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not now\nnot here", http.StatusTeapot) }))

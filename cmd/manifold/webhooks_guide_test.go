@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The commands of docs/webhooks.md run in the page's order, its receiver is built and takes what is sent, and each command says what
+// The commands of docs/guides/webhooks.md run in the page's order, its receiver is built and takes what is sent, and each command says what
 // stands below it, piece by piece; one that is noted as soon says it a moment later.
 func TestGuideToWebhooks(t *testing.T) {
 	t.Parallel()
@@ -22,9 +22,9 @@ func TestGuideToWebhooks(t *testing.T) {
 		if os.Getenv("MANIFOLD_TEST_CLIENTS") == "required" {
 			t.Fatal("there is no curl")
 		}
-		t.Skip("there is no curl: the commands of docs/webhooks.md were not run")
+		t.Skip("there is no curl: the commands of docs/guides/webhooks.md were not run")
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "webhooks.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "webhooks.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

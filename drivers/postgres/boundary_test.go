@@ -90,7 +90,7 @@ func TestWhatTheDocumentsLoginReaches(t *testing.T) {
 	if rows, err := reached(t, reports, ways["the role"]...); rows != 1 || err != nil {
 		t.Errorf("the login of another database: %d rows, %v", rows, err)
 	}
-	// As docs/operations.md has it.
+	// As docs/guides/operations.md has it.
 	exec("revoke connect on database "+pgx.Identifier{db.Name}.Sanitize()+" from public",
 		"grant connect on database "+pgx.Identifier{db.Name}.Sanitize()+" to manifold_app, manifold_system, manifold_documents, manifold_retention")
 	if _, err := reached(t, reports, ways["the role"]...); err == nil {
