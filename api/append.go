@@ -63,12 +63,11 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	parsing := s.budgets.checking.Account(caller.tenant)
-	if err := awaitTurn(request.Context(), parsing, body); err != nil {
+	var events []domain.NewEvent
+	err = s.parseInTurn(request.Context(), caller, body, func() (err error) {
+		events, err = form.newEvents(request.Header, stream, body)
 		return err
-	}
-	events, err := form.newEvents(request.Header, stream, body)
-	parsing.Close()
+	})
 	if err != nil {
 		return err
 	}
@@ -106,12 +105,11 @@ func (s *Server) append(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	parsing := s.budgets.checking.Account(caller.tenant)
-	if err := awaitTurn(c.Request().Context(), parsing, body); err != nil {
+	var request domain.Append
+	err = s.parseInTurn(c.Request().Context(), caller, body, func() (err error) {
+		request, err = decodeAppend(body)
 		return err
-	}
-	request, err := decodeAppend(body)
-	parsing.Close()
+	})
 	if err != nil {
 		return err
 	}

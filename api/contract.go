@@ -192,6 +192,16 @@ func awaitTurn(ctx context.Context, checking *fairshare.Account, body []byte) er
 	return checking.Wait(ctx, int64(len(body)), roomPatience)
 }
 
+// parseInTurn calls parse, which parses a body, when it may be parsed.
+func (s *Server) parseInTurn(ctx context.Context, caller caller, body []byte, parse func() error) error {
+	parsing := s.budgets.checking.Account(caller.tenant)
+	defer parsing.Close()
+	if err := awaitTurn(ctx, parsing, body); err != nil {
+		return err
+	}
+	return parse()
+}
+
 func setBody(request *http.Request, body []byte) {
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }

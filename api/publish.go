@@ -29,12 +29,11 @@ func (s *Server) publish(c echo.Context, caller caller) error {
 	if err != nil {
 		return err
 	}
-	parsing := s.budgets.checking.Account(caller.tenant)
-	if err := awaitTurn(request.Context(), parsing, body); err != nil {
+	var p publication
+	err = s.parseInTurn(request.Context(), caller, body, func() (err error) {
+		p, err = publicationOf(request, body)
 		return err
-	}
-	p, err := publicationOf(request, body)
-	parsing.Close()
+	})
 	if err != nil {
 		return err
 	}

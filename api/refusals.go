@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"time"
 
@@ -25,28 +26,25 @@ type refusals struct {
 	tenants map[domain.TenantID]*rate.Limiter
 }
 
-// delay holds up the answer to a refused request, until ctx ends at the latest. Answers that busy clients get in the normal
-// course of work (not found, conflicts, outages) are not delayed.
-func (r *refusals) delay(ctx context.Context, tenant domain.TenantID, err error) {
+// delayRefusal delays the answer to a refused request, until ctx ends at the latest. Answers that busy clients get in the
+// normal course of work (not found, conflicts, outages) are not delayed.
+func (s *Server) delayRefusal(ctx context.Context, tenant domain.TenantID, err error) {
 	refused, ok := errors.AsType[*domain.Error](err)
-	if !ok || !isRefusalOfMisuse(refused.Code) {
+	if !ok {
 		return
 	}
-	pause := time.NewTimer(r.reserve(tenant))
+	switch s.problemOf(refused.Code).status {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity, http.StatusTooManyRequests:
+	default:
+		return
+	}
+	pause := time.NewTimer(s.refusals.reserve(tenant))
 	defer pause.Stop()
 	select {
 	case <-pause.C:
 	case <-ctx.Done():
 	}
-}
-
-func isRefusalOfMisuse(code domain.Code) bool {
-	switch code {
-	case domain.CodeInvalidRequest, domain.CodeInvalidJSON, domain.CodeForbidden, domain.CodeQuotaExceeded, domain.CodeTooLarge,
-		codeUnsupportedMediaType, domain.CodeInvalidDefinition, domain.CodeTooCostly, domain.CodeTooManyRequests:
-		return true
-	}
-	return false
 }
 
 // reserve counts a refusal, and returns how long it is to be delayed.

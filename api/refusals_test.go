@@ -11,11 +11,11 @@ import (
 func TestRefusalsOfOneTenantSlowDownNobodyElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var r refusals
+		s := &Server{problems: problemsByCode()}
 		flood, quiet := domain.NewTenantID(), domain.NewTenantID()
 		delayed := func(tenant domain.TenantID, code domain.Code) time.Duration {
 			began := time.Now()
-			r.delay(t.Context(), tenant, domain.Errorf(code, "", "refused"))
+			s.delayRefusal(t.Context(), tenant, domain.Errorf(code, "", "refused"))
 			return time.Since(began)
 		}
 		for range refusalsBurst {
@@ -25,7 +25,7 @@ func TestRefusalsOfOneTenantSlowDownNobodyElse(t *testing.T) {
 		}
 		began := time.Now()
 		for range refusalsASecond {
-			delayed(flood, domain.CodeTooManyRequests)
+			delayed(flood, domain.CodeRefused)
 		}
 		if took := time.Since(began); took < 990*time.Millisecond || took > 1010*time.Millisecond {
 			t.Errorf("one client gets %d more refusals in %s, want a second", refusalsASecond, took)
@@ -39,7 +39,7 @@ func TestRefusalsOfOneTenantSlowDownNobodyElse(t *testing.T) {
 			}
 		}
 		for range 10 * refusalsASecond {
-			if pause := r.reserve(flood); pause > refusalDelay {
+			if pause := s.refusals.reserve(flood); pause > refusalDelay {
 				t.Fatalf("many at once are delayed by %s", pause)
 			}
 		}

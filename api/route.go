@@ -63,14 +63,15 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		if err != nil {
 			return err
 		}
-		if caller.known() && !caller.credential.Operator {
-			defer func() { s.refusals.delay(request.Context(), caller.tenant, err) }() // after all that the request holds is released
-		}
 		under, err := s.enter(caller)
 		if err != nil {
 			return err
 		}
 		defer under.Close()
+		if caller.known() && !caller.credential.Operator {
+			// Of what the request holds, only its place is kept: delayed requests count towards the tenant's limit.
+			defer func() { s.delayRefusal(request.Context(), caller.tenant, err) }()
+		}
 		if caller.known() {
 			s.known(request.Context())
 			setReadDeadline(c, time.Now().Add(s.timeout+s.stallTimeout))

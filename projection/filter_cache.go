@@ -44,18 +44,14 @@ func (c *filterCache) compile(ctx context.Context, requests *budget.Requests, te
 	if predicate, ok := c.look(key); ok {
 		return predicate, nil
 	}
-	if len(source) > longFilter {
-		var end func()
-		if ctx, end, err = requests.Begin(ctx, tenant, "shorten the filter"); err != nil {
-			return nil, err
-		}
-		defer end()
-		err = budget.Work(ctx, func() error {
-			predicate, err = expr.CompileFilter(source)
-			return err
-		})
-	} else {
+	compile := func() (err error) {
 		predicate, err = expr.CompileFilter(source)
+		return err
+	}
+	if len(source) > longFilter {
+		err = requests.Turn(ctx, tenant, compile)
+	} else {
+		err = compile()
 	}
 	if err == nil && len(source) <= maxKeptFilterBytes && weight(predicate) <= maxKeptFilterWeight {
 		c.keep(keptFilter{key, predicate})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
@@ -83,5 +84,21 @@ func TestFilterCacheKeepsTheLatest(t *testing.T) {
 				t.Errorf("%.40s is kept", source)
 			}
 		}
+	}
+}
+
+// A filter that takes long to compile waits for a turn, and not for the places of requests that fold.
+func TestLongFiltersNeedNoPlace(t *testing.T) {
+	t.Parallel()
+	var cache filterCache
+	requests := budget.New(budget.Limits{Places: 1, Time: time.Millisecond})
+	_, end, err := requests.Begin(t.Context(), domain.NewTenantID(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	source := `doc.a == "` + strings.Repeat("x", longFilter) + `"`
+	if _, err := cache.compile(t.Context(), requests, domain.NewTenantID(), source); err != nil {
+		t.Error(err)
 	}
 }

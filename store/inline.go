@@ -88,8 +88,8 @@ var (
 		update logs as l set inline_revision = l.inline_revision + 1
 		where l.tenant_id = $1::uuid and exists (select from begun)`}
 
-	// The same as EndInline, in the transaction of an attempt that holds the log's row. A base above 0 is that of a pinned build,
-	// which its tenant keeps: the runner follows it.
+	// EndInline in the transaction of an attempt that holds the log's row, but for pinned builds: a base above 0 is that of a
+	// pinned build, which its tenant keeps, and which the runner follows.
 	endInline = statement{"manifold_end_inline", `
 		with ended as (
 			update tenant_builds as b
