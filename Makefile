@@ -35,7 +35,7 @@ test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md fo
 	@[ -n "$$MANIFOLD_TEST_SQLSERVER_URL" ] || echo "NOT RUN: everything on SQL Server, since MANIFOLD_TEST_SQLSERVER_URL is not set. Its statements were compared with their files."
 
 race: postgresql ## run the tests of the concurrent packages with the race detector
-	$(GO) test -race -timeout=20m -p=2 $$($(GO) list ./... | grep -E '$(RACE)')
+	$(GO) test -race -short -timeout=20m -p=2 $$($(GO) list ./... | grep -E '$(RACE)')
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
