@@ -320,7 +320,7 @@ func (d *database) call(ctx context.Context, atMost time.Duration, do func(ctx c
 	case why != nil:
 		d.doubt()
 		return fmt.Errorf("%w: %w: %w", domain.Errorf(domain.CodeUnavailable, "", "the database %q cannot be used: %s", d.name, why), why, err)
-	case isCode(err, domain.CodeUnavailable):
+	case domain.IsCode(err, domain.CodeUnavailable):
 		d.doubt()
 	}
 	return err

@@ -81,7 +81,7 @@ func TestDatabaseThatComesLate(t *testing.T) {
 				return nil
 			}(),
 		} {
-			if !isCode(err, domain.CodeUnavailable) || !strings.Contains(err.Error(), "no route to host") || !strings.Contains(err.Error(), "reports") {
+			if !domain.IsCode(err, domain.CodeUnavailable) || !strings.Contains(err.Error(), "no route to host") || !strings.Contains(err.Error(), "reports") {
 				t.Errorf("%s before it is open: %v", what, err)
 			}
 		}
@@ -171,7 +171,7 @@ func TestDatabaseThatGoesDown(t *testing.T) {
 		var driver answering
 		d, answers := watched(t, &driver)
 		driver.down.Store(true)
-		if err := save(t.Context(), d); !isCode(err, domain.CodeUnavailable) {
+		if err := save(t.Context(), d); !domain.IsCode(err, domain.CodeUnavailable) {
 			t.Errorf("the first save: %v", err)
 		}
 		synctest.Wait()
@@ -180,10 +180,10 @@ func TestDatabaseThatGoesDown(t *testing.T) {
 			t.Fatalf("the outage is %+v, %v", outage, out)
 		}
 		before := driver.pings.Load()
-		if err := save(t.Context(), d); !isCode(err, domain.CodeUnavailable) || !strings.Contains(err.Error(), "has not answered since") {
+		if err := save(t.Context(), d); !domain.IsCode(err, domain.CodeUnavailable) || !strings.Contains(err.Error(), "has not answered since") {
 			t.Errorf("a save while it is down: %v", err)
 		}
-		if err := d.Ping(t.Context()); !isCode(err, domain.CodeUnavailable) || driver.pings.Load() != before {
+		if err := d.Ping(t.Context()); !domain.IsCode(err, domain.CodeUnavailable) || driver.pings.Load() != before {
 			t.Errorf("a ping while it is down: %v", err)
 		}
 		<-time.After(5 * time.Minute) // of the bubble
@@ -211,7 +211,7 @@ func TestOutageEndsWithTheDatabases(t *testing.T) {
 				var driver answering
 				d, answers := watched(t, &driver)
 				broken(&driver).Store(true)
-				if err := save(t.Context(), d); !isCode(err, domain.CodeUnavailable) {
+				if err := save(t.Context(), d); !domain.IsCode(err, domain.CodeUnavailable) {
 					t.Errorf("%s: the first save: %v", name, err)
 				}
 				<-time.After(45 * time.Second) // of the bubble
@@ -249,10 +249,10 @@ func TestDatabaseThatHangs(t *testing.T) {
 		begin := time.Now()
 		indexed := make(chan error, 1)
 		go func() { indexed <- d.IndexTable(t.Context(), domain.Build{}) }()
-		if err := save(t.Context(), d); !isCode(err, domain.CodeUnavailable) || time.Since(begin) > callTimeout {
+		if err := save(t.Context(), d); !domain.IsCode(err, domain.CodeUnavailable) || time.Since(begin) > callTimeout {
 			t.Errorf("after %s the save is %v", time.Since(begin), err)
 		}
-		if err := <-indexed; !isCode(err, domain.CodeUnavailable) || time.Since(begin) > callTimeout {
+		if err := <-indexed; !domain.IsCode(err, domain.CodeUnavailable) || time.Since(begin) > callTimeout {
 			t.Errorf("after %s the index is %v", time.Since(begin), err)
 		}
 		driver.hangs.Store(false)
@@ -288,7 +288,7 @@ func TestCallThatGetsStuck(t *testing.T) {
 		}()
 		<-answers
 		begin := time.Now()
-		if err := save(ctx, d); !isCode(err, domain.CodeUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, drivers.ErrTimedOut) || time.Since(begin) != callTimeout {
+		if err := save(ctx, d); !domain.IsCode(err, domain.CodeUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, drivers.ErrTimedOut) || time.Since(begin) != callTimeout {
 			t.Errorf("after %s the save is %v", time.Since(begin), err)
 		}
 		synctest.Wait()
@@ -298,7 +298,7 @@ func TestCallThatGetsStuck(t *testing.T) {
 		// A caller who goes is no sign of anything.
 		short, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		if err := save(short, d); isCode(err, domain.CodeUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		if err := save(short, d); domain.IsCode(err, domain.CodeUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("for a caller who goes the save is %v", err)
 		}
 		cancel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -62,7 +61,7 @@ func (p *Process) devTenant(ctx context.Context, secrets *devSecrets) (domain.Te
 			return tenant, p.devKey(ctx, tenant, secrets)
 		case err == nil && found.State == domain.TenantSuspended:
 			return tenant, nil // somebody tries what that is like
-		case err != nil && !isCode(err, domain.CodeNotFound):
+		case err != nil && !domain.IsCode(err, domain.CodeNotFound):
 			return tenant, err
 		}
 	}
@@ -70,7 +69,7 @@ func (p *Process) devTenant(ctx context.Context, secrets *devSecrets) (domain.Te
 	secrets.Tenant, secrets.Key, secrets.Sample = tenant.String(), "", false
 	name := devTenantName
 	err = p.store.CreateTenant(ctx, domain.Tenant{ID: tenant, Name: name, State: domain.TenantActive})
-	if isCode(err, domain.CodeAlreadyExists) {
+	if domain.IsCode(err, domain.CodeAlreadyExists) {
 		// The secrets are gone, the data is not: the other one keeps its name.
 		name += "-" + tenant.String()[:8]
 		err = p.store.CreateTenant(ctx, domain.Tenant{ID: tenant, Name: name, State: domain.TenantActive})
@@ -87,7 +86,7 @@ func (p *Process) devKey(ctx context.Context, tenant domain.TenantID, secrets *d
 	if err == nil && credential.Tenant == tenant {
 		return nil
 	}
-	if err != nil && !isCode(err, domain.CodeUnauthenticated) {
+	if err != nil && !domain.IsCode(err, domain.CodeUnauthenticated) {
 		return err
 	}
 	key, token := auth.NewKey(tenant, "dev", domain.GrantsOf(domain.TenantScopes[:]...))
@@ -130,7 +129,7 @@ func (p *Process) loadSample(ctx context.Context, tenant domain.TenantID) error 
 	if err != nil {
 		return err
 	}
-	if _, err := p.catalog.Create(ctx, tenant, definition, "service"); err != nil && !isCode(err, domain.CodeAlreadyExists) {
+	if _, err := p.catalog.Create(ctx, tenant, definition, "service"); err != nil && !domain.IsCode(err, domain.CodeAlreadyExists) {
 		return err
 	}
 	// What is shown next asks for a document. Should it take long, or be another projection by now, that is no obstacle.
@@ -173,10 +172,4 @@ For the other commands of manifold, in another terminal:
 
 Ctrl-C stops it; everything is found again.
 `, url, secrets.Key, secrets.OperatorKey, devStream, header, devProjection)
-}
-
-// isCode reports whether an error is a *domain.Error with the code.
-func isCode(err error, code domain.Code) bool {
-	known, ok := errors.AsType[*domain.Error](err)
-	return ok && known.Code == code
 }

@@ -201,7 +201,7 @@ func (g *gatewayConnection) next() (kind websocket.MessageType, text []byte, roo
 
 // isBusy says whether an error is that there is no room.
 func isBusy(err error) bool {
-	return isCode(err, domain.CodeTooManyRequests) || isCode(err, domain.CodeOverloaded)
+	return domain.IsCode(err, domain.CodeTooManyRequests) || domain.IsCode(err, domain.CodeOverloaded)
 }
 
 // receive begins what a message asks for. An error ends the connection.

@@ -114,7 +114,7 @@ func (s *gatewayGroup) open(ctx context.Context) error {
 // ofGroup puts the place in the message that names a group, or a member, into an error that says that there is none, or that it is
 // not for this key.
 func ofGroup(where string, err error) error {
-	if isCode(err, domain.CodeNotFound) || isCode(err, domain.CodeForbidden) {
+	if domain.IsCode(err, domain.CodeNotFound) || domain.IsCode(err, domain.CodeForbidden) {
 		return inPlace(where, err)
 	}
 	return err
@@ -152,7 +152,7 @@ func (s *gatewayGroup) beat() {
 func (s *gatewayGroup) signOfLife(ctx context.Context) {
 	groups, tenant := s.g.server.config.Groups, s.g.caller.tenant
 	_, err := groups.Heartbeat(ctx, tenant, s.group, s.memberID())
-	if !s.joined || !isCode(err, domain.CodeNotFound) {
+	if !s.joined || !domain.IsCode(err, domain.CodeNotFound) {
 		return
 	}
 	member, err := groups.Join(ctx, tenant, s.group, s.label())
@@ -188,7 +188,7 @@ func (s *gatewayGroup) deliver(ctx context.Context) error {
 				wait = 0
 			}
 			continue
-		case s.joined && isCode(err, domain.CodeNotFound) && s.rejoin(ctx):
+		case s.joined && domain.IsCode(err, domain.CodeNotFound) && s.rejoin(ctx):
 			continue
 		case !passing(err):
 			return err
@@ -347,7 +347,7 @@ func (s *gatewayGroup) close(ctx context.Context) {
 		s.putBack(err)
 	}
 	if s.joined {
-		if err := groups.Leave(ctx, tenant, s.group, s.memberID()); err != nil && !isCode(err, domain.CodeNotFound) {
+		if err := groups.Leave(ctx, tenant, s.group, s.memberID()); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 			s.g.problem(err) // it is swept
 		}
 	}
@@ -355,7 +355,7 @@ func (s *gatewayGroup) close(ctx context.Context) {
 
 // putBack says what has become of putting events back. Where it has failed they are delivered again when their time is over.
 func (s *gatewayGroup) putBack(err error) {
-	if err != nil && !isCode(err, domain.CodeNotFound) {
+	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		s.g.problem(err)
 	}
 }

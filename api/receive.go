@@ -154,7 +154,7 @@ func (s *Server) giveBack(ctx context.Context, caller caller, name string, deliv
 	for i := range deliveries {
 		attempts[i] = domain.Attempt{EventID: deliveries[i].Event.ID, Attempt: deliveries[i].Attempt}
 	}
-	if _, err := s.config.Groups.GiveBack(ctx, caller.tenant, name, attempts); err != nil && !isCode(err, domain.CodeNotFound) {
+	if _, err := s.config.Groups.GiveBack(ctx, caller.tenant, name, attempts); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		s.log.Warn("events that reached nobody could not be given back to their group; they are delivered again when their time is over",
 			"tenant", caller.tenant.String(), "group", name, "error", err)
 	}

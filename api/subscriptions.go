@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net/url"
 	"strconv"
@@ -99,7 +98,7 @@ func (s generated) PutSubscription(ctx context.Context, request openapi.PutSubsc
 		return nil, inPlace("source", err)
 	}
 	// A group that is there must be the caller's to change as it is, too.
-	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil && !isCode(err, domain.CodeNotFound) {
+	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return nil, err
 	}
 	if err := refuseServiceGroup("name", request.Name); err != nil {
@@ -261,10 +260,4 @@ func groupOf(group domain.GroupStatus) openapi.Subscription {
 		}
 	}
 	return answer
-}
-
-// isCode says whether an error is one of a code.
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
 }

@@ -67,7 +67,7 @@ func (s generated) ListWebhooks(ctx context.Context, request openapi.ListWebhook
 		var group domain.GroupStatus
 		if there {
 			group = groups[i]
-		} else if group, err = s.config.Groups.Get(ctx, caller.tenant, name); isCode(err, domain.CodeNotFound) {
+		} else if group, err = s.config.Groups.Get(ctx, caller.tenant, name); domain.IsCode(err, domain.CodeNotFound) {
 			continue // others were made or removed just now, or this one
 		} else if err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func (s generated) webhook(ctx context.Context, name string, scopes ...domain.Sc
 		return domain.Webhook{}, domain.GroupStatus{}, err
 	}
 	group, err := s.config.Groups.Get(ctx, caller.tenant, domain.ServiceGroup(domain.ServiceWebhook, name))
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		_, err = s.config.Webhooks.Get(ctx, caller.tenant, name) // it was removed just now
 	}
 	if err == nil {
@@ -124,7 +124,7 @@ func (s generated) PutWebhook(ctx context.Context, request openapi.PutWebhookReq
 		return nil, inPlace("source", err)
 	}
 	// One that is there must be the caller's to change as it is, too.
-	if err := s.allowWebhook(ctx, caller, request.Name); err != nil && !isCode(err, domain.CodeNotFound) {
+	if err := s.allowWebhook(ctx, caller, request.Name); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return nil, err
 	}
 	webhook, created, err := s.config.Webhooks.Put(ctx, caller.tenant, request.Name, definition)
@@ -153,7 +153,7 @@ func (s *Server) allowSource(ctx context.Context, caller caller, definition doma
 		switch {
 		case err == nil:
 			selection.Categories = p.Definition.Source.Categories
-		case !isCode(err, domain.CodeNotFound):
+		case !domain.IsCode(err, domain.CodeNotFound):
 			return err
 		}
 	}
@@ -383,7 +383,7 @@ func (s generated) replayOf(ctx context.Context, caller caller, webhook domain.W
 		return openapi.WebhookReplay{}, none
 	}
 	group, err := s.config.Groups.Get(ctx, caller.tenant, domain.ServiceGroup(domain.ServiceReplay, webhook.Name))
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		err = none // it was cancelled just now
 	}
 	r := webhook.Replay

@@ -56,6 +56,12 @@ func Errorf(code Code, where, format string, args ...any) *Error {
 	return &Error{Code: code, Where: where, Message: fmt.Sprintf(format, args...)}
 }
 
+// IsCode reports whether err is, or wraps, an *Error with the given code.
+func IsCode(err error, code Code) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == code
+}
+
 // Error gives place and message in one line.
 func (e *Error) Error() string {
 	if e.Where == "" {

@@ -49,7 +49,7 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		member, err = e.config.Groups.Join(ctx, tenant, e.group, e.config.Label)
 	}
 	if err != nil {
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			e.setReady(tenant, false) // it was removed; the next run makes it anew
 		}
 		return time.Time{}, err
@@ -83,13 +83,13 @@ func (e *Egress) removeDead(ctx context.Context, tenant domain.TenantID) (remove
 		return false, nil
 	}
 	members, err := e.config.Groups.Members(ctx, tenant, e.group)
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return false, nil // Join says so
 	}
 	for i := range members {
 		if err == nil && time.Since(members[i].JoinedAt) > justJoined && e.config.Died(members[i].Label) {
 			removed = true
-			if err = e.config.Groups.Leave(ctx, tenant, e.group, members[i].ID); isCode(err, domain.CodeNotFound) {
+			if err = e.config.Groups.Leave(ctx, tenant, e.group, members[i].ID); domain.IsCode(err, domain.CodeNotFound) {
 				err = nil // somebody else was faster
 			}
 		}
@@ -114,7 +114,7 @@ func (e *Egress) prepare(ctx context.Context, tenant domain.TenantID) (bool, err
 			break
 		}
 		_, _, err = e.config.Groups.Put(ctx, tenant, e.group, wanted)
-	case isCode(err, domain.CodeNotFound):
+	case domain.IsCode(err, domain.CodeNotFound):
 		if e.config.Active != nil {
 			if active, err := e.config.Active(ctx, tenant); err != nil || !active {
 				return false, err
@@ -133,7 +133,7 @@ func (e *Egress) prepare(ctx context.Context, tenant domain.TenantID) (bool, err
 // remove removes a tenant's group.
 func (e *Egress) remove(ctx context.Context, tenant domain.TenantID) (time.Time, error) {
 	err := e.config.Groups.Delete(ctx, tenant, e.group)
-	if err == nil || isCode(err, domain.CodeNotFound) {
+	if err == nil || domain.IsCode(err, domain.CodeNotFound) {
 		e.setReady(tenant, true)
 		return time.Time{}, nil
 	}
@@ -388,9 +388,4 @@ func (h *holder) refuse(ctx context.Context, d domain.Delivery, why error) error
 func reason(err error) string {
 	text := err.Error()
 	return text[:min(len(text), domain.MaxReasonBytes)]
-}
-
-func isCode(err error, code domain.Code) bool {
-	failure, ok := errors.AsType[*domain.Error](err)
-	return ok && failure.Code == code
 }

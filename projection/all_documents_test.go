@@ -94,14 +94,14 @@ func TestAllDocuments(t *testing.T) {
 		"no token":        {"counted", projection.AllDocumentsQuery{PageSize: 1, PageToken: page.Next + "A"}, domain.CodeInvalidRequest},
 		"a bad filter":    {"counted", projection.AllDocumentsQuery{PageSize: 1, Filter: "doc."}, domain.CodeInvalidRequest},
 	} {
-		if _, err := p.catalog.AllDocuments(t.Context(), test.name, test.q); !isCode(err, test.code) {
+		if _, err := p.catalog.AllDocuments(t.Context(), test.name, test.q); !domain.IsCode(err, test.code) {
 			t.Errorf("%s: %v, want %s", name, err, test.code)
 		}
 	}
 	if _, err := p.catalog.Reset(t.Context(), domain.Everyone, "counted", "test", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.catalog.AllDocuments(t.Context(), "counted", projection.AllDocumentsQuery{PageSize: 5, PageToken: page.Next}); !isCode(err, domain.CodeGone) {
+	if _, err := p.catalog.AllDocuments(t.Context(), "counted", projection.AllDocumentsQuery{PageSize: 5, PageToken: page.Next}); !domain.IsCode(err, domain.CodeGone) {
 		t.Errorf("a page of build %d after a reset: %v", created.Build, err)
 	}
 }

@@ -95,13 +95,13 @@ func TestRequestsThatFoldEndWithTheirBudget(t *testing.T) {
 	t.Parallel()
 	catalog, tenant := costlyBench(t, budget.Limits{Steps: 5_000_000, Time: time.Hour})
 	for name, request := range costlyRequests(catalog, tenant) {
-		if err := request(t.Context()); !isCode(err, domain.CodeTooCostly) {
+		if err := request(t.Context()); !domain.IsCode(err, domain.CodeTooCostly) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	catalog, tenant = costlyBench(t, budget.Limits{Steps: 1 << 40, Time: 100 * time.Millisecond})
 	for name, request := range costlyRequests(catalog, tenant) {
-		if err := request(t.Context()); !isCode(err, domain.CodeOverloaded) {
+		if err := request(t.Context()); !domain.IsCode(err, domain.CodeOverloaded) {
 			t.Errorf("%s takes long: %v", name, err)
 		}
 	}
@@ -180,7 +180,7 @@ func TestACostlyInlineFoldIsRefused(t *testing.T) {
 	for range 100 {
 		many = append(many, `?{"k": "b"}`)
 	}
-	if _, err := a.add(tenant, append([]string{`{"k": "a"}`}, many...)...); !isCode(err, domain.CodeTooCostly) || !strings.Contains(err.Error(), "append fewer at a time") {
+	if _, err := a.add(tenant, append([]string{`{"k": "a"}`}, many...)...); !domain.IsCode(err, domain.CodeTooCostly) || !strings.Contains(err.Error(), "append fewer at a time") {
 		t.Errorf("a hundred costly events are answered %v", err)
 	}
 	if _, err := a.add(tenant, `{"k": "a"}`); err != nil {

@@ -2,7 +2,6 @@ package projection
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -175,7 +174,7 @@ func (c *Catalog) mustBeFree(ctx context.Context, id domain.ProjectionID) error 
 			return domain.Errorf(domain.CodeAlreadyExists, "name", "there is a shared projection named %q; choose another name", id.Name)
 		case err == nil:
 			return domain.Errorf(domain.CodeAlreadyExists, "name", "there is a projection named %q already; PUT changes its definition", id.Name)
-		case !isCode(err, domain.CodeNotFound):
+		case !domain.IsCode(err, domain.CodeNotFound):
 			return fmt.Errorf("look projection %q up: %w", id.Name, err)
 		}
 	}
@@ -211,10 +210,10 @@ func (c *Catalog) swapTable(ctx context.Context, build domain.Build) {
 // Get returns the projection that the tenant means by name: its own, else the shared one.
 func (c *Catalog) Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
 	p, err := c.config.Store.Projection(ctx, domain.ProjectionID{Owner: tenant, Name: name})
-	if isCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
+	if domain.IsCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
 		p, err = c.config.Store.Projection(ctx, domain.ProjectionID{Owner: domain.Everyone, Name: name})
 	}
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", clip(name))
 	}
 	return p, err
@@ -332,9 +331,4 @@ func (c *Catalog) types(definition domain.Definition) []string {
 		return handler.Types()
 	}
 	return nil
-}
-
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
 }

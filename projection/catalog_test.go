@@ -39,7 +39,7 @@ func TestFollowsAnExample(t *testing.T) {
 		if err != nil || document.Version != 2 {
 			t.Errorf("order-1 is %+v, %v", document, err)
 		}
-		if _, err := p.catalog.Document(t.Context(), tenant, orders.Name, "order-2", projection.Freshness{}); !isCode(err, domain.CodeNotFound) {
+		if _, err := p.catalog.Document(t.Context(), tenant, orders.Name, "order-2", projection.Freshness{}); !domain.IsCode(err, domain.CodeNotFound) {
 			t.Errorf("a removed document: %v", err)
 		}
 		if other := documents(t, p.catalogFor(t, b, shared), b.tenant(t), orders.Name, 0); len(other) > 0 {
@@ -76,16 +76,16 @@ func TestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Create(t.Context(), one, sums("shared"), "test"); !isCode(err, domain.CodeAlreadyExists) || !strings.Contains(err.Error(), "shared") {
+	if _, err := c.Create(t.Context(), one, sums("shared"), "test"); !domain.IsCode(err, domain.CodeAlreadyExists) || !strings.Contains(err.Error(), "shared") {
 		t.Errorf("a tenant's with the name of a shared one: %v", err)
 	}
-	if _, err := c.Create(t.Context(), one, sums("own"), "test"); !isCode(err, domain.CodeAlreadyExists) {
+	if _, err := c.Create(t.Context(), one, sums("own"), "test"); !domain.IsCode(err, domain.CodeAlreadyExists) {
 		t.Errorf("twice: %v", err)
 	}
 	if _, err := c.Create(t.Context(), two, sums("own"), "test"); err != nil {
 		t.Errorf("another tenant's: %v", err)
 	}
-	if _, err := c.Create(t.Context(), two, sums("Bad Name"), "test"); !isCode(err, domain.CodeInvalidDefinition) {
+	if _, err := c.Create(t.Context(), two, sums("Bad Name"), "test"); !domain.IsCode(err, domain.CodeInvalidDefinition) {
 		t.Errorf("a bad name: %v", err)
 	}
 	// A shared one that comes later does not take a tenant's own away from it.
@@ -116,10 +116,10 @@ func TestNames(t *testing.T) {
 			return err
 		},
 	} {
-		if err := do(one, "shared"); !isCode(err, domain.CodeForbidden) {
+		if err := do(one, "shared"); !domain.IsCode(err, domain.CodeForbidden) {
 			t.Errorf("a tenant may %s a shared one: %v", name, err)
 		}
-		if err := do(one, "none"); !isCode(err, domain.CodeNotFound) {
+		if err := do(one, "none"); !domain.IsCode(err, domain.CodeNotFound) {
 			t.Errorf("%s what is not there: %v", name, err)
 		}
 	}
@@ -155,17 +155,17 @@ func TestPages(t *testing.T) {
 		t.Errorf("%+v, %v", second, err)
 	}
 	for _, token := range []string{"x", "!!!", first.Next[:1], strings.Repeat("A", 2000)} {
-		if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: token}); !isCode(err, domain.CodeInvalidRequest) {
+		if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: token}); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("page %.20q: %v", token, err)
 		}
 	}
-	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{}); !isCode(err, domain.CodeInvalidRequest) {
+	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{}); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("no limit: %v", err)
 	}
 	if _, err := p.catalog.Reset(t.Context(), tenant, "sums", "test", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: first.Next}); !isCode(err, domain.CodeGone) {
+	if _, err := p.catalog.Documents(t.Context(), tenant, "sums", projection.DocumentsQuery{PageSize: 2, PageToken: first.Next}); !domain.IsCode(err, domain.CodeGone) {
 		t.Errorf("a page of a build that is gone: %v", err)
 	}
 	if got := documents(t, p.catalog, tenant, "sums", last); len(got) != 4 {
@@ -198,7 +198,7 @@ func TestMinPosition(t *testing.T) {
 		t.Errorf("before the first event that it folds: %v", err)
 	}
 	for _, position := range []int64{added, added + 1} {
-		if err := read(position, time.Millisecond); !isCode(err, domain.CodeNotCaughtUp) {
+		if err := read(position, time.Millisecond); !domain.IsCode(err, domain.CodeNotCaughtUp) {
 			t.Errorf("position %d: %v", position, err)
 		}
 	}
@@ -242,7 +242,7 @@ func TestReadWhileATableGoes(t *testing.T) {
 	if err := b.driver.DropTable(t.Context(), live.LiveBuild()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := setup.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{}); !isCode(err, domain.CodeUnavailable) || !strings.Contains(err.Error(), "rebuild") {
+	if _, err := setup.catalog.Document(t.Context(), tenant, "sums", "a", projection.Freshness{}); !domain.IsCode(err, domain.CodeUnavailable) || !strings.Contains(err.Error(), "rebuild") {
 		t.Errorf("without a table: %v", err)
 	}
 	if s, err := setup.catalog.Status(t.Context(), tenant, "sums"); err != nil || s.State != projection.StateLost || !strings.Contains(s.Error, "rebuild") {

@@ -28,7 +28,7 @@ func (c *Catalog) CatchUp(ctx context.Context, tenant domain.TenantID, name stri
 		p, err = c.awaitPosition(ctx, tenant, p, Freshness{MinPosition: head.Position, Wait: wait})
 	}
 	switch {
-	case isCode(err, domain.CodeNotCaughtUp):
+	case domain.IsCode(err, domain.CodeNotCaughtUp):
 		return Status{}, domain.Errorf(domain.CodeNotCaughtUp, "timeout",
 			"projection %q has not reached position %d in that time, which is where the log's head was; try again, or look at its state", name, head.Position)
 	case errors.Is(err, drivers.ErrNoTable):

@@ -212,7 +212,7 @@ func (c *Catalog) compile(ctx context.Context, tenant domain.TenantID, name stri
 // too. Whatever a client makes up is a place among its own documents.
 func (c *Catalog) openPage(ctx context.Context, text string) (pageToken, error) {
 	plain, err := c.tokens.open(ctx, tokenOfPage, text)
-	if isCode(err, domain.CodeInvalidRequest) && len(text) <= maxPageTokenBytes {
+	if domain.IsCode(err, domain.CodeInvalidRequest) && len(text) <= maxPageTokenBytes {
 		if raw, wrong := base64.RawURLEncoding.DecodeString(text); wrong == nil && base64.RawURLEncoding.EncodeToString(raw) == text {
 			plain, err = raw, nil
 		}
@@ -247,10 +247,10 @@ func notCompiled(where string, err error) error {
 // definition that are live for the tenant: a rebuild may have given it one of its own.
 func (c *Catalog) live(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error) {
 	p, err := c.config.Store.LiveProjection(ctx, tenant, domain.ProjectionID{Owner: tenant, Name: name})
-	if isCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
+	if domain.IsCode(err, domain.CodeNotFound) && tenant != domain.Everyone {
 		p, err = c.config.Store.LiveProjection(ctx, tenant, domain.ProjectionID{Owner: domain.Everyone, Name: name})
 	}
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return domain.Projection{}, domain.Errorf(domain.CodeNotFound, "name", "there is no projection named %q", clip(name))
 	}
 	return p, err

@@ -62,7 +62,7 @@ func TestPageTokenOfAnotherQuery(t *testing.T) {
 		// What was one text must not be taken for two others.
 		"moved between the two": second(ask(one, "shared", `doc.n == 1" "m`, "", first.Next)),
 	} {
-		if !isCode(err, domain.CodeInvalidRequest) {
+		if !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("%s: %v", what, err)
 		} else if what != "moved between the two" && !strings.HasPrefix(err.Error(), "pageToken: ") {
 			t.Errorf("%s: the refusal does not name the token: %v", what, err)
@@ -71,10 +71,10 @@ func TestPageTokenOfAnotherQuery(t *testing.T) {
 	if _, err := p.catalog.Reset(t.Context(), domain.Everyone, "shared", "test", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(one, "shared", "doc.n == 1", "m", first.Next); !isCode(err, domain.CodeGone) {
+	if _, err := ask(one, "shared", "doc.n == 1", "m", first.Next); !domain.IsCode(err, domain.CodeGone) {
 		t.Errorf("a page of a build that is gone: %v", err)
 	}
-	if _, err := p.catalog.Explain(t.Context(), one, "shared", projection.DocumentsQuery{Filter: "doc.n == 1", OrderBy: "m", PageSize: 1, PageToken: first.Next}); !isCode(err, domain.CodeGone) {
+	if _, err := p.catalog.Explain(t.Context(), one, "shared", projection.DocumentsQuery{Filter: "doc.n == 1", OrderBy: "m", PageSize: 1, PageToken: first.Next}); !domain.IsCode(err, domain.CodeGone) {
 		t.Errorf("its explanation: %v", err)
 	}
 }

@@ -70,7 +70,7 @@ func TestMapInGo(t *testing.T) {
 	mustEqual(t, documents(t, p.catalog, tenant, "each", last), each)
 	bad := b.append(t, tenant, "x-1", "Bad", `{}`)
 	_, err := p.catalog.Document(t.Context(), tenant, "latest", "x-1", projection.Freshness{MinPosition: bad, Wait: time.Minute})
-	if !isCode(err, domain.CodeFaulted) || !strings.Contains(err.Error(), "as bad as can be") {
+	if !domain.IsCode(err, domain.CodeFaulted) || !strings.Contains(err.Error(), "as bad as can be") {
 		t.Errorf("a map that panics: %v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestRetryAndSkip(t *testing.T) {
 	stands := func(last int64) {
 		t.Helper()
 		_, err := web.catalog.Document(t.Context(), tenant, "tally", "a", projection.Freshness{MinPosition: last, Wait: time.Minute})
-		if !isCode(err, domain.CodeFaulted) {
+		if !domain.IsCode(err, domain.CodeFaulted) {
 			t.Fatalf("it does not stand still: %v", err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestRetryAndSkip(t *testing.T) {
 	first := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": "many"}`)
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 2}`)
 	stands(last)
-	if _, err := web.catalog.Skip(t.Context(), tenant, "tally", last, "", "test"); !isCode(err, domain.CodeConflict) {
+	if _, err := web.catalog.Skip(t.Context(), tenant, "tally", last, "", "test"); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("skipped another event: %v", err)
 	}
 	broken.Store(false)
@@ -107,7 +107,7 @@ func TestRetryAndSkip(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustEqual(t, documents(t, web.catalog, tenant, "tally", last), addedUp(t, b.log(t, tenant), nil))
-	if _, err := web.catalog.Skip(t.Context(), tenant, "tally", first, "", "test"); !isCode(err, domain.CodeConflict) {
+	if _, err := web.catalog.Skip(t.Context(), tenant, "tally", first, "", "test"); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("skipped an event that has taken effect: %v", err)
 	}
 	broken.Store(true)
@@ -216,7 +216,7 @@ func TestLiveIsBounded(t *testing.T) {
 		}
 	}
 	_, err := p.catalog.Documents(t.Context(), tenant, "alive", projection.DocumentsQuery{PageSize: 10})
-	if !isCode(err, domain.CodeTooCostly) || !strings.Contains(err.Error(), "more than 100000 events") || !strings.Contains(err.Error(), "async") {
+	if !domain.IsCode(err, domain.CodeTooCostly) || !strings.Contains(err.Error(), "more than 100000 events") || !strings.Contains(err.Error(), "async") {
 		t.Errorf("all of it: %v", err)
 	}
 	one, err := p.catalog.Document(t.Context(), tenant, "alive", "x-7", projection.Freshness{})

@@ -55,7 +55,7 @@ func (c *Catalog) retentionHold(ctx context.Context, tenant domain.TenantID, id 
 	for {
 		// By the definition that is live for the tenant, which may have another source.
 		p, err := c.config.Store.LiveProjection(ctx, tenant, id)
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			return hold, false, nil
 		}
 		if err != nil {

@@ -128,7 +128,7 @@ func TestABrokenConnectionEndsNoInlineBuild(t *testing.T) {
 			a.mustAdd(t, tenant, `{"k": "a", "n": 1}`)
 		})
 	}
-	if _, err := b.add(tenant, `{"k": "a", "n": "one"}`); !isCode(err, domain.CodeRefused) {
+	if _, err := b.add(tenant, `{"k": "a", "n": "one"}`); !domain.IsCode(err, domain.CodeRefused) {
 		t.Errorf("an event that cannot be folded is answered %v", err)
 	}
 	b.mustAdd(t, tenant, `?{"k": "a", "n": 2}`, `{"k": "a", "n": 1}`)
@@ -155,7 +155,7 @@ func TestCatchingUpAnInlineBuildIsRetriedAfterConnectionFailures(t *testing.T) {
 			t.Fatal("an event that cannot be folded was appended")
 		}
 	}
-	if _, err := b.add(tenant, `{"k": "a", "n": "one"}`); !isCode(err, domain.CodeRefused) {
+	if _, err := b.add(tenant, `{"k": "a", "n": "one"}`); !domain.IsCode(err, domain.CodeRefused) {
 		t.Errorf("an event that cannot be folded is answered %v", err)
 	}
 	b.mustAdd(t, tenant, `?{"k": "a", "n": 11}`)

@@ -221,7 +221,7 @@ func TestInlineMends(t *testing.T) {
 		case 0: // refused from a document that lacks something, if it were folded from that
 			add(fmt.Sprintf(`?{"k": "a", "n": %d}`, 11+11*n))
 		case 1:
-			if _, err := a.add(tenant, `{"k": "a", "n": "one"}`); !isCode(err, domain.CodeRefused) {
+			if _, err := a.add(tenant, `{"k": "a", "n": "one"}`); !domain.IsCode(err, domain.CodeRefused) {
 				t.Fatalf("an event that cannot be folded is answered %v", err)
 			}
 		}
@@ -478,14 +478,14 @@ func TestInlineUpcastersWithoutTheTime(t *testing.T) {
 	}
 	some := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 	put("recordedAt")
-	if err := add("a", some, "{}"); !isCode(err, domain.CodeRefused) {
+	if err := add("a", some, "{}"); !domain.IsCode(err, domain.CodeRefused) {
 		t.Errorf("an upcaster that looks at recordedAt: %v", err)
 	}
 	if err := add("b", some, `{"schemaVersion": 2}`); err != nil {
 		t.Errorf("an event that the upcaster is not for: %v", err)
 	}
 	put("occurredAt")
-	if err := add("c", time.Time{}, "{}"); !isCode(err, domain.CodeRefused) {
+	if err := add("c", time.Time{}, "{}"); !domain.IsCode(err, domain.CodeRefused) {
 		t.Errorf("an upcaster that looks at occurredAt, where there is none: %v", err)
 	}
 	if err := add("d", some, "{}"); err != nil {

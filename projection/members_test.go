@@ -183,10 +183,10 @@ func TestCatchUp(t *testing.T) {
 		t.Errorf("of an empty log: %+v, %v", status, err)
 	}
 	last := b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
-	if _, err := p.catalog.CatchUp(t.Context(), tenant, "sums", 50*time.Millisecond); !isCode(err, domain.CodeNotCaughtUp) {
+	if _, err := p.catalog.CatchUp(t.Context(), tenant, "sums", 50*time.Millisecond); !domain.IsCode(err, domain.CodeNotCaughtUp) {
 		t.Errorf("with nobody at work: %v", err)
 	}
-	if _, err := p.catalog.CatchUp(t.Context(), tenant, "none", time.Second); !isCode(err, domain.CodeNotFound) {
+	if _, err := p.catalog.CatchUp(t.Context(), tenant, "none", time.Second); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("of no projection: %v", err)
 	}
 	ended := make(chan error, 1)

@@ -81,7 +81,7 @@ func TestPageTokenIsBounded(t *testing.T) {
 	if _, err := decodePageToken(raw); err != nil {
 		t.Error(err)
 	}
-	if _, err := seal.open(t.Context(), tokenOfPage, strings.Repeat("A", maxPageTokenBytes+1)); !isCode(err, domain.CodeInvalidRequest) {
+	if _, err := seal.open(t.Context(), tokenOfPage, strings.Repeat("A", maxPageTokenBytes+1)); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("a longer one: %v", err)
 	}
 }
@@ -167,10 +167,10 @@ func TestPageTokensAreSealed(t *testing.T) {
 			r.Fatalf("it opens as %q, %v", got, err)
 		}
 		raw[rapid.IntRange(0, len(raw)-1).Draw(r, "at")] ^= byte(rapid.IntRange(1, 255).Draw(r, "bits"))
-		if _, err := seal.open(t.Context(), tokenOfPage, base64.RawURLEncoding.EncodeToString(raw)); !isCode(err, domain.CodeInvalidRequest) {
+		if _, err := seal.open(t.Context(), tokenOfPage, base64.RawURLEncoding.EncodeToString(raw)); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			r.Fatalf("a changed token: %v", err)
 		}
-		if _, err := seal.open(t.Context(), tokenOfAll, text); !isCode(err, domain.CodeInvalidRequest) {
+		if _, err := seal.open(t.Context(), tokenOfAll, text); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			r.Fatalf("a token of another list: %v", err)
 		}
 	})
@@ -180,7 +180,7 @@ func TestPageTokensAreSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, made := range []string{text, "", "AA", "!!!"} {
-		if _, err := seal.open(t.Context(), tokenOfPage, made); !isCode(err, domain.CodeInvalidRequest) {
+		if _, err := seal.open(t.Context(), tokenOfPage, made); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("%q: %v", made, err)
 		}
 	}
@@ -227,18 +227,18 @@ func TestWhichPageTokensAreTaken(t *testing.T) {
 			"padding":            ask(c, tenant, "orders", "total", text+"="),
 			"standard base64":    ask(c, tenant, "orders", "total", text+"+/"),
 		} {
-			if !isCode(err, domain.CodeInvalidRequest) {
+			if !domain.IsCode(err, domain.CodeInvalidRequest) {
 				t.Errorf("%q for %s: %v", text, what, err)
 			}
 		}
 	}
 	// Not the plain one: a shorter one names another document, as any text that a client makes up may.
 	for n := 1; n < len(sealed); n++ {
-		if err := ask(c, tenant, "orders", "total", sealed[:n]); !isCode(err, domain.CodeInvalidRequest) {
+		if err := ask(c, tenant, "orders", "total", sealed[:n]); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("cut to %d characters: %v", n, err)
 		}
 	}
-	if err := ask(c, tenant, "orders", "total", ofAll); !isCode(err, domain.CodeInvalidRequest) {
+	if err := ask(c, tenant, "orders", "total", ofAll); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("a token of all tenants' documents: %v", err)
 	}
 
@@ -246,7 +246,7 @@ func TestWhichPageTokensAreTaken(t *testing.T) {
 	key = [32]byte{2}
 	rotated := keyed()
 	for text, refused := range map[string]bool{sealed: true, plain: false} {
-		if err := ask(rotated, tenant, "orders", "total", text); isCode(err, domain.CodeInvalidRequest) != refused || !refused && err != nil {
+		if err := ask(rotated, tenant, "orders", "total", text); domain.IsCode(err, domain.CodeInvalidRequest) != refused || !refused && err != nil {
 			t.Errorf("%q under a new key: %v", text, err)
 		}
 		if err := ask(c, tenant, "orders", "total", text); err != nil {
@@ -256,7 +256,7 @@ func TestWhichPageTokensAreTaken(t *testing.T) {
 	late := keyed()
 	unavailable = domain.Errorf(domain.CodeUnavailable, "", "the database does not answer")
 	for range 2 {
-		if err := ask(late, tenant, "orders", "total", sealed); !isCode(err, domain.CodeUnavailable) {
+		if err := ask(late, tenant, "orders", "total", sealed); !domain.IsCode(err, domain.CodeUnavailable) {
 			t.Errorf("without a key: %v", err)
 		}
 	}

@@ -269,7 +269,7 @@ func TestParkedDocumentsComeBack(t *testing.T) {
 			case "discard":
 				err = catalog.DiscardParked(t.Context(), tenant, "tally", rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "document"), "test")
 			}
-			if err != nil && !errors.Is(err, errInjected) && !isCode(err, domain.CodeNotFound) {
+			if err != nil && !errors.Is(err, errInjected) && !domain.IsCode(err, domain.CodeNotFound) {
 				rt.Fatal(err)
 			}
 		}
@@ -410,7 +410,7 @@ func TestReplayBesideARunner(t *testing.T) {
 	if sum, err := p.catalog.ReplayParked(t.Context(), tenant, "tally", "a"); err != nil || sum != (projection.Replayed{StillParked: 1}) {
 		t.Errorf("replayed while it is broken: %+v, %v", sum, err)
 	}
-	if _, err := p.catalog.ReplayParked(t.Context(), tenant, "tally", "b"); !isCode(err, domain.CodeNotFound) {
+	if _, err := p.catalog.ReplayParked(t.Context(), tenant, "tally", "b"); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("replayed what is not parked: %v", err)
 	}
 	stop := make(chan struct{})
@@ -578,7 +578,7 @@ func TestReplayWhoseLockIsLost(t *testing.T) {
 					if err == nil && sum.StillParked == 0 {
 						return
 					}
-					if err != nil && !isCode(err, domain.CodeUnavailable) {
+					if err != nil && !domain.IsCode(err, domain.CodeUnavailable) {
 						t.Error(err)
 						return
 					}

@@ -49,7 +49,7 @@ func TestPlan(t *testing.T) {
 			}
 		}
 	}
-	if _, err := c.Create(t.Context(), two, same, "test"); !isCode(err, domain.CodeAlreadyExists) {
+	if _, err := c.Create(t.Context(), two, same, "test"); !domain.IsCode(err, domain.CodeAlreadyExists) {
 		t.Fatal(err)
 	}
 	parks.OnError = domain.OnErrorPark
@@ -87,11 +87,11 @@ func TestPlan(t *testing.T) {
 		t.Errorf("another tenant's plan is %s", got)
 	}
 	for name, definitions := range map[string][]domain.Definition{"twice": {fresh, fresh}, "no name": {{}}, "too many": make([]domain.Definition, 1001)} {
-		if _, err := c.Plan(t.Context(), one, definitions, false); !isCode(err, domain.CodeInvalidRequest) {
+		if _, err := c.Plan(t.Context(), one, definitions, false); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := c.Create(t.Context(), one, sums(projection.UsageName), "test"); !isCode(err, domain.CodeInvalidDefinition) {
+	if _, err := c.Create(t.Context(), one, sums(projection.UsageName), "test"); !domain.IsCode(err, domain.CodeInvalidDefinition) {
 		t.Errorf("a projection of the tenant's own named usage: %v", err)
 	}
 }
@@ -104,7 +104,7 @@ func TestVersions(t *testing.T) {
 	told := func(tenant domain.TenantID, name string) string {
 		t.Helper()
 		versions, err := c.Versions(t.Context(), tenant, name)
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			return "none"
 		}
 		if err != nil {

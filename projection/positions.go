@@ -62,7 +62,7 @@ func (c *Catalog) position(ctx context.Context, tenant domain.TenantID, name str
 	var last int64
 	for {
 		p, err := c.live(ctx, tenant, name)
-		if isCode(err, domain.CodeNotFound) || err == nil && p.Definition.Mode == domain.ModeLive {
+		if domain.IsCode(err, domain.CodeNotFound) || err == nil && p.Definition.Mode == domain.ModeLive {
 			return nil, nil
 		}
 		if err != nil {

@@ -112,7 +112,7 @@ func TestPreview(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := catalog.Preview(t.Context(), test.tenant, test.q)
-			if !isCode(err, test.code) || !strings.Contains(err.Error(), test.text) {
+			if !domain.IsCode(err, test.code) || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("%v, want %s with %q", err, test.code, test.text)
 			}
 		})

@@ -154,7 +154,7 @@ func TestLossesAreOfEachCategory(t *testing.T) {
 	if _, err := p.catalog.Create(t.Context(), tenant, definition, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.catalog.CatchUp(t.Context(), tenant, "c", time.Minute); !isCode(err, domain.CodeFaulted) {
+	if _, err := p.catalog.CatchUp(t.Context(), tenant, "c", time.Minute); !domain.IsCode(err, domain.CodeFaulted) {
 		t.Fatal(err)
 	}
 	status, err := p.catalog.Status(t.Context(), tenant, "c")
@@ -192,7 +192,7 @@ func TestResetOverWhatIsGone(t *testing.T) {
 		t.Errorf("a tenant of which nothing is gone: %v", err)
 	}
 	_, err := p.catalog.Reset(t.Context(), domain.Everyone, "all", "test", false)
-	if !isCode(err, domain.CodeEventsRemoved) {
+	if !domain.IsCode(err, domain.CodeEventsRemoved) {
 		t.Fatalf("without accepting the loss: %v", err)
 	}
 	if got := losses(t, p, tenant, "all"); got != nil {

@@ -2,7 +2,6 @@ package projection_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -161,7 +160,7 @@ func TestFaultStaysWhereItIs(t *testing.T) {
 	documents(t, p.catalog, fine, "sums", elsewhere)
 	documents(t, p.catalog, broken, "other", last)
 	_, err := p.catalog.Document(t.Context(), broken, "sums", "a", projection.Freshness{MinPosition: last, Wait: time.Minute})
-	if !isCode(err, domain.CodeFaulted) {
+	if !domain.IsCode(err, domain.CodeFaulted) {
 		t.Errorf("waiting for what cannot come: %v", err)
 	}
 	status, err := p.catalog.Status(t.Context(), broken, "sums")
@@ -255,7 +254,7 @@ func (p process) awaitSeen(t *testing.T, b bench, tenant domain.TenantID, name s
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		_, err := p.catalog.Document(t.Context(), tenant, name, "no such document", projection.Freshness{MinPosition: position, Wait: time.Second})
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			if status, err := p.catalog.Status(t.Context(), tenant, name); err == nil && status.State == projection.StateCaughtUp {
 				break
 			}
@@ -353,9 +352,4 @@ func TestFollowsMoreThanItRemembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustEqual(t, documents(t, p.catalog, tenant, names[0], last), fromScratch(t, sums(names[0]), b.log(t, tenant)))
-}
-
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
 }

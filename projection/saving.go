@@ -234,7 +234,7 @@ func (e *unfitError) Unwrap() error { return e.err }
 // depth.
 func unfit(err error) bool {
 	_, cannotBeWritten := errors.AsType[*unfitError](err)
-	return cannotBeWritten || isCode(err, domain.CodeTooLarge) || isCode(err, domain.CodeInvalidJSON)
+	return cannotBeWritten || domain.IsCode(err, domain.CodeTooLarge) || domain.IsCode(err, domain.CodeInvalidJSON)
 }
 
 // batch makes of documents what a driver saves, those that are new there first.

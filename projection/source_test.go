@@ -114,7 +114,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 	if behind, err := p.catalog.Behind(t.Context(), tenant, "own.sums", 10); behind || err != nil {
 		t.Errorf("behind an event that it does not see it is behind: %t, %v", behind, err)
 	}
-	if _, err := p.catalog.Settled(t.Context(), tenant, "none"); !isCode(err, domain.CodeNotFound) {
+	if _, err := p.catalog.Settled(t.Context(), tenant, "none"); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("of none: %v", err)
 	}
 	live := definition
@@ -122,7 +122,7 @@ func TestDocumentsOfEvents(t *testing.T) {
 	if _, err := p.catalog.Create(t.Context(), tenant, live, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.catalog.Settled(t.Context(), tenant, "live"); !isCode(err, domain.CodeUnsupported) {
+	if _, err := p.catalog.Settled(t.Context(), tenant, "live"); !domain.IsCode(err, domain.CodeUnsupported) {
 		t.Errorf("of a live one: %v", err)
 	}
 }

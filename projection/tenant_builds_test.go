@@ -96,7 +96,7 @@ func TestTenantsBuildsAreFollowed(t *testing.T) {
 	elsewhere := b.append(t, other, "x-1", "Add", `{"k": "a", "n": 1}`)
 	documents(t, p.catalog, other, "sums", elsewhere)
 	_, err = p.catalog.Document(t.Context(), one, "sums", "a", projection.Freshness{MinPosition: last, Wait: 300 * time.Millisecond})
-	if !isCode(err, domain.CodeNotCaughtUp) {
+	if !domain.IsCode(err, domain.CodeNotCaughtUp) {
 		t.Errorf("somebody follows a build that appends fold into: %v", err)
 	}
 	for _, lag := range p.runner.Lags() {

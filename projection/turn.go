@@ -156,9 +156,9 @@ func (r *Runner) take(ctx context.Context, p *pair, build lived, head int64) (se
 	f := p.followed
 	fold, now, err := r.folds.get(ctx, p.tenant, f.id, build)
 	switch {
-	case isCode(err, domain.CodeNotFound):
+	case domain.IsCode(err, domain.CodeNotFound):
 		return 0, errGone
-	case isCode(err, domain.CodeInvalidDefinition):
+	case domain.IsCode(err, domain.CodeInvalidDefinition):
 		// It compiled once: this program understands it otherwise, or lacks a handler. Nothing will mend it but a change.
 		return 0, &EventError{Event: domain.Event{Position: p.at.seen + 1}, Where: "definition", Err: err}
 	case err != nil:
@@ -298,7 +298,7 @@ func (r *Runner) othersWait(p *pair) bool {
 func (r *Runner) lookAgain(ctx context.Context, p *pair) error {
 	now, err := r.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
 	switch {
-	case isCode(err, domain.CodeNotFound):
+	case domain.IsCode(err, domain.CodeNotFound):
 		return errGone
 	case err != nil:
 		return err
@@ -311,7 +311,7 @@ func (r *Runner) lookAgain(ctx context.Context, p *pair) error {
 func (r *Runner) whyNoTable(ctx context.Context, p *pair, err error) error {
 	now, lookErr := r.config.Store.LiveProjection(ctx, p.tenant, p.followed.id)
 	switch {
-	case isCode(lookErr, domain.CodeNotFound):
+	case domain.IsCode(lookErr, domain.CodeNotFound):
 		return errGone
 	case lookErr != nil:
 		return lookErr

@@ -22,7 +22,7 @@ func (c *Catalog) Versions(ctx context.Context, tenant domain.TenantID, name str
 	switch p, err := c.Get(ctx, tenant, name); {
 	case err == nil:
 		ids[0] = p.ProjectionID
-	case !isCode(err, domain.CodeNotFound):
+	case !domain.IsCode(err, domain.CodeNotFound):
 		return nil, err
 	case tenant != domain.Everyone:
 		ids = append(ids, domain.ProjectionID{Owner: domain.Everyone, Name: name})

@@ -284,7 +284,7 @@ func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.Pro
 		return time.Time{}, err
 	}
 	again, err = ended(w.run(ctx))
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		c.places.forget(tenant, group) // somebody has removed the projection, or the group
 	}
 	return again, err
@@ -297,7 +297,7 @@ var errNone = fmt.Errorf("there is no such projection: %w", errOver)
 // another projection by the name, or it stores nothing; errNone: there is none.
 func (c *Changes) follow(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published, group string) (ok bool, err error) {
 	p, err := c.config.Projections.Live(ctx, tenant, id.Name)
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return false, errNone
 	}
 	if err != nil || p.Owner != id.Owner || p.Definition.Mode == domain.ModeLive {
@@ -318,7 +318,7 @@ func (c *Changes) end(ctx context.Context, tenant domain.TenantID, id domain.Pro
 		return nil
 	}
 	err := c.config.Groups.Delete(ctx, tenant, group)
-	if err != nil && !isCode(err, domain.CodeNotFound) {
+	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return fmt.Errorf("remove the group of changes that are no longer published: %w", err)
 	}
 	if !id.Shared() {

@@ -57,11 +57,11 @@ func (p *places) ensure(ctx context.Context, tenant domain.TenantID, group strin
 	}
 	status, err := p.groups.Get(ctx, tenant, group)
 	there := err == nil
-	if err != nil && !isCode(err, domain.CodeNotFound) {
+	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return err
 	}
 	if there && anew && status.From != wanted.From {
-		if err := p.groups.Delete(ctx, tenant, group); err != nil && !isCode(err, domain.CodeNotFound) {
+		if err := p.groups.Delete(ctx, tenant, group); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 			return err
 		}
 		there = false
@@ -176,9 +176,4 @@ func (a *answers) give(ctx context.Context, groups Groups, tenant domain.TenantI
 	}
 	*a = answers{}
 	return errors.Join(failures...)
-}
-
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
 }

@@ -53,7 +53,7 @@ func TestPublishingBeginsAndEnds(t *testing.T) {
 	}
 	there := func() bool {
 		_, err := p.groups.Get(t.Context(), tenant, "changes.own.sums")
-		if err != nil && !isCode(err, domain.CodeNotFound) {
+		if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 			t.Fatal(err)
 		}
 		return err == nil

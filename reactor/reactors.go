@@ -114,7 +114,7 @@ func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared)
 		return time.Time{}, err
 	}
 	again, err = ended((&round{feed: f, reactors: r, of: d}).run(ctx))
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		r.places.forget(tenant, f.group) // somebody has removed the group, or the projection
 	}
 	return again, err
@@ -125,7 +125,7 @@ func (r *Reactors) follow(ctx context.Context, tenant domain.TenantID, d *declar
 	definition := d.definition
 	if d.Projection != "" {
 		p, err := r.config.Projections.Live(ctx, tenant, d.Projection)
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			return false, nil // once there is one, its tenants' consumers are told
 		}
 		if err != nil {

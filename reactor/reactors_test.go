@@ -180,7 +180,7 @@ func TestAReactorThatFails(t *testing.T) {
 	b.append(t, tenant, "x-1", "Good", `1`)
 	letters := func() (reasons []string) {
 		all, err := p.groups.DeadLetters(t.Context(), tenant, "reactor.mail", 0, 10)
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			return nil
 		}
 		must(t, err)
@@ -259,9 +259,4 @@ func TestReactorsThatCannotWork(t *testing.T) {
 	if _, err := reactor.New(reactor.Config{Reactors: []reactor.Reactor{twice, twice}}); err == nil || !strings.Contains(err.Error(), "two reactors") {
 		t.Errorf("two of one name: %v", err)
 	}
-}
-
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
 }

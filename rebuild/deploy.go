@@ -27,12 +27,12 @@ func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition
 	// Twice, since somebody else may create, change or delete it between the look and the deed.
 	for attempt := 0; ; attempt++ {
 		p, err := r.config.Store.Projection(ctx, id)
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			p, err = r.config.Catalog.Create(ctx, owner, definition, by)
 			if err == nil {
 				return Deployment{Projection: p, Created: true}, nil
 			}
-			if attempt == 0 && isCode(err, domain.CodeAlreadyExists) {
+			if attempt == 0 && domain.IsCode(err, domain.CodeAlreadyExists) {
 				if _, err := r.config.Store.Projection(ctx, id); err == nil {
 					continue
 				}
@@ -43,7 +43,7 @@ func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition
 			return Deployment{}, err
 		}
 		d, err := r.change(ctx, p, definition, by, acceptLoss)
-		if attempt == 0 && (isCode(err, domain.CodeNotFound) || isCode(err, domain.CodeConflict)) {
+		if attempt == 0 && (domain.IsCode(err, domain.CodeNotFound) || domain.IsCode(err, domain.CodeConflict)) {
 			continue
 		}
 		return d, err

@@ -104,7 +104,7 @@ func TestASkipHoldsForLaterVersionsUntilWithdrawn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := v.catalog.WithdrawSkip(t.Context(), hostile, "sums", position); !isCode(err, domain.CodeNotFound) {
+	if err := v.catalog.WithdrawSkip(t.Context(), hostile, "sums", position); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("withdrawn once more: %v", err)
 	}
 	third := checked(3, domain.OnErrorPark)
@@ -194,7 +194,7 @@ func TestAFaultLeavesOneTenantBehind(t *testing.T) {
 	v.mustBe(t, hostile, 1)
 
 	// The tenant skips the event, and a rebuild for it brings it to the version that the others have.
-	if _, err := v.catalog.Skip(t.Context(), hostile, "sums", position+1, "", "test"); !isCode(err, domain.CodeConflict) {
+	if _, err := v.catalog.Skip(t.Context(), hostile, "sums", position+1, "", "test"); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("another event was skipped: %v", err)
 	}
 	if _, err := v.catalog.Skip(t.Context(), hostile, "sums", position, "a test", "test"); err != nil {
@@ -254,7 +254,7 @@ func TestHowManyMayBeLeftBehind(t *testing.T) {
 	if r = v.ended(t, v.start(t, id, rebuild.Request{Definition: &broken})); r.State != domain.RebuildFailed || !strings.Contains(r.Error, "none of the 2 tenants") {
 		t.Fatalf("the definition that faults for all is %+v", r)
 	}
-	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{MaxFaulted: new(domain.MaxFaultedTenants + 1)}); !isCode(err, domain.CodeInvalidRequest) {
+	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{MaxFaulted: new(domain.MaxFaultedTenants + 1)}); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("too many: %v", err)
 	}
 	v.mustBe(t, quiet, 1)
@@ -357,12 +357,12 @@ func TestAnotherDefinitionForSomeTenants(t *testing.T) {
 	moved := sums(4)
 	moved.Database = "elsewhere"
 	request.Definition = &moved
-	if _, err := v.rebuilds.Start(t.Context(), id, request); !isCode(err, domain.CodeInvalidRequest) {
+	if _, err := v.rebuilds.Start(t.Context(), id, request); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("to another database: %v", err)
 	}
 	moved = sums(4)
 	moved.Mode = domain.ModeLive
-	if _, err := v.rebuilds.Start(t.Context(), id, request); !isCode(err, domain.CodeInvalidRequest) {
+	if _, err := v.rebuilds.Start(t.Context(), id, request); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("to another mode: %v", err)
 	}
 }

@@ -92,7 +92,7 @@ func (a *attempt) moveTenant(ctx context.Context, p domain.Projection, from doma
 			ready, err := projection.AtHead(store, a.driver, a.build, from.Tenant, a.fold)(ctx, head)
 			return ready, unfoldable(a.build, from.Tenant, err)
 		})
-		if isCode(err, domain.CodeConflict) {
+		if domain.IsCode(err, domain.CodeConflict) {
 			return nil // it has another build by now, or none: the next list tells
 		}
 		if err != nil || moved {
@@ -154,7 +154,7 @@ func (r *Rebuilds) settleInline(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !isCode(err, domain.CodeConflict) {
+		if err != nil && !domain.IsCode(err, domain.CodeConflict) {
 			r.config.Log.Warn("a tenant's inline build is not its projection's, and cannot be brought there yet; trying again", "projection", from.Name,
 				"tenant", from.Tenant.String(), "build", from.Build, "error", err)
 		}
@@ -164,7 +164,7 @@ func (r *Rebuilds) settleInline(ctx context.Context) {
 func (r *Rebuilds) settleStray(ctx context.Context, from domain.TenantBuild) error {
 	store := r.config.Store
 	p, err := store.Projection(ctx, from.ProjectionID)
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return store.EndInline(ctx, from)
 	}
 	if err != nil {

@@ -162,9 +162,9 @@ func TestInlineAgainstModel(t *testing.T) {
 					switch {
 					case err == nil:
 						appended.Add(1)
-					case isCode(err, domain.CodeRefused):
+					case domain.IsCode(err, domain.CodeRefused):
 						refused.Add(1)
-					case isCode(err, domain.CodeOutcomeUnknown), isCode(err, domain.CodeUnavailable):
+					case domain.IsCode(err, domain.CodeOutcomeUnknown), domain.IsCode(err, domain.CodeUnavailable):
 					default:
 						t.Errorf("append: %v", err)
 					}
@@ -246,7 +246,7 @@ func TestInlineAgainstModel(t *testing.T) {
 			if err == nil {
 				break
 			}
-			if !isCode(err, domain.CodeRebuildRunning) && !isCode(err, domain.CodeUnavailable) || time.Now().After(deadline) {
+			if !domain.IsCode(err, domain.CodeRebuildRunning) && !domain.IsCode(err, domain.CodeUnavailable) || time.Now().After(deadline) {
 				t.Fatal(err)
 			}
 			pause(t.Context(), 50*time.Millisecond)

@@ -65,7 +65,7 @@ func (r *Rebuilds) heal(ctx context.Context) {
 		case err == nil:
 			r.config.Log.Warn("the table of a projection's documents has vanished: rebuilding it from the log", "projection", id.Name,
 				"build", build, "database", p.Definition.Database, "rebuild", rebuild.ID.String())
-		case isCode(err, domain.CodeRebuildRunning), isCode(err, domain.CodeNotFound), ctx.Err() != nil:
+		case domain.IsCode(err, domain.CodeRebuildRunning), domain.IsCode(err, domain.CodeNotFound), ctx.Err() != nil:
 		default:
 			r.config.Log.Error("the table of a projection's documents has vanished, and a rebuild cannot be started", "projection", id.Name,
 				"build", build, "error", err)

@@ -3,7 +3,6 @@ package rebuild_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -248,9 +247,4 @@ func (v *service) ended(t *testing.T, r domain.Rebuild) domain.Rebuild {
 			t.Fatalf("the rebuild has not ended: %+v", now)
 		}
 	}
-}
-
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
 }

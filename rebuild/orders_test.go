@@ -104,7 +104,7 @@ func TestApproval(t *testing.T) {
 		t.Fatalf("the rebuild is %+v", r)
 	}
 	v.mustBe(t, tenant, 2)
-	if _, err := v.rebuilds.Approve(t.Context(), id, r.ID); !isCode(err, domain.CodeConflict) {
+	if _, err := v.rebuilds.Approve(t.Context(), id, r.ID); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("approving what has ended: %v", err)
 	}
 	p, err := v.catalog.Get(t.Context(), tenant, "sums")
@@ -145,7 +145,7 @@ func TestApprovalBeforeAndNever(t *testing.T) {
 		t.Fatalf("the rebuild is %+v", r)
 	}
 	auto := v.start(t, id, rebuild.Request{})
-	if _, err := v.rebuilds.Approve(t.Context(), id, auto.ID); !isCode(err, domain.CodeConflict) {
+	if _, err := v.rebuilds.Approve(t.Context(), id, auto.ID); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("approving what needs none: %v", err)
 	}
 	v.ended(t, auto)
@@ -197,11 +197,11 @@ func TestPauseAndThrottle(t *testing.T) {
 		"pause":  second(v.rebuilds.Pause(t.Context(), id, r.ID)),
 		"resume": second(v.rebuilds.Resume(t.Context(), id, r.ID)),
 	} {
-		if !isCode(order, domain.CodeConflict) {
+		if !domain.IsCode(order, domain.CodeConflict) {
 			t.Errorf("%s what has ended: %v", what, order)
 		}
 	}
-	if _, err := v.rebuilds.Pause(t.Context(), id, domain.NewRebuildID()); !isCode(err, domain.CodeNotFound) {
+	if _, err := v.rebuilds.Pause(t.Context(), id, domain.NewRebuildID()); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("pause what is not there: %v", err)
 	}
 }
@@ -298,7 +298,7 @@ func TestBadRequests(t *testing.T) {
 		{own, rebuild.Request{Definition: &changed}, domain.CodeInvalidRequest, "definition.name"},
 	} {
 		_, err := v.rebuilds.Start(t.Context(), c.id, c.request)
-		if !isCode(err, c.code) || !strings.HasPrefix(err.Error(), c.where+": ") {
+		if !domain.IsCode(err, c.code) || !strings.HasPrefix(err.Error(), c.where+": ") {
 			t.Errorf("%+v: %v; want %s at %s", c.request, err, c.code, c.where)
 		}
 	}
@@ -320,7 +320,7 @@ func TestDeployWithoutRebuild(t *testing.T) {
 		t.Fatalf("deployed: %+v, %v", d, err)
 	}
 	v.start(t, d.Projection.ProjectionID, rebuild.Request{})
-	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "somebody", false); !isCode(err, domain.CodeRebuildRunning) {
+	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "somebody", false); !domain.IsCode(err, domain.CodeRebuildRunning) {
 		t.Errorf("while a rebuild is under way: %v", err)
 	}
 }

@@ -166,7 +166,7 @@ func TestWorkersThatAreStopped(t *testing.T) {
 			calls.dead = make(chan struct{})
 			stop := worker.work(t)
 			if round%4 == 3 && dies > 40 {
-				if _, err := v.rebuilds.Cancel(t.Context(), d.Rebuild.ProjectionID, d.Rebuild.ID); err != nil && !isCode(err, domain.CodeConflict) {
+				if _, err := v.rebuilds.Cancel(t.Context(), d.Rebuild.ProjectionID, d.Rebuild.ID); err != nil && !domain.IsCode(err, domain.CodeConflict) {
 					t.Fatal(err)
 				}
 			}
@@ -284,10 +284,10 @@ func TestOneRebuildAtATime(t *testing.T) {
 	if err != nil || first.State != domain.RebuildQueued {
 		t.Fatal(first, err)
 	}
-	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{By: "test"}); !isCode(err, domain.CodeRebuildRunning) {
+	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{By: "test"}); !domain.IsCode(err, domain.CodeRebuildRunning) {
 		t.Errorf("a second one: %v", err)
 	}
-	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(2), "test", false); !isCode(err, domain.CodeRebuildRunning) {
+	if _, err := v.rebuilds.Deploy(t.Context(), tenant, sums(2), "test", false); !domain.IsCode(err, domain.CodeRebuildRunning) {
 		t.Errorf("another definition: %v", err)
 	}
 	if d, err := v.rebuilds.Deploy(t.Context(), tenant, sums(1), "test", false); err != nil || d.Rebuild == nil || d.Rebuild.ID != first.ID {
@@ -301,15 +301,15 @@ func TestOneRebuildAtATime(t *testing.T) {
 	if r := v.ended(t, first); r.State != domain.RebuildCancelled {
 		t.Errorf("the rebuild is %+v", r)
 	}
-	if _, err := v.rebuilds.Cancel(t.Context(), id, first.ID); !isCode(err, domain.CodeConflict) {
+	if _, err := v.rebuilds.Cancel(t.Context(), id, first.ID); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("cancelling it again: %v", err)
 	}
 	bad := sums(1)
 	bad.Database = "nowhere"
-	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{Definition: &bad}); !isCode(err, domain.CodeInvalidDefinition) {
+	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{Definition: &bad}); !domain.IsCode(err, domain.CodeInvalidDefinition) {
 		t.Errorf("into a database that is not there: %v", err)
 	}
-	if _, err := v.rebuilds.Start(t.Context(), domain.ProjectionID{Owner: tenant, Name: "none"}, rebuild.Request{By: "test"}); !isCode(err, domain.CodeNotFound) {
+	if _, err := v.rebuilds.Start(t.Context(), domain.ProjectionID{Owner: tenant, Name: "none"}, rebuild.Request{By: "test"}); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("of a projection that is not there: %v", err)
 	}
 }

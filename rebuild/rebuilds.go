@@ -2,7 +2,6 @@ package rebuild
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -157,11 +156,6 @@ func (r *Rebuilds) Wake() {
 	case r.wake <- struct{}{}:
 	default:
 	}
-}
-
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
 }
 
 // failure ends a rebuild: repeating it would end in the same way. Where fault is set, it is one tenant's of a shared

@@ -41,12 +41,12 @@ func TestRebuildOverWhatIsGone(t *testing.T) {
 			dryRun := named
 			dryRun.DryRun = true
 			for _, refused := range []rebuild.Request{{RebuildOptions: named}, {RebuildOptions: named, Definition: &changed}, {RebuildOptions: dryRun}} {
-				if _, err := v.rebuilds.Start(t.Context(), id, refused); !isCode(err, domain.CodeEventsRemoved) {
+				if _, err := v.rebuilds.Start(t.Context(), id, refused); !domain.IsCode(err, domain.CodeEventsRemoved) {
 					t.Fatalf("%+v: %v", refused, err)
 				}
 			}
 			if !shared {
-				if _, err := v.rebuilds.Deploy(t.Context(), owner, changed, "test", false); !isCode(err, domain.CodeEventsRemoved) {
+				if _, err := v.rebuilds.Deploy(t.Context(), owner, changed, "test", false); !domain.IsCode(err, domain.CodeEventsRemoved) {
 					t.Fatalf("a deployment: %v", err)
 				}
 			}
@@ -121,7 +121,7 @@ func TestRollbackOverWhatIsGone(t *testing.T) {
 	v.append(t, tenant, 100)
 	v.mustBe(t, tenant, 2)
 	v.db.Remove(t, tenant, "x", 150)
-	if _, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test", false); !isCode(err, domain.CodeEventsRemoved) {
+	if _, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test", false); !domain.IsCode(err, domain.CodeEventsRemoved) {
 		t.Fatalf("without accepting the loss: %v", err)
 	}
 	back, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "test", true)
@@ -160,7 +160,7 @@ func TestRebuildSeesWhatIsAnnounced(t *testing.T) {
 		}
 	}
 	announce(30)
-	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{}); !isCode(err, domain.CodeEventsRemoved) {
+	if _, err := v.rebuilds.Start(t.Context(), id, rebuild.Request{}); !domain.IsCode(err, domain.CodeEventsRemoved) {
 		t.Fatalf("it is started: %v", err)
 	}
 	announce(0) // taken back
@@ -195,7 +195,7 @@ func TestRemovedEventsLeaveOneTenantBehind(t *testing.T) {
 
 	second := sums(2)
 	none := rebuild.Request{Definition: &second, MaxFaulted: new(0)}
-	if _, err := v.rebuilds.Start(t.Context(), id, none); !isCode(err, domain.CodeEventsRemoved) {
+	if _, err := v.rebuilds.Start(t.Context(), id, none); !domain.IsCode(err, domain.CodeEventsRemoved) {
 		t.Fatalf("with nobody to leave behind: %v", err)
 	}
 	d, err := v.rebuilds.Deploy(t.Context(), domain.Everyone, second, "test", false)
@@ -222,7 +222,7 @@ func TestRemovedEventsLeaveOneTenantBehind(t *testing.T) {
 	}
 
 	accept := only(hostile)
-	if _, err := v.rebuilds.Start(t.Context(), id, accept); !isCode(err, domain.CodeEventsRemoved) {
+	if _, err := v.rebuilds.Start(t.Context(), id, accept); !domain.IsCode(err, domain.CodeEventsRemoved) {
 		t.Fatalf("for that tenant alone: %v", err)
 	}
 	accept.AcceptLoss = true

@@ -54,7 +54,7 @@ func TestRollback(t *testing.T) {
 			if err != nil || len(versions) != 3 || versions[0].Cause != domain.VersionRolledBack || versions[0].By != "somebody" || versions[0].Rebuild != back.ID {
 				t.Errorf("its versions are %+v, %v", versions, err)
 			}
-			if _, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "somebody", false); !isCode(err, domain.CodeConflict) {
+			if _, err := v.rebuilds.Rollback(t.Context(), id, r.ID, "somebody", false); !domain.IsCode(err, domain.CodeConflict) {
 				t.Errorf("once more: %v", err)
 			}
 			again, err := v.rebuilds.Rollback(t.Context(), id, back.ID, "somebody", false)
@@ -86,7 +86,7 @@ func TestRollbackRefused(t *testing.T) {
 	stop()
 	refused := func(what string, undone domain.RebuildID, code domain.Code) {
 		t.Helper()
-		if r, err := v.rebuilds.Rollback(t.Context(), id, undone, "test", false); !isCode(err, code) {
+		if r, err := v.rebuilds.Rollback(t.Context(), id, undone, "test", false); !domain.IsCode(err, code) {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 	}
@@ -160,7 +160,7 @@ func TestRollbackForSomeTenants(t *testing.T) {
 	check("after the first", first.Build, first.Build)
 	second := v.ended(t, v.start(t, id, only(one)))
 	check("after the second", second.Build, first.Build)
-	if _, err := v.rebuilds.Rollback(t.Context(), id, first.ID, "test", false); !isCode(err, domain.CodeConflict) {
+	if _, err := v.rebuilds.Rollback(t.Context(), id, first.ID, "test", false); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("one of its tenants has something else by now: %v", err)
 	}
 	undo := func(r domain.Rebuild) {
@@ -185,7 +185,7 @@ func TestRollbackForSomeTenants(t *testing.T) {
 	if mine.State != domain.RebuildSwapped || both.Previous.Build != 0 {
 		t.Fatalf("the rebuild is %+v", both)
 	}
-	if _, err := v.rebuilds.Rollback(t.Context(), id, both.ID, "test", false); !isCode(err, domain.CodeConflict) {
+	if _, err := v.rebuilds.Rollback(t.Context(), id, both.ID, "test", false); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("its tenants come from different builds: %v", err)
 	}
 

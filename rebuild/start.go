@@ -149,7 +149,7 @@ func (r *Rebuilds) checkTenants(ctx context.Context, rebuild domain.Rebuild) err
 			return refused(where, "tenant %s is named twice", tenant)
 		}
 		found, err := r.config.Store.Tenant(ctx, tenant)
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			return refused(where, "there is no tenant %s", tenant)
 		}
 		if err != nil {
@@ -169,7 +169,7 @@ func refused(where, format string, args ...any) error {
 // placed is an error for clients at another place: where the request has what was checked as something else.
 func placed(where string, err error) error {
 	for code := range map[domain.Code]bool{domain.CodeInvalidDefinition: true, domain.CodeUnsupported: true} {
-		if isCode(err, code) {
+		if domain.IsCode(err, code) {
 			message := domain.ClientMessage(err)
 			return domain.Errorf(code, where, "%s", strings.TrimPrefix(message, "assert[0]: "))
 		}

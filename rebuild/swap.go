@@ -144,7 +144,7 @@ func (a *attempt) letGo(ctx context.Context, failure *error, release func(contex
 	}
 	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer done()
-	if err := release(leaving, a.row); err != nil && !isCode(err, domain.CodeConflict) && !isCode(err, domain.CodeNotFound) {
+	if err := release(leaving, a.row); err != nil && !domain.IsCode(err, domain.CodeConflict) && !domain.IsCode(err, domain.CodeNotFound) {
 		*failure = errors.Join(*failure, fmt.Errorf("let go of the live build: %w", err))
 	}
 }

@@ -85,7 +85,7 @@ func (r *Rebuilds) swapTable(ctx context.Context, id domain.ProjectionID) {
 // pointLive is one try of it. Which build is live is looked up each time: another swap may have come in between.
 func (r *Rebuilds) pointLive(ctx context.Context, id domain.ProjectionID) error {
 	p, err := r.config.Store.Projection(ctx, id)
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -250,7 +250,7 @@ func (r *Rebuilds) drop(ctx context.Context, build domain.RetiredBuild) error {
 // pointName points the public name in a retired build's database at the live build, where that is in the same.
 func (r *Rebuilds) pointName(ctx context.Context, build domain.Build) error {
 	p, err := r.config.Store.Projection(ctx, build.ProjectionID)
-	if isCode(err, domain.CodeNotFound) || err == nil && (p.Definition.Database != build.Database || p.Definition.Mode == domain.ModeLive) {
+	if domain.IsCode(err, domain.CodeNotFound) || err == nil && (p.Definition.Database != build.Database || p.Definition.Mode == domain.ModeLive) {
 		return nil
 	}
 	if err != nil {

@@ -82,7 +82,7 @@ func (r *Rebuilds) positions(ctx context.Context, row domain.Rebuild, page []Ten
 // swapped looks up for which tenants of a page the build is live.
 func (r *Rebuilds) swapped(ctx context.Context, row domain.Rebuild, page []TenantProgress) error {
 	p, err := r.config.Store.Projection(ctx, row.ProjectionID)
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return nil
 	}
 	if err != nil {

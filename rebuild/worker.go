@@ -293,7 +293,7 @@ func (w *work) save(ctx context.Context, stop context.CancelCauseFunc) {
 	w.row.EventsPerSecond = w.progress.rate(time.Now())
 	saved, err := w.r.config.Store.BeatRebuild(ctx, w.row)
 	switch {
-	case isCode(err, domain.CodeConflict):
+	case domain.IsCode(err, domain.CodeConflict):
 		stop(errTaken)
 		return
 	case err != nil:
@@ -369,7 +369,7 @@ func (w *work) end(ctx context.Context, state domain.RebuildState) bool {
 		if err == nil {
 			return true
 		}
-		if isCode(err, domain.CodeConflict) {
+		if domain.IsCode(err, domain.CodeConflict) {
 			return false
 		}
 		select {

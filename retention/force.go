@@ -69,7 +69,7 @@ func (r *Retention) checkForce(ctx context.Context, tenant domain.TenantID, forc
 // forcedBefore is what the policy of a category forces; nothing where there is none.
 func (r *Retention) forcedBefore(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionForce, error) {
 	before, err := r.config.Store.RetentionPolicy(ctx, tenant, category)
-	if err != nil && !isCode(err, domain.CodeNotFound) {
+	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return domain.RetentionForce{}, err
 	}
 	return before.Force, nil

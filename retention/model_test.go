@@ -353,7 +353,7 @@ func (m *model) check(t *rapid.T) {
 	for stream, version := range m.versions {
 		info, err := m.store.StreamInfo(context.Background(), m.tenant, stream)
 		if m.forgotten(stream) {
-			if !isCode(err, domain.CodeNotFound) {
+			if !domain.IsCode(err, domain.CodeNotFound) {
 				t.Fatalf("stream %s: %+v, %v; want none", stream, info, err)
 			}
 			continue

@@ -2,7 +2,6 @@ package retention
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -93,9 +92,4 @@ func (r *Retention) preview(ctx context.Context, tenant domain.TenantID, work *d
 	}
 	preview.Complete = true
 	return nil
-}
-
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
 }

@@ -54,7 +54,7 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 		x.work, err = r.config.Store.BeginRetention(ctx, tenant, category, r.config.Grace)
 		return err
 	})
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return outcome{idle: true}, x.withdraw(ctx, tenant, category)
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func (x *run) rest(ctx context.Context, out outcome) (outcome, error) {
 
 // stopped reports whether a run must not go on, since the policy is another one now, or another run has begun.
 func stopped(err error) bool {
-	return isCode(err, domain.CodeConflict) || isCode(err, domain.CodeNotFound)
+	return domain.IsCode(err, domain.CodeConflict) || domain.IsCode(err, domain.CodeNotFound)
 }
 
 // call bounds one call.

@@ -370,7 +370,7 @@ func TestTenantsAreApart(t *testing.T) {
 	runAll(t, b.retention(nil), other, "invoice")
 	wantLeft(t, b, one, "order", 20)
 	wantGone(t, b, other, nil)
-	if _, err := b.store.RetentionPolicy(t.Context(), other, "order"); !isCode(err, domain.CodeNotFound) {
+	if _, err := b.store.RetentionPolicy(t.Context(), other, "order"); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("the other tenant's policy: %v", err)
 	}
 	if due, err := b.store.RetentionDue(t.Context()); err != nil || len(due) != 2 {

@@ -82,7 +82,7 @@ func TestWhenPoliciesRun(t *testing.T) {
 		t.Fatalf("%+v, %v", asked, err)
 	}
 	wait(t, removed, 2)
-	if _, err := r.Ask(t.Context(), domain.NewTenantID(), "order"); !isCode(err, domain.CodeNotFound) {
+	if _, err := r.Ask(t.Context(), domain.NewTenantID(), "order"); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("asked for what is not there: %v", err)
 	}
 	wantLeft(t, b, others, "order", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
@@ -114,7 +114,7 @@ func TestARunThatFails(t *testing.T) {
 	broken := &failing{}
 	r := b.retention(nil, broken)
 	broken.err = domain.Errorf(domain.CodeUnavailable, "", "the database of documents is on fire")
-	if _, err := r.runOnce(t.Context(), tenant, "order"); !isCode(err, domain.CodeUnavailable) {
+	if _, err := r.runOnce(t.Context(), tenant, "order"); !domain.IsCode(err, domain.CodeUnavailable) {
 		t.Fatal(err)
 	}
 	if status := b.status(t, tenant, "order"); status.LastError != "the database of documents is on fire" || status.AskedAt.IsZero() || status.LastRunAt.IsZero() {

@@ -46,7 +46,7 @@ func Absence(err error) string {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return "the database does not answer"
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || isCode(unavailable(err), domain.CodeUnavailable) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || domain.IsCode(unavailable(err), domain.CodeUnavailable) {
 		return "the database cannot be reached"
 	}
 	return ""

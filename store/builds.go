@@ -81,7 +81,7 @@ func keepUndated(ctx context.Context, tx pgx.Tx, build domain.Build) error {
 // dateBuild gives a build without a date one, unless a rebuild under way goes on with it.
 func (s *Store) dateBuild(ctx context.Context, build domain.Build, dropAt time.Time) error {
 	return under(ctx, s.app, build.Owner, func(tx pgx.Tx) error {
-		if _, err := lockProjection(ctx, tx, build.ProjectionID); err != nil && !isCode(err, domain.CodeNotFound) {
+		if _, err := lockProjection(ctx, tx, build.ProjectionID); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 			return err
 		}
 		_, err := tx.Exec(ctx, `

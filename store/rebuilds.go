@@ -285,7 +285,7 @@ func (s *Store) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt t
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		// The projection's row first, as everywhere. The row is there: deleting it ends the rebuild.
 		live, err := lockProjection(ctx, tx, rebuild.ProjectionID)
-		if isCode(err, domain.CodeNotFound) {
+		if domain.IsCode(err, domain.CodeNotFound) {
 			return notMine(rebuild)
 		}
 		if err != nil {

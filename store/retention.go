@@ -98,7 +98,7 @@ func (s *Store) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, 
 			status = before
 			return false, nil
 		case err == nil:
-		case !isCode(err, domain.CodeNotFound):
+		case !domain.IsCode(err, domain.CodeNotFound):
 			return false, err
 		default:
 			created = true

@@ -94,9 +94,3 @@ func disconnected(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, pgconn.ErrConnClosed)
 }
-
-// isCode reports whether err is one for clients, with that code.
-func isCode(err error, code domain.Code) bool {
-	e, ok := errors.AsType[*domain.Error](err)
-	return ok && e.Code == code
-}

@@ -56,7 +56,7 @@ func (s *Store) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 // ended rebuild still holds is found by SettleTenantBuilds.
 func (s *Store) ReleaseTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
-		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil && !isCode(err, domain.CodeNotFound) {
+		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 			return err
 		}
 		if err := lockMine(ctx, tx, rebuild, running); err != nil {
@@ -239,7 +239,7 @@ func (s *Store) SettleTenantBuilds(ctx context.Context, dropAt time.Time) error 
 func (s *Store) settleTenantBuild(ctx context.Context, b domain.TenantBuild) error {
 	return s.changeProjection(ctx, b.ProjectionID, func(tx pgx.Tx) error {
 		live, err := lockProjection(ctx, tx, b.ProjectionID)
-		if err != nil && !isCode(err, domain.CodeNotFound) {
+		if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 			return err
 		}
 		var held domain.RebuildID

@@ -32,7 +32,7 @@ func (s *Store) ClaimWebhookEvents(
 		}
 		// One at a time decides for a webhook.
 		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
-			if isCode(err, domain.CodeNotFound) {
+			if domain.IsCode(err, domain.CodeNotFound) {
 				return nil
 			}
 			return err

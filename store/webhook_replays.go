@@ -139,7 +139,7 @@ func (s *Store) CancelWebhookReplay(ctx context.Context, tenant domain.TenantID,
 
 // removeReplay removes the rows of a replay and of its group, where there is one.
 func removeReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) error {
-	if err := removeGroup(ctx, tx, tenant, replayGroup(name)); err != nil && !isCode(err, domain.CodeNotFound) {
+	if err := removeGroup(ctx, tx, tenant, replayGroup(name)); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return err
 	}
 	if _, err := tx.Exec(ctx, "delete from webhook_claims as c where c.tenant_id = $1 and c.name = $2", tenant, replayGroup(name)); err != nil {

@@ -79,7 +79,7 @@ func (s *Store) emptySliced(ctx context.Context, table string, tenant domain.Ten
 // takes no longer than a moment; a webhook that is no more has nothing left.
 func (s *Store) SweepWebhook(ctx context.Context, tenant domain.TenantID, name string) (more bool, err error) {
 	webhook, err := s.Webhook(ctx, tenant, name)
-	if isCode(err, domain.CodeNotFound) {
+	if domain.IsCode(err, domain.CodeNotFound) {
 		return false, nil
 	}
 	if err != nil {

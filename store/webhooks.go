@@ -303,7 +303,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant domain.TenantID, name 
 			return err
 		}
 		for _, group := range []string{webhookGroup(name), replayGroup(name)} {
-			if err := removeGroup(ctx, tx, tenant, group); err != nil && !isCode(err, domain.CodeNotFound) {
+			if err := removeGroup(ctx, tx, tenant, group); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 				return err
 			}
 		}
@@ -330,7 +330,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant domain.TenantID, name 
 // emptyGroup removes the dead letters and the claims of a group of the service, in slices. Each is removed in a transaction that
 // begins with may, whose error ends it.
 func (s *Store) emptyGroup(ctx context.Context, tenant domain.TenantID, group string, may func(pgx.Tx) error) error {
-	if _, err := s.discardDeadLetters(ctx, tenant, group, may); err != nil && !isCode(err, domain.CodeNotFound) {
+	if _, err := s.discardDeadLetters(ctx, tenant, group, may); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return err
 	}
 	return s.emptySliced(ctx, "webhook_claims", tenant, group, may)

@@ -109,7 +109,7 @@ func TestWebhooksInward(t *testing.T) {
 	p := start(t, pgtest.Database(t), options{inward: true})
 	tenant := p.tenant(t)
 	e := newEndpoint(t, always(200))
-	if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", domain.WebhookDefinition{URL: e.url}); !isCode(err, domain.CodeInvalidRequest) {
+	if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", domain.WebhookDefinition{URL: e.url}); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("an address inside is taken: %v", err)
 	}
 	_, port, err := net.SplitHostPort(e.url[len("http://"):])

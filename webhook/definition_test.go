@@ -58,10 +58,10 @@ func TestWebhooksThatCannotWork(t *testing.T) {
 		}
 	}
 	live1 := domain.WebhookDefinition{URL: "https://example.com/", Projection: "live-orders"}
-	if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", live1); !isCode(err, domain.CodeUnsupported) {
+	if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", live1); !domain.IsCode(err, domain.CodeUnsupported) {
 		t.Errorf("a live projection: %v", err)
 	}
-	if _, _, err := p.webhooks.Put(t.Context(), tenant, "webhook.mail", domain.WebhookDefinition{URL: "https://example.com/"}); !isCode(err, domain.CodeInvalidRequest) {
+	if _, _, err := p.webhooks.Put(t.Context(), tenant, "webhook.mail", domain.WebhookDefinition{URL: "https://example.com/"}); !domain.IsCode(err, domain.CodeInvalidRequest) {
 		t.Errorf("a name with a dot: %v", err)
 	}
 	if all, err := p.webhooks.List(t.Context(), tenant, "", 10); err != nil || len(all) != 0 {
@@ -83,7 +83,7 @@ func TestWebhookIsChanged(t *testing.T) {
 	} {
 		d := first
 		change(&d)
-		if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", d); !isCode(err, domain.CodeConflict) {
+		if _, _, err := p.webhooks.Put(t.Context(), tenant, "mail", d); !domain.IsCode(err, domain.CodeConflict) {
 			t.Errorf("%+v: %v", d, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestWebhookIsChanged(t *testing.T) {
 	if err := p.webhooks.Delete(t.Context(), tenant, "mail"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(domain.ServiceWebhook, "mail")); !isCode(err, domain.CodeNotFound) {
+	if _, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(domain.ServiceWebhook, "mail")); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("its group is there: %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestSecretsSignWhileTheyAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	signed(1)
-	if _, err := p.webhooks.RemoveSecret(t.Context(), tenant, "mail", two.Secrets[1].ID); !isCode(err, domain.CodeConflict) {
+	if _, err := p.webhooks.RemoveSecret(t.Context(), tenant, "mail", two.Secrets[1].ID); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("the last one is removed: %v", err)
 	}
 	// The others expire at once.

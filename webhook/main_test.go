@@ -3,7 +3,6 @@ package webhook_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -312,9 +311,4 @@ func (p *process) attempts(t testing.TB, tenant domain.TenantID, name string) []
 		newest[i], newest[j] = newest[j], newest[i]
 	}
 	return newest
-}
-
-func isCode(err error, code domain.Code) bool {
-	failure, ok := errors.AsType[*domain.Error](err)
-	return ok && failure.Code == code
 }

@@ -81,17 +81,17 @@ func TestReplayIsCancelled(t *testing.T) {
 	}
 	e.next(t)
 	e.next(t)
-	if _, err := p.webhooks.Replay(t.Context(), tenant, "mail", 1, 2); !isCode(err, domain.CodeConflict) {
+	if _, err := p.webhooks.Replay(t.Context(), tenant, "mail", 1, 2); !domain.IsCode(err, domain.CodeConflict) {
 		t.Errorf("a second replay: %v", err)
 	}
 	await(t, "its events wait for no retry", func() bool { return p.group(t, tenant, domain.ServiceReplay, "mail").Retrying == 2 })
 	if w, err := p.webhooks.CancelReplay(t.Context(), tenant, "mail"); err != nil || w.Replay != nil {
 		t.Errorf("%v: %+v", err, w.Replay)
 	}
-	if _, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(domain.ServiceReplay, "mail")); !isCode(err, domain.CodeNotFound) {
+	if _, err := p.groups.Get(t.Context(), tenant, domain.ServiceGroup(domain.ServiceReplay, "mail")); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("its group is there: %v", err)
 	}
-	if _, err := p.webhooks.CancelReplay(t.Context(), tenant, "mail"); !isCode(err, domain.CodeNotFound) {
+	if _, err := p.webhooks.CancelReplay(t.Context(), tenant, "mail"); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("cancelling none: %v", err)
 	}
 }
@@ -103,11 +103,11 @@ func TestReplaysThatCannotBe(t *testing.T) {
 	p.put(t, tenant, "mail", domain.WebhookDefinition{URL: "http://127.0.0.1:8080"})
 	p.add(t, tenant, "order-1", "OrderPlaced", `{}`, `{}`)
 	for _, wrong := range [][2]int64{{0, 1}, {-1, 1}, {1, 3}, {2, 1}, {3, 0}, {1, -1}} {
-		if _, err := p.webhooks.Replay(t.Context(), tenant, "mail", wrong[0], wrong[1]); !isCode(err, domain.CodeInvalidRequest) {
+		if _, err := p.webhooks.Replay(t.Context(), tenant, "mail", wrong[0], wrong[1]); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("from %d to %d: %v", wrong[0], wrong[1], err)
 		}
 	}
-	if _, err := p.webhooks.Replay(t.Context(), tenant, "other", 1, 2); !isCode(err, domain.CodeNotFound) {
+	if _, err := p.webhooks.Replay(t.Context(), tenant, "other", 1, 2); !domain.IsCode(err, domain.CodeNotFound) {
 		t.Errorf("of a webhook that is not there: %v", err)
 	}
 }

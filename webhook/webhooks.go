@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"strconv"
@@ -94,7 +93,7 @@ func (w *Webhooks) Put(ctx context.Context, tenant domain.TenantID, name string,
 	start := int64(1)
 	there, err := w.config.Store.Webhook(ctx, tenant, name)
 	switch {
-	case isCode(err, domain.CodeNotFound):
+	case domain.IsCode(err, domain.CodeNotFound):
 		place, err := domain.ParseFrom("from", cmp.Or(from, "end"))
 		if err != nil {
 			return domain.Webhook{}, false, err
@@ -144,11 +143,6 @@ func newSecret() domain.WebhookSecret {
 	key := make([]byte, domain.WebhookSecretBytes)
 	rand.Read(key) // never fails: it ends the program where the system has no randomness
 	return domain.WebhookSecret{ID: domain.NewWebhookSecretID(), Key: key}
-}
-
-func isCode(err error, code domain.Code) bool {
-	failure, ok := errors.AsType[*domain.Error](err)
-	return ok && failure.Code == code
 }
 
 // Get returns a webhook.

@@ -318,14 +318,9 @@ func wantError(t *testing.T, err, want error) {
 	}
 }
 
-func isCode(err error, want domain.Code) bool {
-	sorted, ok := errors.AsType[*domain.Error](err)
-	return ok && sorted.Code == want
-}
-
 func wantCode(t *testing.T, err error, want domain.Code) {
 	t.Helper()
-	if !isCode(err, want) {
+	if !domain.IsCode(err, want) {
 		t.Errorf("the error is %v, want one with the code %s", err, want)
 	}
 }

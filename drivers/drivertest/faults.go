@@ -132,7 +132,7 @@ func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 			save = func() error { return w.driver.Save(ctx, build, tenant, batch) }
 		}
 		p.Cut(direction, bytes, reset)
-		if err := save(); err != nil && !errors.Is(err, drivers.ErrStale) && !isCode(err, domain.CodeUnavailable) {
+		if err := save(); err != nil && !errors.Is(err, drivers.ErrStale) && !domain.IsCode(err, domain.CodeUnavailable) {
 			t.Errorf("cut %s after %d bytes (reset: %t), a save gives %v; want the code %s", direction, bytes, reset, err, domain.CodeUnavailable)
 		}
 		s.honest(t, w, to)
@@ -227,14 +227,14 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 			p.Hang(direction)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		if err := w.driver.Save(ctx, build, tenant, batch); !errors.Is(err, context.DeadlineExceeded) && !isCode(err, domain.CodeUnavailable) {
+		if err := w.driver.Save(ctx, build, tenant, batch); !errors.Is(err, context.DeadlineExceeded) && !domain.IsCode(err, domain.CodeUnavailable) {
 			t.Errorf("a save on a server that hangs gives %v", err)
 		}
 		cancel()
 		ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 		for method, err := range s.all(ctx, t, w) {
 			ownTable := !build.Shared() && method == "CreateTemporaryTable" // there is nothing to make, and nobody to ask
-			if !errors.Is(err, context.DeadlineExceeded) && !isCode(err, domain.CodeUnavailable) && !ownTable {
+			if !errors.Is(err, context.DeadlineExceeded) && !domain.IsCode(err, domain.CodeUnavailable) && !ownTable {
 				t.Errorf("%s on a server that hangs gives %v", method, err)
 			}
 		}
@@ -262,7 +262,7 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 	cancel()
 	for method, err := range errs {
 		ownTable := !build.Shared() && method == "CreateTemporaryTable"
-		if !isCode(err, domain.CodeUnavailable) && !ownTable && !(errors.Is(err, context.DeadlineExceeded) && time.Since(begun) >= enough) {
+		if !domain.IsCode(err, domain.CodeUnavailable) && !ownTable && !(errors.Is(err, context.DeadlineExceeded) && time.Since(begun) >= enough) {
 			t.Errorf("%s without a server gives %v, want the code %s", method, err, domain.CodeUnavailable)
 		}
 	}
@@ -284,7 +284,7 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 				if errors.Is(ctx.Err(), context.Canceled) {
 					return
 				}
-				if !errors.Is(err, drivers.ErrStale) && !isCode(err, domain.CodeUnavailable) {
+				if !errors.Is(err, drivers.ErrStale) && !domain.IsCode(err, domain.CodeUnavailable) {
 					t.Errorf("going on to %d: %v", to, err)
 					return
 				}
@@ -325,7 +325,7 @@ func (s *suite) lateSave(t *testing.T, build domain.Build, tenant domain.TenantI
 		fast.reach(ctx, t, to)
 	}
 	p.Heal()
-	if err := <-late; err != nil && !errors.Is(err, drivers.ErrStale) && !isCode(err, domain.CodeUnavailable) {
+	if err := <-late; err != nil && !errors.Is(err, drivers.ErrStale) && !domain.IsCode(err, domain.CodeUnavailable) {
 		t.Errorf("the late save gives %v", err)
 	}
 	slow.reach(ctx, t, 100)
@@ -345,7 +345,7 @@ func (w worker) refused(t *testing.T, from int64) error {
 		if err == nil {
 			t.Fatalf("a save from %d got through, where there is no checkpoint any more", from)
 		}
-		if !isCode(err, domain.CodeUnavailable) || ctx.Err() != nil {
+		if !domain.IsCode(err, domain.CodeUnavailable) || ctx.Err() != nil {
 			return err
 		}
 	}

@@ -284,11 +284,11 @@ func (s *suite) notAsked(t *testing.T) {
 		"unordered where all is ordered": {Limit: 1, After: &domain.SortKey{Unordered: true}},
 	} {
 		_, err := s.driver.Query(t.Context(), build, tenant, query)
-		if !isCode(err, domain.CodeInvalidRequest) {
+		if !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("%s: Query gives %v, want the code %s", name, err, domain.CodeInvalidRequest)
 		}
 		_, err = s.driver.Explain(t.Context(), build, tenant, query)
-		if !isCode(err, domain.CodeInvalidRequest) {
+		if !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("%s: Explain gives %v, want the code %s", name, err, domain.CodeInvalidRequest)
 		}
 	}

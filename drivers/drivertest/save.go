@@ -166,7 +166,7 @@ func (s *suite) saves(t *testing.T) {
 			if err == nil && s.MaxDepth == domain.MaxJSONDepth {
 				return // nobody asks for it, and the database takes it
 			}
-			if !isCode(err, domain.CodeInvalidJSON) {
+			if !domain.IsCode(err, domain.CodeInvalidJSON) {
 				t.Errorf("a document %d deep gives %v, want the code %s", depth, err, domain.CodeInvalidJSON)
 			}
 			s.wantDocuments(t, build, tenant, deepest)

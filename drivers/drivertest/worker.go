@@ -154,7 +154,7 @@ func (w worker) reach(ctx context.Context, t *testing.T, to int64) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, drivers.ErrStale) && !isCode(err, domain.CodeUnavailable) || ctx.Err() != nil {
+		if !errors.Is(err, drivers.ErrStale) && !domain.IsCode(err, domain.CodeUnavailable) || ctx.Err() != nil {
 			t.Fatalf("going on to %d: %v", to, err)
 		}
 	}
