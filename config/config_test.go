@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -277,7 +278,10 @@ func TestAnyText(t *testing.T) {
 	})
 }
 
-// The guide names every setting and variable, and its example is a configuration that holds the defaults.
+// defaultCell is the default of a setting in the guide's tables, after the setting's variable.
+var defaultCell = regexp.MustCompile("\\| `(MANIFOLD_[A-Z_]+)` \\| `([^`]+)` \\|")
+
+// The guide names every setting and variable, its tables have the defaults, and its example is valid.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/reference/configuration.md")
@@ -312,23 +316,26 @@ func TestDocumentation(t *testing.T) {
 		t.Fatal("docs/reference/configuration.md has no example")
 	}
 	secrets := t.TempDir()
-	for _, name := range []string{"app", "system", "documents", "retention", "migrator", "documents-mongo", "reporting", "operator", "kafka", "nats.creds", "kafka-ca.pem", "kafka-cert.pem", "kafka-key.pem"} {
+	for _, name := range []string{"app", "system", "documents", "retention", "migrator", "documents-mongo", "reporting", "operator"} {
 		if err := os.WriteFile(filepath.Join(secrets, name), []byte("secret of "+name), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := config.Load(write(t, "manifold.yaml", strings.ReplaceAll(example, "/run/secrets", secrets)), nil)
+	var defaults []string
+	for _, cell := range defaultCell.FindAllStringSubmatch(guide, -1) {
+		defaults = append(defaults, cell[1]+"="+cell[2])
+	}
+	got, err := config.Load(write(t, "manifold.yaml", strings.ReplaceAll(example, "/run/secrets", secrets)), defaults)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := config.Default()
-	got.Egress, got.Proxies.Trusted = nil, nil
-	got.Database.URL, got.Databases, got.Projections, got.OperatorKeyFile, got.OperatorKeys, got.Webhooks.Allow = "", nil, nil, "", nil, nil
+	got.Database.URL, got.Databases, got.Projections, got.OperatorKeyFile, got.OperatorKeys = "", nil, nil, "", nil
 	for _, login := range []*config.Login{&got.Database.App, &got.Database.System, &got.Database.Documents, &got.Database.Retention, &got.Database.Migrator} {
 		login.Password, login.PasswordFile = "", ""
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("the example holds\n%+v\nand the defaults are\n%+v", got, want)
+		t.Errorf("the example and the tables hold\n%+v\nand the defaults are\n%+v", got, want)
 	}
 }
 
