@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,5 +57,44 @@ func TestARequestBeyondTheBoundIsNotKnown(t *testing.T) {
 	a.get("/v1/streams/order-1").want(429)
 	if after := known.Load(); after != before {
 		t.Errorf("a refused request is noted as known")
+	}
+}
+
+// A tenant cannot occupy more connections than it may have requests by having them refused: those that are delayed count.
+func TestDelayedRefusalsCountAsRequests(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	a := newWorld(t, func(c *api.Config) { c.TenantRequests = most }).tenant("acme")
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	ended := make(chan struct{})
+	defer close(ended)
+	delayed := make(chan struct{}, 100)
+	for range most {
+		flood.Go(func() {
+			for {
+				began := time.Now()
+				_, _ = a.raw(t, rawRequest{"GET", "/v1/projections?nonsense=1", []string{"Authorization: Bearer " + a.key}, ""})
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if time.Since(began) > 30*time.Millisecond {
+					select {
+					case delayed <- struct{}{}:
+					default:
+					}
+				}
+			}
+		})
+	}
+	for range cap(delayed) {
+		<-delayed
+	}
+	for deadline := time.Now().Add(patience); a.get("/v1/streams/order-1").status != 429; {
+		if time.Now().After(deadline) {
+			t.Fatal("no request is refused while as many as the tenant may have are delayed")
+		}
 	}
 }
