@@ -37,7 +37,7 @@ func TestWhatIsRemovedIsSaid(t *testing.T) {
 		case strings.HasPrefix(path, "/v1/projections/orders") && !accepted:
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusConflict)
-			fmt.Fprintln(w, `{"type":"/docs/errors#events-removed","title":"Events that it needs were removed","status":409,"code":"events-removed","detail":"with acceptLoss it makes documents of what is left","requestId":"1"}`)
+			fmt.Fprintln(w, `{"type":"/docs/errors#events-removed","title":"Required events were removed","status":409,"code":"events-removed","detail":"with acceptLoss it makes documents of what is left","requestId":"1"}`)
 		default:
 			answer(202, rebuild)
 		}
