@@ -10,6 +10,9 @@ RACE      ?= ^$(MODULE)(/(aggregate|api|auth|budget|console|dispatch|drivers/.*|
 
 MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
+# The prose linter, with the rules in tools/vale. It needs a C compiler.
+VALE        := $(GO) tool -modfile=$(CURDIR)/tools/go.mod vale --output=line
+PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md docs
 # Modules of their own, so that the product does not depend on what they need.
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 
@@ -57,11 +60,12 @@ drift: ## fail where the generated code is not what its source gives
 		echo "generated code has drifted from its source: run make generate, and commit what it changes"; exit 1; \
 	fi
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, and the prose of contracts and pages
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
+	$(VALE) $(PROSE)
 	@for module in $(NESTED); do echo "$(GO) vet, staticcheck $$module"; \
 		(cd $$module && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
 

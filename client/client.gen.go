@@ -282,7 +282,7 @@ type Cursor struct {
 	// Position Everything up to here is behind it. Missing where error is there.
 	Position *int64 `json:"position,omitempty"`
 
-	// Error Why the position cannot be told: the projection's database does not answer, say.
+	// Error Why the position is unknown, for example because the projection's database does not answer.
 	Error string `json:"error,omitempty"`
 }
 
@@ -656,7 +656,7 @@ type Lag struct {
 	// Seconds How long ago the first of these was recorded; 0 where there are none. In a projection's state it is `lagSeconds`.
 	Seconds *float64 `json:"seconds,omitempty"`
 
-	// Error Why the position cannot be told: the projection's database does not answer, say.
+	// Error Why the position is unknown, for example because the projection's database does not answer.
 	Error       string `json:"error,omitempty"`
 	InFlight    *int64 `json:"inFlight,omitempty"`
 	Retrying    *int64 `json:"retrying,omitempty"`
@@ -713,7 +713,7 @@ type Message struct {
 	// Payload The event's data.
 	Payload JSON `json:"payload"`
 
-	// Id Names the event for ever; repeating it publishes nothing.
+	// Id Names the event permanently; repeating it publishes nothing.
 	Id *UUID `json:"id,omitempty"`
 
 	// Type Default the topic.
@@ -749,7 +749,7 @@ type Nack struct {
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
 type NewEvent struct {
-	// Id Names the event for ever; repeating it appends nothing.
+	// Id Names the event permanently; repeating it appends nothing.
 	Id *UUID `json:"id,omitempty"`
 
 	// Type What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
@@ -866,7 +866,7 @@ type NewUpcaster struct {
 	// Expression `event -> data`: the data as the next schema version has it.
 	Expression string `json:"expression"`
 
-	// Rebuild Rebuild the projections that it touches, and make their aggregates' snapshots anew.
+	// Rebuild Rebuild the projections that it touches, and take their aggregates' snapshots again.
 	Rebuild bool `json:"rebuild,omitempty"`
 }
 
@@ -1093,7 +1093,7 @@ type ProjectionList struct {
 type ProjectionState struct {
 	Name string `json:"name"`
 
-	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it goes on by itself when that is back; lost: the table of its documents is not there any more, and a rebuild makes it anew.
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it goes on by itself when that is back; lost: the table of its documents is not there any more, and a rebuild makes it again.
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
@@ -1310,7 +1310,7 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
-// RetentionForce Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+// RetentionForce Those that retention does not wait for. They may miss events; the documentation says how they learn of it. A name of
 // which there is neither a group nor a projection is refused, unless the policy had it before.
 type RetentionForce struct {
 	// Groups By name: with their dead letters.
@@ -1333,7 +1333,7 @@ type RetentionHold struct {
 	// Position What is above it is held.
 	Position int64 `json:"position"`
 
-	// Problem Why it cannot be told how far it has come: all is held then.
+	// Problem Why its progress is unknown; everything is held meanwhile.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -1354,7 +1354,7 @@ type RetentionPolicy struct {
 	MaxCount int64 `json:"maxCount,omitempty"`
 	Compact  bool  `json:"compact"`
 
-	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+	// Force Those that retention does not wait for. They may miss events; the documentation says how they learn of it. A name of
 	// which there is neither a group nor a projection is refused, unless the policy had it before.
 	Force *RetentionForce `json:"force,omitempty"`
 
@@ -1403,7 +1403,7 @@ type RetentionRules struct {
 	// Compact Of each stream only the newest event stays.
 	Compact bool `json:"compact,omitempty"`
 
-	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+	// Force Those that retention does not wait for. They may miss events; the documentation says how they learn of it. A name of
 	// which there is neither a group nor a projection is refused, unless the policy had it before.
 	Force *RetentionForce `json:"force,omitempty"`
 }
@@ -1420,7 +1420,7 @@ type RetentionRun struct {
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
 // `subscriptions:write` or `tenant:admin`. Those of events and subscriptions can be for some categories only:
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
-// well. `!events:read:billing.**` takes categories away from what stands behind it.
+// well. `!events:read:billing.**` excludes categories from the scopes that follow it.
 //
 // Example: events:append:heartbeat.*
 type Scope = string
@@ -2177,7 +2177,7 @@ type ListAllDocumentsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2209,7 +2209,7 @@ type ReadCategoryParamsDirection string
 
 // ReadLatestParams defines parameters for ReadLatest.
 type ReadLatestParams struct {
-	// Keys Up to 1,000, between commas. A comma within a key stands behind a backslash: `a\,b`.
+	// Keys Up to 1,000, between commas. Escape a comma within a key with a backslash: `a\,b`.
 	Keys string `form:"keys" json:"keys"`
 }
 
@@ -2236,7 +2236,7 @@ type ListKeysParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2268,7 +2268,7 @@ type ListDocumentsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 
 	// Count `exact`: with `count` in the answer, how many documents there are on all pages. It may cost far more than a page.
@@ -2307,7 +2307,7 @@ type ListParkedDocumentsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2343,7 +2343,7 @@ type ListRebuildTenantsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2422,7 +2422,7 @@ type ListStreamsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2554,7 +2554,7 @@ type ListSubscriptionsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2569,7 +2569,7 @@ type ListDeadLettersParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2587,7 +2587,7 @@ type ListTenantsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2602,7 +2602,7 @@ type ListTenantKeysParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2617,7 +2617,7 @@ type ListWebhooksParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2632,7 +2632,7 @@ type ListWebhookAttemptsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -3078,7 +3078,7 @@ type ClientInterface interface {
 
 	// PutAggregateWithBody Define a category's aggregate
 	//
-	// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
+	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
 	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes any type of body and a specified content type.
@@ -3088,7 +3088,7 @@ type ClientInterface interface {
 
 	// PutAggregate Define a category's aggregate
 	//
-	// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
+	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
 	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes a body of the `application/json` content type.
@@ -3099,7 +3099,7 @@ type ClientInterface interface {
 	// AppendWithBody Append to several streams
 	//
 	// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-	// a request once; the request has at most 1,000 events in all.
+	// a request once; a request has at most 1,000 events.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3109,7 +3109,7 @@ type ClientInterface interface {
 	// Append Append to several streams
 	//
 	// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-	// a request once; the request has at most 1,000 events in all.
+	// a request once; a request has at most 1,000 events.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3286,7 +3286,7 @@ type ClientInterface interface {
 
 	// PutProjectionWithBody Create or change a projection
 	//
-	// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
+	// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
 	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
 	// need not be in the body.
 	//
@@ -3297,7 +3297,7 @@ type ClientInterface interface {
 
 	// PutProjection Create or change a projection
 	//
-	// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
+	// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
 	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
 	// need not be in the body.
 	//
@@ -3365,7 +3365,7 @@ type ClientInterface interface {
 
 	// StartRebuildWithBody Start a rebuild
 	//
-	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
+	// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
@@ -3380,7 +3380,7 @@ type ClientInterface interface {
 
 	// StartRebuild Start a rebuild
 	//
-	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
+	// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
@@ -3455,9 +3455,9 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
 	ResetProjection(ctx context.Context, name Name, params *ResetProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RetryProjection Try the event again that a projection stands before
+	// RetryProjection Retry the event that stopped a projection
 	//
-	// After what was in its way was mended. What comes of it shows in the projection's state. Where the projection does not stand still, nothing happens.
+	// Call it after the cause of the fault is fixed. The projection's state shows the result. A projection that is running is not affected.
 	//
 	// Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
 	RetryProjection(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3514,8 +3514,8 @@ type ClientInterface interface {
 	// PublishWithBody Publish messages
 	//
 	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
@@ -3531,8 +3531,8 @@ type ClientInterface interface {
 	// PublishWithApplicationCloudeventsPlusJSONBody Publish messages
 	//
 	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
@@ -3548,8 +3548,8 @@ type ClientInterface interface {
 	// PublishWithApplicationCloudeventsBatchPlusJSONBody Publish messages
 	//
 	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
@@ -3565,8 +3565,8 @@ type ClientInterface interface {
 	// Publish Publish messages
 	//
 	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
@@ -3915,7 +3915,7 @@ type ClientInterface interface {
 
 	// ReplayDeadLetters Deliver all dead letters again
 	//
-	// They are delivered beside new events, with attempts that count anew, and `replays` says how often an event has come back. One that
+	// They are delivered beside new events, with attempts that start from one, and `replays` says how often an event was replayed. One that
 	// fails again is a dead letter again, with the time at which it first became one.
 	//
 	// Corresponds with POST /v1/subscriptions/{name}/dead-letters/replay (the `ReplayDeadLetters` operationId).
@@ -4030,7 +4030,7 @@ type ClientInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes any type of body and a specified content type.
@@ -4043,7 +4043,7 @@ type ClientInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4578,7 +4578,7 @@ func (c *Client) GetAggregate(ctx context.Context, category Category, reqEditors
 
 // PutAggregateWithBody Define a category's aggregate
 //
-// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
+// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
 // definition are not used any more; new ones are taken in the background, also of streams that are there already.
 //
 // Takes any type of body and a specified content type.
@@ -4598,7 +4598,7 @@ func (c *Client) PutAggregateWithBody(ctx context.Context, category Category, co
 
 // PutAggregate Define a category's aggregate
 //
-// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
+// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
 // definition are not used any more; new ones are taken in the background, also of streams that are there already.
 //
 // Takes a body of the `application/json` content type.
@@ -4619,7 +4619,7 @@ func (c *Client) PutAggregate(ctx context.Context, category Category, body PutAg
 // AppendWithBody Append to several streams
 //
 // Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-// a request once; the request has at most 1,000 events in all.
+// a request once; a request has at most 1,000 events.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4639,7 +4639,7 @@ func (c *Client) AppendWithBody(ctx context.Context, params *AppendParams, conte
 // Append Append to several streams
 //
 // Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-// a request once; the request has at most 1,000 events in all.
+// a request once; a request has at most 1,000 events.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5026,7 +5026,7 @@ func (c *Client) GetProjection(ctx context.Context, name Name, reqEditors ...Req
 
 // PutProjectionWithBody Create or change a projection
 //
-// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
+// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
 // definition, while the present one serves; the definition changes with the documents. The name is the path's, and
 // need not be in the body.
 //
@@ -5047,7 +5047,7 @@ func (c *Client) PutProjectionWithBody(ctx context.Context, name Name, params *P
 
 // PutProjection Create or change a projection
 //
-// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
+// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
 // definition, while the present one serves; the definition changes with the documents. The name is the path's, and
 // need not be in the body.
 //
@@ -5205,7 +5205,7 @@ func (c *Client) ListRebuilds(ctx context.Context, name Name, reqEditors ...Requ
 
 // StartRebuildWithBody Start a rebuild
 //
-// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
+// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 // hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 // alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
@@ -5230,7 +5230,7 @@ func (c *Client) StartRebuildWithBody(ctx context.Context, name Name, contentTyp
 
 // StartRebuild Start a rebuild
 //
-// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
+// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 // hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 // alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
@@ -5405,9 +5405,9 @@ func (c *Client) ResetProjection(ctx context.Context, name Name, params *ResetPr
 	return c.Client.Do(req)
 }
 
-// RetryProjection Try the event again that a projection stands before
+// RetryProjection Retry the event that stopped a projection
 //
-// After what was in its way was mended. What comes of it shows in the projection's state. Where the projection does not stand still, nothing happens.
+// Call it after the cause of the fault is fixed. The projection's state shows the result. A projection that is running is not affected.
 //
 // Corresponds with POST /v1/projections/{name}/retry (the `RetryProjection` operationId).
 func (c *Client) RetryProjection(ctx context.Context, name Name, params *RetryProjectionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5534,8 +5534,8 @@ func (c *Client) ListProjectionVersions(ctx context.Context, name Name, reqEdito
 // PublishWithBody Publish messages
 //
 // A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
@@ -5561,8 +5561,8 @@ func (c *Client) PublishWithBody(ctx context.Context, params *PublishParams, con
 // PublishWithApplicationCloudeventsPlusJSONBody Publish messages
 //
 // A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
@@ -5588,8 +5588,8 @@ func (c *Client) PublishWithApplicationCloudeventsPlusJSONBody(ctx context.Conte
 // PublishWithApplicationCloudeventsBatchPlusJSONBody Publish messages
 //
 // A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
@@ -5615,8 +5615,8 @@ func (c *Client) PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx context.
 // Publish Publish messages
 //
 // A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
@@ -6305,7 +6305,7 @@ func (c *Client) ListDeadLetters(ctx context.Context, name GroupName, params *Li
 
 // ReplayDeadLetters Deliver all dead letters again
 //
-// They are delivered beside new events, with attempts that count anew, and `replays` says how often an event has come back. One that
+// They are delivered beside new events, with attempts that start from one, and `replays` says how often an event was replayed. One that
 // fails again is a dead letter again, with the time at which it first became one.
 //
 // Corresponds with POST /v1/subscriptions/{name}/dead-letters/replay (the `ReplayDeadLetters` operationId).
@@ -6560,7 +6560,7 @@ func (c *Client) PeekSubscription(ctx context.Context, name GroupName, params *P
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes any type of body and a specified content type.
@@ -6583,7 +6583,7 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes a body of the `application/json` content type.
@@ -14051,7 +14051,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutAggregateWithBodyWithResponse Define a category's aggregate
 	//
-	// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
+	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
 	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -14061,7 +14061,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutAggregateWithResponse Define a category's aggregate
 	//
-	// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
+	// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
 	// definition are not used any more; new ones are taken in the background, also of streams that are there already.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -14072,7 +14072,7 @@ type ClientWithResponsesInterface interface {
 	// AppendWithBodyWithResponse Append to several streams
 	//
 	// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-	// a request once; the request has at most 1,000 events in all.
+	// a request once; a request has at most 1,000 events.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14082,7 +14082,7 @@ type ClientWithResponsesInterface interface {
 	// AppendWithResponse Append to several streams
 	//
 	// Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-	// a request once; the request has at most 1,000 events in all.
+	// a request once; a request has at most 1,000 events.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14281,7 +14281,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutProjectionWithBodyWithResponse Create or change a projection
 	//
-	// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
+	// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
 	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
 	// need not be in the body.
 	//
@@ -14292,7 +14292,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutProjectionWithResponse Create or change a projection
 	//
-	// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
+	// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
 	// definition, while the present one serves; the definition changes with the documents. The name is the path's, and
 	// need not be in the body.
 	//
@@ -14376,7 +14376,7 @@ type ClientWithResponsesInterface interface {
 
 	// StartRebuildWithBodyWithResponse Start a rebuild
 	//
-	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
+	// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
@@ -14391,7 +14391,7 @@ type ClientWithResponsesInterface interface {
 
 	// StartRebuildWithResponse Start a rebuild
 	//
-	// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
+	// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
 	// them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 	// hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 	// alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
@@ -14484,9 +14484,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/projections/{name}/reset (the `ResetProjection` operationId).
 	ResetProjectionWithResponse(ctx context.Context, name Name, params *ResetProjectionParams, reqEditors ...RequestEditorFn) (*ResetProjectionResponse, error)
 
-	// RetryProjectionWithResponse Try the event again that a projection stands before
+	// RetryProjectionWithResponse Retry the event that stopped a projection
 	//
-	// After what was in its way was mended. What comes of it shows in the projection's state. Where the projection does not stand still, nothing happens.
+	// Call it after the cause of the fault is fixed. The projection's state shows the result. A projection that is running is not affected.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14553,8 +14553,8 @@ type ClientWithResponsesInterface interface {
 	// PublishWithBodyWithResponse Publish messages
 	//
 	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
@@ -14570,8 +14570,8 @@ type ClientWithResponsesInterface interface {
 	// PublishWithApplicationCloudeventsPlusJSONBodyWithResponse Publish messages
 	//
 	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
@@ -14587,8 +14587,8 @@ type ClientWithResponsesInterface interface {
 	// PublishWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Publish messages
 	//
 	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
@@ -14604,8 +14604,8 @@ type ClientWithResponsesInterface interface {
 	// PublishWithResponse Publish messages
 	//
 	// A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-	// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+	// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+	// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 	// published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 	// `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 	// `zstd`).
@@ -14992,7 +14992,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReplayDeadLettersWithResponse Deliver all dead letters again
 	//
-	// They are delivered beside new events, with attempts that count anew, and `replays` says how often an event has come back. One that
+	// They are delivered beside new events, with attempts that start from one, and `replays` says how often an event was replayed. One that
 	// fails again is a dead letter again, with the time at which it first became one.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -15123,7 +15123,7 @@ type ClientWithResponsesInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -15136,7 +15136,7 @@ type ClientWithResponsesInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -22749,7 +22749,7 @@ func (c *ClientWithResponses) GetAggregateWithResponse(ctx context.Context, cate
 
 // PutAggregateWithBodyWithResponse Define a category's aggregate
 //
-// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
+// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
 // definition are not used any more; new ones are taken in the background, also of streams that are there already.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -22765,7 +22765,7 @@ func (c *ClientWithResponses) PutAggregateWithBodyWithResponse(ctx context.Conte
 
 // PutAggregateWithResponse Define a category's aggregate
 //
-// For each event type an expression `(state, event) -> state`; `*` stands for all others. Snapshots of an older
+// For each event type an expression `(state, event) -> state`; `*` matches all other types. Snapshots of an older
 // definition are not used any more; new ones are taken in the background, also of streams that are there already.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -22782,7 +22782,7 @@ func (c *ClientWithResponses) PutAggregateWithResponse(ctx context.Context, cate
 // AppendWithBodyWithResponse Append to several streams
 //
 // Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-// a request once; the request has at most 1,000 events in all.
+// a request once; a request has at most 1,000 events.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -22798,7 +22798,7 @@ func (c *ClientWithResponses) AppendWithBodyWithResponse(ctx context.Context, pa
 // AppendWithResponse Append to several streams
 //
 // Appends to all streams, or to none; each stream has its own expected version (default `any`). A stream stands in
-// a request once; the request has at most 1,000 events in all.
+// a request once; a request has at most 1,000 events.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23123,7 +23123,7 @@ func (c *ClientWithResponses) GetProjectionWithResponse(ctx context.Context, nam
 
 // PutProjectionWithBodyWithResponse Create or change a projection
 //
-// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
+// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
 // definition, while the present one serves; the definition changes with the documents. The name is the path's, and
 // need not be in the body.
 //
@@ -23140,7 +23140,7 @@ func (c *ClientWithResponses) PutProjectionWithBodyWithResponse(ctx context.Cont
 
 // PutProjectionWithResponse Create or change a projection
 //
-// 201: it was not there and is now. 200: it is as it was. 202: a rebuild makes its documents anew by the changed
+// 201: created. 200: unchanged. 202: a rebuild makes its documents by the changed
 // definition, while the present one serves; the definition changes with the documents. The name is the path's, and
 // need not be in the body.
 //
@@ -23278,7 +23278,7 @@ func (c *ClientWithResponses) ListRebuildsWithResponse(ctx context.Context, name
 
 // StartRebuildWithBodyWithResponse Start a rebuild
 //
-// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
+// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 // hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 // alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
@@ -23299,7 +23299,7 @@ func (c *ClientWithResponses) StartRebuildWithBodyWithResponse(ctx context.Conte
 
 // StartRebuildWithResponse Start a rebuild
 //
-// Makes the documents anew in a temporary table, by the present definition or by the one in the body, and swaps
+// Builds the documents in a temporary table, by the present definition or by the one in the body, and swaps
 // them in. One rebuild at a time for a projection. An event that cannot be folded, or an assertion that does not
 // hold, fails it and leaves the live documents as they are. In a rebuild of a shared projection it concerns its tenant
 // alone: the others get the new documents, and that tenant stays on its old ones, by the definition that they were made
@@ -23452,9 +23452,9 @@ func (c *ClientWithResponses) ResetProjectionWithResponse(ctx context.Context, n
 	return ParseResetProjectionResponse(rsp)
 }
 
-// RetryProjectionWithResponse Try the event again that a projection stands before
+// RetryProjectionWithResponse Retry the event that stopped a projection
 //
-// After what was in its way was mended. What comes of it shows in the projection's state. Where the projection does not stand still, nothing happens.
+// Call it after the cause of the fault is fixed. The projection's state shows the result. A projection that is running is not affected.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -23563,8 +23563,8 @@ func (c *ClientWithResponses) ListProjectionVersionsWithResponse(ctx context.Con
 // PublishWithBodyWithResponse Publish messages
 //
 // A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
@@ -23586,8 +23586,8 @@ func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, p
 // PublishWithApplicationCloudeventsPlusJSONBodyWithResponse Publish messages
 //
 // A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
@@ -23609,8 +23609,8 @@ func (c *ClientWithResponses) PublishWithApplicationCloudeventsPlusJSONBodyWithR
 // PublishWithApplicationCloudeventsBatchPlusJSONBodyWithResponse Publish messages
 //
 // A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
@@ -23632,8 +23632,8 @@ func (c *ClientWithResponses) PublishWithApplicationCloudeventsBatchPlusJSONBody
 // PublishWithResponse Publish messages
 //
 // A message, or an array of up to 1,000: appended all together or not at all, in their order, whatever version their
-// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a stream of
-// its own, `topic-<its id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
+// streams have. The topic is a category. With a `key` the event goes to the stream `topic-key`; without one to a separate
+// stream, `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. 201 when they were
 // published; 200 when every one of them was there already, with their first places. Give messages ids, or the request an
 // `Idempotency-Key`, and repeating it never publishes twice. The body may be compressed (`Content-Encoding: gzip` or
 // `zstd`).
@@ -24224,7 +24224,7 @@ func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, n
 
 // ReplayDeadLettersWithResponse Deliver all dead letters again
 //
-// They are delivered beside new events, with attempts that count anew, and `replays` says how often an event has come back. One that
+// They are delivered beside new events, with attempts that start from one, and `replays` says how often an event was replayed. One that
 // fails again is a dead letter again, with the time at which it first became one.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -24439,7 +24439,7 @@ func (c *ClientWithResponses) PeekSubscriptionWithResponse(ctx context.Context, 
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -24458,7 +24458,7 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search goes on from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it comes again, with the next attempt. With
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
 // `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).

@@ -232,7 +232,7 @@ type Cursor struct {
 	// Position Everything up to here is behind it. Missing where error is there.
 	Position *int64 `json:"position,omitempty"`
 
-	// Error Why the position cannot be told: the projection's database does not answer, say.
+	// Error Why the position is unknown, for example because the projection's database does not answer.
 	Error string `json:"error,omitempty"`
 }
 
@@ -668,7 +668,7 @@ type Lag struct {
 	// Seconds How long ago the first of these was recorded; 0 where there are none. In a projection's state it is `lagSeconds`.
 	Seconds *float64 `json:"seconds,omitempty"`
 
-	// Error Why the position cannot be told: the projection's database does not answer, say.
+	// Error Why the position is unknown, for example because the projection's database does not answer.
 	Error       string `json:"error,omitempty"`
 	InFlight    *int64 `json:"inFlight,omitempty"`
 	Retrying    *int64 `json:"retrying,omitempty"`
@@ -725,7 +725,7 @@ type Message struct {
 	// Payload The event's data.
 	Payload JSON `json:"payload"`
 
-	// Id Names the event for ever; repeating it publishes nothing.
+	// Id Names the event permanently; repeating it publishes nothing.
 	Id *UUID `json:"id,omitempty"`
 
 	// Type Default the topic.
@@ -761,7 +761,7 @@ type Nack struct {
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
 type NewEvent struct {
-	// Id Names the event for ever; repeating it appends nothing.
+	// Id Names the event permanently; repeating it appends nothing.
 	Id *UUID `json:"id,omitempty"`
 
 	// Type What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
@@ -878,7 +878,7 @@ type NewUpcaster struct {
 	// Expression `event -> data`: the data as the next schema version has it.
 	Expression string `json:"expression"`
 
-	// Rebuild Rebuild the projections that it touches, and make their aggregates' snapshots anew.
+	// Rebuild Rebuild the projections that it touches, and take their aggregates' snapshots again.
 	Rebuild bool `json:"rebuild,omitempty"`
 }
 
@@ -1110,7 +1110,7 @@ type ProjectionList struct {
 type ProjectionState struct {
 	Name string `json:"name"`
 
-	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it goes on by itself when that is back; lost: the table of its documents is not there any more, and a rebuild makes it anew.
+	// State held: a rebuild is about to swap its build in; unavailable: its database does not answer, and it goes on by itself when that is back; lost: the table of its documents is not there any more, and a rebuild makes it again.
 	State string `json:"state"`
 	Build int64  `json:"build"`
 
@@ -1327,7 +1327,7 @@ type ReplayedDeadLetters struct {
 	Replayed int64 `json:"replayed"`
 }
 
-// RetentionForce Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+// RetentionForce Those that retention does not wait for. They may miss events; the documentation says how they learn of it. A name of
 // which there is neither a group nor a projection is refused, unless the policy had it before.
 type RetentionForce struct {
 	// Groups By name: with their dead letters.
@@ -1350,7 +1350,7 @@ type RetentionHold struct {
 	// Position What is above it is held.
 	Position int64 `json:"position"`
 
-	// Problem Why it cannot be told how far it has come: all is held then.
+	// Problem Why its progress is unknown; everything is held meanwhile.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -1371,7 +1371,7 @@ type RetentionPolicy struct {
 	MaxCount int64 `json:"maxCount,omitempty"`
 	Compact  bool  `json:"compact"`
 
-	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+	// Force Those that retention does not wait for. They may miss events; the documentation says how they learn of it. A name of
 	// which there is neither a group nor a projection is refused, unless the policy had it before.
 	Force *RetentionForce `json:"force,omitempty"`
 
@@ -1420,7 +1420,7 @@ type RetentionRules struct {
 	// Compact Of each stream only the newest event stays.
 	Compact bool `json:"compact,omitempty"`
 
-	// Force Those that retention does not wait for. They may miss events; what they are told then is in the documentation. A name of
+	// Force Those that retention does not wait for. They may miss events; the documentation says how they learn of it. A name of
 	// which there is neither a group nor a projection is refused, unless the policy had it before.
 	Force *RetentionForce `json:"force,omitempty"`
 }
@@ -1437,7 +1437,7 @@ type RetentionRun struct {
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
 // `subscriptions:write` or `tenant:admin`. Those of events and subscriptions can be for some categories only:
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
-// well. `!events:read:billing.**` takes categories away from what stands behind it.
+// well. `!events:read:billing.**` excludes categories from the scopes that follow it.
 //
 // Example: events:append:heartbeat.*
 type Scope = string
@@ -2194,7 +2194,7 @@ type ListAllDocumentsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2203,7 +2203,7 @@ type ListKeysParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2235,7 +2235,7 @@ type ListDocumentsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 
 	// Count `exact`: with `count` in the answer, how many documents there are on all pages. It may cost far more than a page.
@@ -2274,7 +2274,7 @@ type ListParkedDocumentsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2310,7 +2310,7 @@ type ListRebuildTenantsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2361,7 +2361,7 @@ type ListStreamsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2385,7 +2385,7 @@ type ListSubscriptionsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2400,7 +2400,7 @@ type ListTenantsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2415,7 +2415,7 @@ type ListTenantKeysParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2430,7 +2430,7 @@ type ListWebhooksParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2445,7 +2445,7 @@ type ListWebhookAttemptsParams struct {
 	// PageSize At most this many on a page.
 	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
 
-	// PageToken From a `Link` header; never made by hand.
+	// PageToken From a `Link` header; clients do not build it.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
@@ -2827,7 +2827,7 @@ type ServerInterface interface {
 	// ResetProjection Begin again with an empty build
 	// (POST /v1/projections/{name}/reset)
 	ResetProjection(ctx echo.Context, name Name, params ResetProjectionParams) error
-	// RetryProjection Try the event again that a projection stands before
+	// RetryProjection Retry the event that stopped a projection
 	// (POST /v1/projections/{name}/retry)
 	RetryProjection(ctx echo.Context, name Name, params RetryProjectionParams) error
 	// SkipEvent Pass over the event that a projection stands before
@@ -11464,7 +11464,7 @@ type StrictServerInterface interface {
 	// ResetProjection Begin again with an empty build
 	// (POST /v1/projections/{name}/reset)
 	ResetProjection(ctx context.Context, request ResetProjectionRequestObject) (ResetProjectionResponseObject, error)
-	// RetryProjection Try the event again that a projection stands before
+	// RetryProjection Retry the event that stopped a projection
 	// (POST /v1/projections/{name}/retry)
 	RetryProjection(ctx context.Context, request RetryProjectionRequestObject) (RetryProjectionResponseObject, error)
 	// SkipEvent Pass over the event that a projection stands before
