@@ -362,7 +362,7 @@ func TestDocsPage(t *testing.T) {
 	for _, shown := range []string{
 		// Expressions as a shell takes them, and marks in headings as well.
 		"curl -G &#39;http://localhost:8080/v1/projections/order-summary/documents&#39; \\\n  --data-urlencode &#39;filter=doc.total &gt; 10 &amp;&amp; &#34;A-1&#34; in doc.items&#39;",
-		">400</b> A parameter is not as it must be; of <code>filter</code>",
+		">400</b> A parameter is invalid; for <code>filter</code>",
 	} {
 		if !strings.Contains(text, shown) {
 			t.Errorf("the page lacks %s", shown)
