@@ -178,9 +178,6 @@ func TestConformanceOnFerretDB(t *testing.T) {
 }
 
 func TestConformanceOfLayout2(t *testing.T) { // not beside TestConformanceOnFerretDB: both together are too much for two processors
-	if testing.Short() {
-		t.Skip("layout 1 has run the same code")
-	}
 	drivertest.Run(t, stand(mongotest.FerretDB, mongo.Config{Layout: 2}))
 }
 
