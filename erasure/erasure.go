@@ -1,5 +1,5 @@
-// Package erasure deletes tenants in the background: every document and every row of a tenant that is deleting, until
-// nothing but its record is left.
+// Package erasure deletes tenants in the background. It removes every document and every row of a tenant in the state
+// "deleting"; only the tenant's record remains. Start with Eraser.Run, which takes each such tenant through its steps.
 package erasure
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// Store is where tenants, builds and logs are.
+// Store holds tenants, builds and logs.
 type Store interface {
 	TenantsIn(ctx context.Context, state domain.TenantState) ([]domain.Tenant, error)
 	Builds(ctx context.Context, owner domain.TenantID) ([]domain.Build, error)
@@ -21,35 +21,35 @@ type Store interface {
 	EraseTenant(ctx context.Context, tenant domain.TenantID) error
 }
 
-// Options say how tenants are erased. Store and Log are needed; the others may be zero.
+// Options configure an Eraser. Store and Log are required; the other fields may be zero.
 type Options struct {
 	Store   Store
 	Drivers map[string]drivers.Driver // by the name of the database
 	Log     *slog.Logger
-	Every   time.Duration // between two looks for tenants to erase; 0: 10 s
+	Every   time.Duration // between two scans for tenants to erase; 0: 10 s
 
-	// Settle is how long what began before a step may go on after it: a request whose key was accepted before the tenant
-	// was deleting, a save of events that were read before the log was erased. It must be longer than keys are remembered
-	// and than requests and saves may take. 0: one minute.
+	// Settle is how long work that began before a step may continue after it. Such work is a request whose key was
+	// accepted before the tenant was deleting, or a save of events that were read before the log was erased. Settle
+	// must be longer than keys are cached and longer than requests and saves may take. 0: one minute.
 	Settle time.Duration
 
 	now func() time.Time // the clock, for tests
 }
 
-// Eraser erases tenants. Its steps may be repeated and cut off at any point, so that several processes may be at one
-// tenant; each waits on its own, and one that is started anew begins to wait anew.
+// Eraser erases tenants. Its steps may be repeated and interrupted at any point, so several processes may erase the
+// same tenant. Each process waits independently, and a restarted process begins its wait again.
 type Eraser struct {
 	options Options
 	tenants map[domain.TenantID]*progress
 }
 
-// progress is how far a tenant is, as far as this process knows.
+// progress is how far this process knows a tenant's erasure to be.
 type progress struct {
-	seen      time.Time // when it was first seen to be deleting
-	logErased time.Time // when its log was found erased; zero: not yet
+	seen      time.Time // when this process first saw the tenant deleting
+	logErased time.Time // when this process erased its log; zero: not yet
 }
 
-// New returns an Eraser that has seen nothing yet.
+// New returns an Eraser that has not yet seen any tenant.
 func New(options Options) *Eraser {
 	if options.Every == 0 {
 		options.Every = 10 * time.Second
@@ -79,8 +79,8 @@ func (e *Eraser) Run(ctx context.Context) error {
 	}
 }
 
-// runOnce takes each tenant that is deleting as far as it can go now. A tenant that cannot go on keeps no other one
-// from it; the errors are joined.
+// runOnce takes each deleting tenant as far as it can go now. A tenant that fails does not stop the others; the errors
+// are joined.
 func (e *Eraser) runOnce(ctx context.Context) error {
 	deleting, err := e.options.Store.TenantsIn(ctx, domain.TenantDeleting)
 	if err != nil {
@@ -102,8 +102,8 @@ func (e *Eraser) runOnce(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// advance takes the tenant's next step, if its time has come. The log goes first: documents that were removed while it
-// is there would be folded anew. The rows that say where documents are go last.
+// advance takes the tenant's next step if it is due. The log goes first: while it exists, projections would fold
+// removed documents again. The rows that say where documents are go last.
 func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progress) error {
 	now := e.options.now()
 	switch {
@@ -128,8 +128,8 @@ func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progres
 	return nil
 }
 
-// dropDocuments removes the tenant's documents from every build that may hold some: its own projections' and the shared
-// ones'; live, being made, and retired.
+// dropDocuments removes the tenant's documents from every build that may hold some: builds of its own and of shared
+// projections, whether live, in progress or retired.
 func (e *Eraser) dropDocuments(ctx context.Context, tenant domain.TenantID) error {
 	for _, owner := range []domain.TenantID{tenant, domain.Everyone} {
 		builds, err := e.options.Store.Builds(ctx, owner)
