@@ -13,60 +13,63 @@ import (
 
 // Store keeps the members' signs of life.
 type Store interface {
-	// Join announces a member, in the place of any other of its name: that one has come to its end without a word, since two
-	// processes cannot listen at one place.
+	// Join announces a member and replaces any other member of the same name. That other member has ended without
+	// leaving, since two processes cannot listen on the same address.
 	Join(ctx context.Context, member domain.Member) error
-	// Announce gives a sign of life of the member, and returns those that have given one within the time, by the
-	// database's clock, in the order in which they started. tenants, if it is not nil, is set to all tenants that have a log.
+	// Announce records a sign of life of the member. It returns the members with a sign of life within the given time,
+	// by the database's clock, in the order in which they started. If tenants is not nil, Announce sets it to all
+	// tenants that have a log.
 	Announce(ctx context.Context, member domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error)
 	// Leave forgets a member.
 	Leave(ctx context.Context, id domain.MemberID) error
 }
 
-// The times of the protocol. They are the same for all processes: whoever is to take over must know how long the others
-// need to step down.
+// The times of the protocol. They are the same for all processes: a process that takes over must know how long the
+// others need to step down.
 const (
 	Beat     = time.Second     // between two signs of life
-	Dead     = 6 * time.Second // a member is taken for dead after so long without one
-	stepDown = 5 * time.Second // a process that could not give one for so long stops working
+	Dead     = 6 * time.Second // a member without a sign of life for this long is considered dead
+	stepDown = 5 * time.Second // a process that could not send a sign of life for this long stops working
 
-	// A member whose connections the database has seen end is taken for dead sooner. One that is merely slow keeps them.
+	// A member whose connections have ended, as seen by the database, is considered dead sooner. A member that is
+	// merely slow keeps its connections.
 	gone = 2500 * time.Millisecond
 
-	// What the tenants are is read so often. Until every process has read the same, each keeps what it has lost: for a
-	// moment two processes work for a tenant, which is harmless, but never none.
+	// The list of tenants is read at this interval. A process keeps a tenant that it has lost until every process has
+	// read the same list. So two processes may briefly work for a tenant, which is harmless, but there is always at
+	// least one.
 	tenantsEvery = 5 * time.Second
 	keepLost     = 10 * time.Second
 
-	leaveWithin = 2 * time.Second // at the end there is no more waiting than this
+	leaveWithin = 2 * time.Second // the longest wait at shutdown
 )
 
-// Config is what Members are made of. Store and Log must be set.
+// Config configures Members. Store and Log are required.
 type Config struct {
 	Store   Store
-	ID      domain.MemberID // of this process; zero: a fresh one
+	ID      domain.MemberID // of this process; zero: a new one
 	Name    func() string   // for people: the host's name and where the process listens; asked when Run begins
 	Version string          // of the program
-	Changed func()          // called when Owns or Died may answer otherwise than before; must return soon; may be nil
+	Changed func()          // called when Owns or Died may have changed; must return soon; may be nil
 	Log     *slog.Logger
 
 	Beat, Dead, StepDown time.Duration // for tests; 0: the constants above
 }
 
-// Members is what one process knows of all, itself among them. All methods may be called concurrently.
+// Members is what one process knows of all members, including itself. All methods may be called concurrently.
 type Members struct {
 	config Config
 	self   domain.Member
 
 	mu        sync.RWMutex
-	announced []domain.MemberID             // those that have given a sign of life within Dead
-	alive     []domain.Member               // of these, the ones whose connections have not ended
-	shares    shares                        // without members: this process has not announced itself, or has stepped down
-	kept      map[domain.TenantID]time.Time // that another process is to work for now, and until when this one still does
+	announced []domain.MemberID             // those with a sign of life within Dead
+	alive     []domain.Member               // those of announced whose connections have not ended
+	shares    shares                        // empty before the announcement and after stepping down
+	kept      map[domain.TenantID]time.Time // lost tenants, and until when this process still works for them
 
-	// Run's alone.
-	tenants   []domain.TenantID        // as they were read last
-	connected map[domain.MemberID]bool // whose connections were seen since this process lost its own
+	// Only Run uses these.
+	tenants   []domain.TenantID        // as last read
+	connected map[domain.MemberID]bool // whose connections were seen since this process last lost its own
 }
 
 // New returns Members that own nothing until Run has announced the process.
@@ -80,17 +83,17 @@ func New(config Config) *Members {
 	return &Members{config: config, self: domain.Member{ID: config.ID, Version: config.Version}, kept: make(map[domain.TenantID]time.Time)}
 }
 
-// Alive returns the members that were alive at the last sign of life, in the order in which they started; none where this
-// process has stepped down.
+// Alive returns the members that were alive at the last sign of life, in the order in which they started. It returns
+// none if this process has stepped down.
 func (m *Members) Alive() []domain.Member {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return slices.Clone(m.alive)
 }
 
-// Died reports whether a process has been silent for so long that it has stepped down, whatever it still does: what it holds may
-// be given to others. That is later than others work for its tenants where its connections have ended. False where this process has
-// stepped down itself.
+// Died reports whether a process has been silent for so long that it has certainly stepped down. What it holds may then
+// be given to other processes. If its connections have ended, others may work for its tenants before that. Died returns
+// false if this process itself has stepped down.
 func (m *Members) Died(id domain.MemberID) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -108,7 +111,7 @@ func (m *Members) Owns(tenant domain.TenantID) bool {
 	return kept
 }
 
-// Run announces the process until ctx ends, and returns nil then, after it has left. It may be called once.
+// Run announces the process until ctx ends. It then leaves and returns nil. Run may be called once.
 func (m *Members) Run(ctx context.Context) error {
 	if m.config.Name != nil {
 		m.self.Name = m.config.Name()
@@ -117,9 +120,9 @@ func (m *Members) Run(ctx context.Context) error {
 	defer next.Stop()
 	down := time.NewTimer(m.config.StepDown)
 	defer down.Stop()
-	answers := make(chan answer, 1) // there is one under way at the most
+	answers := make(chan answer, 1) // at most one is under way
 	asked, failing, joined := false, false, false
-	var read time.Time // when the tenants were asked for last
+	var read time.Time // when the tenants were last requested
 	var under sync.WaitGroup
 	defer under.Wait()
 	beating, stop := context.WithCancel(ctx)
@@ -132,7 +135,7 @@ func (m *Members) Run(ctx context.Context) error {
 			m.leave(ctx)
 			return nil
 		case <-down.C:
-			// Even while a sign of life is on its way: whether it has arrived is not known.
+			// This holds even while a sign of life is on its way, because it may not have arrived.
 			m.take(nil, nil)
 			m.config.Log.Warn("the database could not be told for too long that this process is alive: others work on its tenants until it answers")
 		case <-next.C:
@@ -152,15 +155,15 @@ func (m *Members) Run(ctx context.Context) error {
 					m.config.Log.Warn("this process cannot announce itself; trying again", "error", a.err)
 				}
 				failing, read = true, time.Time{}
-				m.connected = nil // they may all have ended together, as when the database restarts
+				m.connected = nil // all connections may have ended together, as when the database restarts
 				continue
 			}
 			failing, joined = false, true
-			// It counts from the moment at which it was sent: the database's own moment is no earlier.
+			// The time counts from the moment of sending: the database recorded the sign of life no earlier.
 			if left := m.config.StepDown - time.Since(a.sent); left > 0 {
 				down.Reset(left)
 				if m.take(a.alive, a.tenants) {
-					read = time.Time{} // others read them now, too
+					read = time.Time{} // the other processes read them now, too
 				}
 			}
 		}
@@ -191,8 +194,8 @@ func (m *Members) announce(ctx context.Context, joined, reads bool, answers chan
 	answers <- a
 }
 
-// present leaves out the members whose connections have ended and that are silent. Only of one whose connections this
-// process has seen it is known that there are some to be seen.
+// present leaves out silent members whose connections have ended. It does so only for members whose connections this
+// process has seen: for others it cannot know whether their connections are visible at all.
 func (m *Members) present(alive []domain.Member) []domain.Member {
 	var now time.Time // by the database's clock
 	for i := range alive {
@@ -211,8 +214,8 @@ func (m *Members) present(alive []domain.Member) []domain.Member {
 	return there
 }
 
-// take takes over who has announced itself, and what the tenants are; nil: as they were. It reports whether other members work than
-// before.
+// take adopts the announced members and the list of tenants; nil tenants leave the list as it was. It reports whether
+// the set of working members has changed.
 func (m *Members) take(all []domain.Member, tenants *[]domain.TenantID) (others bool) {
 	alive := m.present(all)
 	announced, ids := idsOf(all), idsOf(alive)
@@ -261,7 +264,7 @@ func idsOf(members []domain.Member) []domain.MemberID {
 	return ids
 }
 
-// leave tells the others that they need not wait.
+// leave lets the other processes take over without waiting.
 func (m *Members) leave(ctx context.Context) {
 	m.take(nil, nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)

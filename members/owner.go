@@ -9,18 +9,18 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// shares are which member works for which tenant.
+// shares holds which member works for which tenant.
 type shares struct {
 	members []domain.MemberID
-	owners  map[domain.TenantID]domain.MemberID // nil: everybody goes by Owner alone
+	owners  map[domain.TenantID]domain.MemberID // nil: the owner is what Owner returns
 }
 
-// divide shares the tenants out: each goes to the member with the highest weight for it among those that have less than an
-// equal part yet. So the parts differ by one at most, and a member that comes or goes moves few tenants but its
-// own. Every process comes to the same from the same members and tenants; docs/decisions/0057-even-shares.md says what
-// happens while they differ.
+// divide distributes the tenants evenly. Each tenant goes to the member with the highest weight for it among those with
+// less than an equal share so far. So the shares differ by one at most, and a member that joins or leaves moves few
+// tenants but its own. Every process computes the same result from the same members and tenants.
+// docs/decisions/0057-even-shares.md says what happens while their inputs differ.
 //
-// Processes of earlier releases give each tenant to its Owner: while one of them is there, all do.
+// Processes of earlier releases assign each tenant to its Owner. While one of them is running, all processes do.
 func divide(members []domain.MemberID, tenants []domain.TenantID) shares {
 	s := shares{members: members}
 	if len(members) == 0 || slices.ContainsFunc(members, func(id domain.MemberID) bool { return !id.Evenly() }) {
@@ -29,7 +29,7 @@ func divide(members []domain.MemberID, tenants []domain.TenantID) shares {
 	tenants = slices.Clone(tenants)
 	slices.SortFunc(tenants, func(a, b domain.TenantID) int { return bytes.Compare(a[:], b[:]) })
 	s.owners = make(map[domain.TenantID]domain.MemberID, len(tenants))
-	share, more := len(tenants)/len(members), len(tenants)%len(members) // so many get one more
+	share, more := len(tenants)/len(members), len(tenants)%len(members) // so many members get one more
 	given := make(map[domain.MemberID]int, len(members))
 	full := func(id domain.MemberID) bool { return given[id] > share || given[id] == share && more == 0 }
 	open := slices.DeleteFunc(slices.Clone(members), full)
@@ -46,7 +46,8 @@ func divide(members []domain.MemberID, tenants []domain.TenantID) shares {
 	return s
 }
 
-// owner returns the member that works for a tenant. One that came after the tenants were listed has its Owner.
+// owner returns the member that works for a tenant. A tenant that appeared after the tenants were listed belongs to its
+// Owner.
 func (s *shares) owner(tenant domain.TenantID) (domain.MemberID, bool) {
 	if owner, ok := s.owners[tenant]; ok {
 		return owner, true
@@ -54,11 +55,11 @@ func (s *shares) owner(tenant domain.TenantID) (domain.MemberID, bool) {
 	return Owner(tenant, s.members)
 }
 
-// Owner returns the member with the highest weight for the tenant; ok is false where there is none.
+// Owner returns the member with the highest weight for the tenant; ok is false if there are no members.
 func Owner(tenant domain.TenantID, members []domain.MemberID) (owner domain.MemberID, ok bool) {
 	var highest uint64
 	for _, member := range members {
-		// Two members of the same weight are told apart by their ids, whatever order they come in.
+		// Members of equal weight are ordered by their ids, whatever order they come in.
 		w := Weight(tenant, member)
 		if !ok || w > highest || w == highest && member.String() > owner.String() {
 			owner, highest, ok = member, w, true
@@ -67,8 +68,8 @@ func Owner(tenant domain.TenantID, members []domain.MemberID) (owner domain.Memb
 	return owner, ok
 }
 
-// Count returns how many of the tenants each of the members owns, in the order of the members. tenants are all that have a
-// log.
+// Count returns how many of the tenants each member owns, in the order of the members. The argument tenants must be all
+// tenants that have a log.
 func Count(tenants iter.Seq[domain.TenantID], members []domain.MemberID) []int64 {
 	counts := make([]int64, len(members))
 	all := slices.Collect(tenants)
@@ -81,8 +82,8 @@ func Count(tenants iter.Seq[domain.TenantID], members []domain.MemberID) []int64
 	return counts
 }
 
-// Weight is how much a member is the one for a thing: a number between 0 and 2^64 that only the two ids decide. Every release
-// must give the same.
+// Weight ranks a member for a thing. It is a uint64 that depends on the two ids alone. Every release must compute the
+// same.
 func Weight[T, M ~[16]byte](thing T, member M) uint64 {
 	h := mix(binary.BigEndian.Uint64(member[:8]))
 	h = mix(h ^ binary.BigEndian.Uint64(member[8:]))
