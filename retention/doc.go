@@ -1,17 +1,18 @@
-// Package retention removes events that nobody needs any more: of each category with a policy, those that are too old, too
-// many, or not the newest of their stream. Positions and versions keep their numbers.
+// Package retention removes events that nobody needs any more. From each category with a policy it removes the events
+// that are too old, too many, or not the newest of their stream. Remaining events keep their positions and versions.
+// Start with Retention and its Run method; Preview shows what a run would do.
 //
-// It never goes past what somebody still has to read, unless the policy names that one. Who holds events tells by the interface
-// Holder: groups, projections, and rebuilds. A run goes in this order:
+// Retention never removes events that a reader still has to read, unless the policy names that reader. Groups,
+// projections and rebuilds report such events, called holds, through the interface Holder. A run has three steps:
 //
-//  1. Announce: the highest position that may go is written into the category's floor, and committed.
-//  2. Check: whoever holds events is asked now, behind that. Where somebody does, the announcement is taken back as far.
-//  3. Remove: slice by slice, each in one transaction with the floors that readers go by.
+//  1. Announce: write the highest position that may be removed into the category's floor, and commit.
+//  2. Check: ask all holders after that. If one holds events, lower the announcement accordingly.
+//  3. Remove: go slice by slice, each in one transaction with the floors that readers check.
 //
-// Who begins to read from far back, a rebuild say, registers first and looks at the announcement then: so either it sees the
-// announcement, or the run sees it. Groups are asked once more in each slice's own snapshot, since their dead letters, which
-// hold their events one by one, come back to them at any moment.
+// A reader that begins far back, such as a rebuild, first registers and then reads the announcement. So either the
+// reader sees the announcement, or the run sees the reader. Each slice also checks the groups in its own snapshot,
+// because their dead letters hold single events and can return to them at any moment.
 //
-// Each tenant's policies are worked on by the process that owns the tenant. Should two be at it, the one that has announced last
-// removes, and the other one stops.
+// The process that owns a tenant works on its policies. If two processes do so at once, the one that announced last
+// removes events, and the other stops.
 package retention

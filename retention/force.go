@@ -9,16 +9,17 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A policy does not wait for those whom it names. A name with a slip in it would have it wait all the same, and nobody would know
-// why; so a name has to be of somebody who is there when it is given. Who goes later takes nothing from the policy.
+// A policy does not wait for the readers that it forces. If a name had a typo, the policy would still wait, and nobody
+// would know why. So each name must exist when the policy is stored. The policy remains valid if that reader is deleted
+// later.
 
 const (
-	mostNamed   = 10 // of the names that an error is about
-	namedLength = 64 // of each
+	mostNamed   = 10 // of the names that an error lists
+	namedLength = 64 // of each name, in bytes
 )
 
-// checkForce refuses a policy that forces what there is not, but for what the category's policy, before, forces already; where
-// there is none that is empty.
+// checkForce refuses a policy that forces readers that do not exist. It accepts names that the category's previous
+// policy, before, forces already; before is empty if there was no policy.
 func (r *Retention) checkForce(ctx context.Context, tenant domain.TenantID, force, before domain.RetentionForce) error {
 	if len(force.Groups)+len(force.Projections)+len(force.Rebuilds) == 0 {
 		return nil
@@ -66,7 +67,7 @@ func (r *Retention) checkForce(ctx context.Context, tenant domain.TenantID, forc
 		strings.Join(names, ", no "), more)
 }
 
-// forcedBefore is what the policy of a category forces; nothing where there is none.
+// forcedBefore returns what the category's policy forces. The result is empty if there is no policy.
 func (r *Retention) forcedBefore(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionForce, error) {
 	before, err := r.config.Store.RetentionPolicy(ctx, tenant, category)
 	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {

@@ -8,7 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// holds asks everybody what they hold of a category. What the policy forces is left out; the lowest position comes first.
+// holds asks all holders what they hold of a category. It leaves out what the policy forces and sorts by position,
+// lowest first.
 func (r *Retention) holds(ctx context.Context, tenant domain.TenantID, policy *domain.RetentionPolicy) ([]domain.RetentionHold, error) {
 	var all []domain.RetentionHold
 	for _, holder := range r.config.Holders {
@@ -24,7 +25,7 @@ func (r *Retention) holds(ctx context.Context, tenant domain.TenantID, policy *d
 	return all, nil
 }
 
-// lowest returns the position up to which nothing is held, no higher than upTo.
+// lowest returns the position up to which nothing is held, at most upTo.
 func lowest(holds []domain.RetentionHold, upTo int64) int64 {
 	if len(holds) > 0 {
 		return min(upTo, holds[0].Position)
@@ -32,8 +33,8 @@ func lowest(holds []domain.RetentionHold, upTo int64) int64 {
 	return upTo
 }
 
-// inTheWay returns those of the holds, sorted, for which an event of the category has to stay that should go, being no higher
-// than upTo; some of many.
+// inTheWay returns those of the sorted holds that keep an event of the category from removal at or below upTo. It
+// returns at most domain.MaxRetentionHoldsKept holds.
 func (r *Retention) inTheWay(ctx context.Context, tenant domain.TenantID, category string, holds []domain.RetentionHold, upTo int64) ([]domain.RetentionHold, error) {
 	var held []domain.RetentionHold
 	seen := int64(-1)
@@ -49,7 +50,7 @@ func (r *Retention) inTheWay(ctx context.Context, tenant domain.TenantID, catego
 			if next == 0 || next > upTo {
 				break
 			}
-			seen = next - 1 // up to there it is the same event
+			seen = next - 1 // holds below this position keep the same event
 		}
 		held = append(held, hold)
 	}

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// pace keeps the time that something takes, by all who do it together, to a share of all time. It is safe for concurrent use.
+// pace limits the time that an operation takes, over all concurrent callers, to a share of elapsed time. It is safe for
+// concurrent use.
 type pace struct {
-	share float64 // above 0; 1 and more: without a pause
+	share float64 // above 0; at 1 or more there is no pause
 
 	mu   sync.Mutex
-	next time.Time // before which nobody begins
+	next time.Time // no call begins before this time
 }
 
-// keep does something when its time has come. It returns do's error, or that of ctx.
+// keep calls do when the pace allows it. It returns do's error, or the error of ctx.
 func (p *pace) keep(ctx context.Context, do func() error) error {
 	for {
 		p.mu.Lock()

@@ -7,14 +7,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Bounds of a preview.
+// Limits of a preview.
 const (
 	previewWithin = 5 * time.Second
-	previewEvents = 1_000_000 // to look at
+	previewEvents = 1_000_000 // that it looks at
 )
 
-// Preview says what a run would do now by the policy of a category, or, where one is given, by that in its place; nothing is
-// removed. Where counting takes too long it says so. domain.CodeNotFound where there is no policy and none is given.
+// Preview says what a run would remove now, and removes nothing. It uses the category's policy, or the given policy in
+// its place. If counting takes too long, the preview is not Complete. Preview returns domain.CodeNotFound if there is
+// no policy and none is given.
 func (r *Retention) Preview(ctx context.Context, tenant domain.TenantID, category string, given *domain.RetentionPolicy) (domain.RetentionPreview, error) {
 	work, err := r.previewed(ctx, tenant, category, given)
 	if err != nil {
@@ -25,7 +26,7 @@ func (r *Retention) Preview(ctx context.Context, tenant domain.TenantID, categor
 	defer cancel()
 	err = r.preview(counting, tenant, &work, &preview)
 	if err != nil && ctx.Err() == nil && counting.Err() != nil {
-		err = nil // so much for counting
+		err = nil // the count stays incomplete
 	}
 	return preview, err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Store keeps policies and floors, and removes events.
+// Store holds policies and floors, and removes events.
 type Store interface {
 	RetentionPolicies(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error)
 	RetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
@@ -31,37 +31,38 @@ type Store interface {
 	EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (spared int64, err error)
 }
 
-// Holder knows of some who still have to read events.
+// Holder knows of readers that still have to read events.
 type Holder interface {
-	// RetentionHolds returns those that may still have to read events of a tenant's category, each with how far it has come as
-	// that is stored. One whose place cannot be told has a Problem, and holds everything. Those that need none of them any
-	// more may be among them, or not.
+	// RetentionHolds returns the readers that may still have to read events of a tenant's category, each with its
+	// stored progress. A reader whose position cannot be determined has a Problem, and holds everything. The result may
+	// include readers that need no more events.
 	RetentionHolds(ctx context.Context, tenant domain.TenantID, category string) ([]domain.RetentionHold, error)
 }
 
-// Observer has functions that are called as things happen, for metrics; each may be nil.
+// Observer has callbacks for metrics; each may be nil.
 type Observer struct {
 	Removed func(events int64) // a slice of events was removed
 }
 
-// Config is what a Retention is made of. Store and Log must be set, Owns where Run is called; times and counts may be zero.
+// Config configures a Retention. Store and Log are required, and so is Owns if Run is called. Times and counts may be
+// zero.
 type Config struct {
 	Store   Store
 	Holders []Holder
 	Owns    func(domain.TenantID) bool // reports whether this process works for the tenant
 	Log     *slog.Logger
-	// Service reports whether the service itself has a group of that name for its tenants, which need not be made yet: a reactor's,
-	// or an egress's. Nil: none.
+	// Service reports whether the service itself has a group of that name for its tenants, such as a reactor's or an
+	// egress's. The group need not have been created yet. Nil: there are none.
 	Service func(group string) bool
 
-	// Grace is how long every event stays, whatever a policy says: an append whose answer was lost is recognised by its
-	// events' ids as long as they are there. Below 0: none, for tests. 0: one minute.
+	// Grace is how long every event stays, whatever a policy says. An append whose answer was lost is recognised by its
+	// event ids as long as the events exist. Below 0: no grace, for tests. 0: one minute.
 	Grace time.Duration
-	// Every is the time between two runs of a policy that has something to do; 0: one minute.
+	// Every is the time between two runs of a policy that has work to do; 0: one minute.
 	Every time.Duration
-	// Share is which part of one connection's time the removal takes at most, of all tenants together; 0: a tenth.
+	// Share is the largest part of one connection's time that removal may use, for all tenants together; 0: a tenth.
 	Share float64
-	// Turn is for how long a policy's events are removed before it is another one's turn; 0: 10 s.
+	// Turn is how long a policy may remove events before another policy gets its turn; 0: 10 s.
 	Turn time.Duration
 	// Slice is how many events one transaction looks at; 0: 1,000.
 	Slice    int
@@ -78,21 +79,21 @@ const (
 	defaultSlice = 1000
 )
 
-// Retention keeps policies, and works by them while Run is on. All methods may be called concurrently.
+// Retention stores policies, and applies them while Run is running. All methods may be called concurrently.
 type Retention struct {
 	config Config
 	pace   *pace
-	work   chan struct{} // has an element where Run is to look for work
+	work   chan struct{} // has an element when Run should look for work
 
 	mu       sync.Mutex
-	look     bool // at all policies, not only at those that are in line
+	look     bool // at all policies, not only those in line
 	policies map[key]*policy
-	line     []key // whose turn is next
+	line     []key // in the order of their turns
 
 	superseded map[key]looked
 }
 
-// New returns a Retention that works by no policy until Run is on.
+// New returns a Retention that applies no policy until Run is called.
 func New(config Config) *Retention {
 	switch {
 	case config.Grace == 0:
@@ -110,18 +111,19 @@ func New(config Config) *Retention {
 	}
 }
 
-// List returns a tenant's policies with what has come of them, by category.
+// List returns a tenant's policies with their results so far, ordered by category.
 func (r *Retention) List(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error) {
 	return r.config.Store.RetentionPolicies(ctx, tenant)
 }
 
-// Get returns the policy of a category; domain.CodeNotFound where there is none.
+// Get returns the policy of a category, or domain.CodeNotFound if there is none.
 func (r *Retention) Get(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error) {
 	return r.config.Store.RetentionPolicy(ctx, tenant, category)
 }
 
-// Put keeps a policy in place of its category's. A run by it begins soon. domain.CodeInvalidRequest where it forces what there is
-// not, unless the policy before did so.
+// Put stores a category's policy and replaces the previous one. A run starts soon after. Put returns
+// domain.CodeInvalidRequest if the policy forces readers that do not exist, unless the previous policy forced them
+// already.
 func (r *Retention) Put(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error) {
 	if err := policy.Check(); err != nil {
 		return domain.RetentionStatus{}, false, err
@@ -136,12 +138,13 @@ func (r *Retention) Put(ctx context.Context, tenant domain.TenantID, policy doma
 	return r.config.Store.PutRetentionPolicy(ctx, tenant, policy)
 }
 
-// Delete removes the policy of a category: nothing more of it is removed. What was removed stays so.
+// Delete removes the policy of a category. Retention then removes no more of its events; events that were removed stay
+// removed.
 func (r *Retention) Delete(ctx context.Context, tenant domain.TenantID, category string) error {
 	return r.config.Store.DeleteRetentionPolicy(ctx, tenant, category)
 }
 
-// Ask has a policy run as soon as the process that works for the tenant gets to it, and returns its status.
+// Ask requests a run as soon as the process that works for the tenant gets to it, and returns the policy's status.
 func (r *Retention) Ask(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error) {
 	return r.config.Store.AskRetention(ctx, tenant, category)
 }

@@ -12,9 +12,9 @@ import (
 const (
 	// countStep is how many events are counted at a time.
 	countStep = 20_000
-	// recheck is how long holds are taken for true while slices are removed.
+	// recheck is how long holds count as current while slices are removed.
 	recheck = 5 * time.Second
-	// callWithin bounds one call of the store, or of who holds events.
+	// callWithin bounds one call of the store or of a holder.
 	callWithin = 30 * time.Second
 )
 
@@ -25,24 +25,24 @@ type run struct {
 	id     domain.RetentionRunID
 	work   domain.RetentionWork
 
-	sweepTo   int64 // what age and count say should go, and compacting, if nothing held it
+	sweepTo   int64 // targets of age and count, and of compacting, before holds apply
 	compactTo int64
 	holds     []domain.RetentionHold
 	checked   time.Time // when the holds were read
 	announced int64
-	until     time.Time // when it is another one's turn
+	until     time.Time // when the turn ends
 
-	below int64 // in supersede: what is above stays
+	below int64 // in supersede: events above this position stay
 
-	sweptTo     int64 // how far it has come
+	sweptTo     int64 // progress so far
 	compactedTo int64
 	removed     int64
 }
 
 // outcome is how a run ended.
 type outcome struct {
-	more bool      // it is not through, and may go on at once
-	head int64     // of the log when it began
+	more bool      // the run has not finished and may continue at once
+	head int64     // of the log when the run began
 	idle bool      // there is nothing to do before the head moves,
 	next time.Time // or before this time; zero: never
 }
@@ -63,7 +63,7 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 	x.sweptTo, x.compactedTo = x.work.SweptTo, x.work.CompactedTo
 	finished, err := x.remove(ctx)
 	if stopped(err) {
-		// Whoever has come in between keeps what becomes of it.
+		// The run that took over records its own result.
 		return outcome{}, errors.Join(err, x.withdraw(ctx, tenant, category))
 	}
 	var held []domain.RetentionHold
@@ -78,7 +78,7 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 		end.Error = domain.ClientMessage(err)
 	}
 	var spared int64
-	// Also where ctx has ended: what was announced is to be taken back.
+	// This also runs after ctx has ended, because the announcement must be withdrawn.
 	endErr := x.call(context.WithoutCancel(ctx), func(ctx context.Context) (err error) {
 		spared, err = r.config.Store.EndRetention(ctx, tenant, end)
 		return err
@@ -93,7 +93,7 @@ func (r *Retention) runOnce(ctx context.Context, tenant domain.TenantID, categor
 	return out, nil
 }
 
-// withdraw takes back what the run has announced, or whoever had a policy that is gone.
+// withdraw takes back the announcement of this run, or of any run if the policy has been deleted.
 func (x *run) withdraw(ctx context.Context, tenant domain.TenantID, category string) error {
 	return x.call(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		return x.config.Store.WithdrawRetention(ctx, tenant, category, x.id)
@@ -116,19 +116,19 @@ func (x *run) rest(ctx context.Context, out outcome) (outcome, error) {
 	return out, err
 }
 
-// stopped reports whether a run must not go on, since the policy is another one now, or another run has begun.
+// stopped reports whether a run must stop, because the policy has changed or another run has begun.
 func stopped(err error) bool {
 	return domain.IsCode(err, domain.CodeConflict) || domain.IsCode(err, domain.CodeNotFound)
 }
 
-// call bounds one call.
+// call runs do with the timeout callWithin.
 func (x *run) call(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
 	return do(ctx)
 }
 
-// remove does the run's work; finished is false where its turn is over before.
+// remove does the run's work; finished is false if its turn ends first.
 func (x *run) remove(ctx context.Context) (finished bool, err error) {
 	if err := x.bounds(ctx); err != nil {
 		return false, err
@@ -137,7 +137,7 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 		return false, err
 	}
 	x.until = time.Now().Add(x.config.Turn)
-	before := max(x.compactedTo, x.sweptTo) // what was compacted by runs before this one
+	before := max(x.compactedTo, x.sweptTo) // what earlier runs have compacted
 	for _, stage := range []struct {
 		reason domain.RetentionReason
 		from   *int64
@@ -153,7 +153,7 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 		}},
 	} {
 		if stage.reason == domain.RetentionCompact && x.work.Compact {
-			x.compactedTo = max(x.compactedTo, x.sweptTo) // nothing is left there but what was spared
+			x.compactedTo = max(x.compactedTo, x.sweptTo) // only spared events are left there
 		}
 		for *stage.from < stage.to() {
 			over, err := x.slice(ctx, stage.reason, stage.from, stage.to())
@@ -166,7 +166,7 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 		return false, err
 	}
 	if floor := x.work.Floor; x.announced == 0 && floor.AnnouncedTo > floor.RemovedTo {
-		// By a run that has come to no end: what is left of it to do is held. With this one's end it is taken back.
+		// An interrupted run left this announcement, and the rest of its work is held. Ending this run withdraws it.
 		return true, x.call(ctx, func(ctx context.Context) error {
 			_, err := x.config.Store.AnnounceRetention(ctx, x.tenant, x.work.Category, x.work.Revision, x.id, 0)
 			return err
@@ -175,8 +175,8 @@ func (x *run) remove(ctx context.Context) (finished bool, err error) {
 	return true, nil
 }
 
-// supersede removes what runs before this one left as the newest of its stream, and newer events have superseded that are
-// held themselves. It goes through those once, and what is appended later in a later run.
+// supersede removes events that earlier runs kept as the newest of their stream and that newer events, themselves held,
+// have since superseded. It goes through those newer events once. Events appended later are left to a later run.
 func (x *run) supersede(ctx context.Context, before int64) (over bool, err error) {
 	if !x.work.Compact || before == 0 {
 		return false, nil
@@ -199,17 +199,18 @@ func (x *run) supersede(ctx context.Context, before int64) (over bool, err error
 	return over, err
 }
 
-// looked is how far a policy's events were looked through for what they supersede.
+// looked is how far supersede has gone through the events of a policy.
 type looked struct{ revision, to int64 }
 
-// furthest is how far the run may remove anything, if nothing holds it: what it has come to before included, where something
-// may have been spared.
+// furthest is the highest position up to which the run may remove anything if nothing holds it. It includes the
+// progress of earlier runs, which may have spared events there.
 func (x *run) furthest() int64 {
 	return max(x.sweepTo, x.compactTo, x.work.SweptTo, x.work.CompactedTo)
 }
 
-// allowed is how far the run may remove what is up to a position. What is held no more since it was announced is left to the
-// next run: an announcement that ran after a fast reader would never end.
+// allowed returns how far the run may remove events up to a position. If a hold has been released since the
+// announcement, the next run removes those events. A run whose announcement kept following a fast reader would never
+// end.
 func (x *run) allowed(upTo int64) int64 {
 	if x.announced > 0 {
 		upTo = min(upTo, x.announced)
@@ -217,7 +218,7 @@ func (x *run) allowed(upTo int64) int64 {
 	return lowest(x.holds, upTo)
 }
 
-// bounds finds out how far the policy's rules go.
+// bounds computes how far the policy's rules reach.
 func (x *run) bounds(ctx context.Context) error {
 	counted, err := x.counted(ctx, x.tenant, &x.work, x.pace.keep)
 	if err != nil {
@@ -230,7 +231,8 @@ func (x *run) bounds(ctx context.Context) error {
 	return nil
 }
 
-// counted returns the position up to which events go since there are enough above; 0 where none does.
+// counted returns the position up to which MaxCount removes events, because enough newer ones exist. It returns 0 if
+// MaxCount removes none.
 func (r *Retention) counted(ctx context.Context, tenant domain.TenantID, work *domain.RetentionWork, keep func(context.Context, func() error) error) (int64, error) {
 	if work.MaxCount == 0 {
 		return 0, nil
@@ -250,7 +252,7 @@ func (r *Retention) counted(ctx context.Context, tenant domain.TenantID, work *d
 	return max(0, below-1), nil
 }
 
-// check reads the holds anew.
+// check reads the holds again.
 func (x *run) check(ctx context.Context) error {
 	return x.call(ctx, func(ctx context.Context) error {
 		holds, err := x.Retention.holds(ctx, x.tenant, &x.work.RetentionPolicy)
@@ -262,7 +264,8 @@ func (x *run) check(ctx context.Context) error {
 	})
 }
 
-// announce writes down how far the run removes, asks for the holds behind that, and takes back what they forbid.
+// announce writes how far the run will remove events. It then reads the holds again and lowers the announcement if they
+// forbid part of it.
 func (x *run) announce(ctx context.Context) error {
 	write := func() error {
 		upTo := lowest(x.holds, x.furthest())
@@ -284,7 +287,7 @@ func (x *run) announce(ctx context.Context) error {
 	return nil
 }
 
-// slice takes one slice, from position from on, and up to a position. over says that the turn is.
+// slice removes one slice of events, after *from and up to upTo. over reports that the turn has ended.
 func (x *run) slice(ctx context.Context, reason domain.RetentionReason, from *int64, upTo int64) (over bool, err error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -322,7 +325,7 @@ func (x *run) slice(ctx context.Context, reason domain.RetentionReason, from *in
 	case slice.Unannounced:
 		return false, x.announce(ctx)
 	case slice.Done && slice.HeldAt >= 0:
-		// A group holds it that did not before: how far it goes is asked for anew.
+		// A group has begun to hold this event since the last check, so read the holds again.
 		return false, x.check(ctx)
 	}
 	return false, nil

@@ -8,23 +8,24 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// turnsAtOnce is how many policies are run at the same time: one that waits for a database of documents holds up no other.
+// turnsAtOnce is how many policies run at the same time, so that a policy waiting for a document database does not
+// block the others.
 const turnsAtOnce = 4
 
-// key names a policy.
+// key identifies a policy.
 type key struct {
 	tenant   domain.TenantID
 	category string
 }
 
-// policy is what Run knows of one.
+// policy is what Run knows of a policy.
 type policy struct {
 	revision int64
 	head     int64 // of the log
-	asked    bool  // somebody wants it run now
-	inLine   bool  // or its turn is on
-	again    bool  // it is to run once more behind that turn
-	ran      bool  // done is known
+	asked    bool  // somebody requested a run
+	inLine   bool  // waiting in line, or running
+	again    bool  // run once more after that turn
+	ran      bool  // done is valid
 	done     outcome
 	failing  bool // the last run ended with an error
 }
@@ -35,7 +36,7 @@ func (p *policy) due(now time.Time) bool {
 	return !idle || p.asked
 }
 
-// Run works by the policies of the tenants that this process owns, until ctx ends. It returns nil.
+// Run applies the policies of the tenants that this process owns, until ctx ends. It returns nil.
 func (r *Retention) Run(ctx context.Context) error {
 	ticker := time.NewTicker(r.config.Every)
 	defer ticker.Stop()
@@ -69,8 +70,8 @@ func (r *Retention) Run(ctx context.Context) error {
 	return nil
 }
 
-// Notice tells that a tenant's policies have changed, or that one is asked for; domain.Everyone: anybody's may have. It returns
-// at once, and may be called by anyone, also while Run is not on.
+// Notice reports that a tenant's policies have changed or that a run was requested; domain.Everyone means any tenant.
+// It returns at once, and may be called concurrently and while Run is not running.
 func (r *Retention) Notice(domain.TenantID) {
 	r.mu.Lock()
 	r.look = true
@@ -78,7 +79,7 @@ func (r *Retention) Notice(domain.TenantID) {
 	r.wake()
 }
 
-// Rebalance tells that Owns may answer otherwise than before. It is as Notice.
+// Rebalance reports that the answers of Owns may have changed. It behaves like Notice.
 func (r *Retention) Rebalance() { r.Notice(domain.Everyone) }
 
 func (r *Retention) wake() {
@@ -88,8 +89,8 @@ func (r *Retention) wake() {
 	}
 }
 
-// lookAt puts those policies in line that have something to do: with all, those that may have; else those that are new, or
-// changed, or asked for.
+// lookAt puts the policies that have work in line. With all set it considers every policy that may have work; otherwise
+// only policies that are new, changed or requested.
 func (r *Retention) lookAt(ctx context.Context, all bool) error {
 	r.mu.Lock()
 	look := r.look || all
@@ -118,7 +119,7 @@ func (r *Retention) lookAt(ctx context.Context, all bool) error {
 			r.policies[k] = p
 		}
 		if p.revision != d.Revision {
-			p.revision, p.ran = d.Revision, false // what is known of it was by other rules
+			p.revision, p.ran = d.Revision, false // its last outcome came from other rules
 		}
 		p.head, p.asked = d.Head, d.Asked
 		if (all || !p.ran || p.asked) && p.due(now) {
@@ -133,7 +134,7 @@ func (r *Retention) lookAt(ctx context.Context, all bool) error {
 	return nil
 }
 
-// enqueue puts a policy in line. r.mu must be held.
+// enqueue puts a policy in line. The caller must hold r.mu.
 func (r *Retention) enqueue(k key, p *policy) {
 	if p.inLine {
 		p.again = true
@@ -143,7 +144,7 @@ func (r *Retention) enqueue(k key, p *policy) {
 	r.line = append(r.line, k)
 }
 
-// first takes the first policy out of the line.
+// first takes the first policy from the line.
 func (r *Retention) first() (k key, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +166,7 @@ func (r *Retention) turn(ctx context.Context, k key) {
 	defer r.mu.Unlock()
 	p := r.policies[k]
 	if p == nil {
-		return // removed meanwhile
+		return // the policy was removed in the meantime
 	}
 	p.inLine = false
 	switch {
@@ -173,7 +174,7 @@ func (r *Retention) turn(ctx context.Context, k key) {
 	case err == nil:
 		p.failing, p.ran, p.done = false, true, done
 	case stopped(err):
-		p.ran = false // by which rules it goes is to be read anew
+		p.ran = false // its rules must be read again
 	default:
 		if !p.failing {
 			r.config.Log.Warn("a retention policy could not be run; trying again", "tenant", k.tenant.String(), "category", k.category, "error", err)
