@@ -9,13 +9,13 @@ import (
 // Aggregate says how the events of a category's streams fold into a state.
 type Aggregate struct {
 	Category      string            `json:"category"`
-	Initial       json.RawMessage   `json:"initial,omitempty"`       // the state before the first event; {} where empty
+	Initial       json.RawMessage   `json:"initial,omitempty"`       // the state before the first event; {} if empty
 	On            map[string]string `json:"on"`                      // event type, or "*" -> expression (state, event) -> state
-	SnapshotEvery int               `json:"snapshotEvery,omitempty"` // events between snapshots; DefaultSnapshotEvery where 0
+	SnapshotEvery int               `json:"snapshotEvery,omitempty"` // events between snapshots; 0: the default
 	UpdatedAt     time.Time         `json:"-"`
 }
 
-// Folds reports whether the definition folds events of a type.
+// Folds reports whether the definition folds events of the given type.
 func (a *Aggregate) Folds(eventType string) bool {
 	if _, ok := a.On["*"]; ok {
 		return true
@@ -27,33 +27,33 @@ func (a *Aggregate) Folds(eventType string) bool {
 // DefaultSnapshotEvery is the number of events between two snapshots of a stream.
 const DefaultSnapshotEvery = 100
 
-// SnapshotsKept is how many snapshots of a stream and tag are kept; older ones fall away.
+// SnapshotsKept is how many snapshots of a stream and tag are kept; older ones are deleted.
 const SnapshotsKept = 3
 
-// Snapshot is an aggregate's state at a version, kept so that loading it does not start at version 1. It can be thrown
-// away at any time.
+// Snapshot is an aggregate's state at a version. Loading the aggregate can start from it instead of from version 1. A
+// snapshot can be deleted at any time.
 type Snapshot struct {
 	Stream  string
 	Version int64
-	Tag     string // what made the state: DefinitionTag, or the client's own word
+	Tag     string // what produced the state: DefinitionTag, or the client's own tag
 	State   json.RawMessage
 	TakenAt time.Time
-	// RemovedTo is the highest version that is missing in the state, since retention had removed its event; 0: none is.
+	// RemovedTo is the highest version that the state lacks because retention had removed its event; 0: it lacks none.
 	RemovedTo int64
 }
 
-// MaxTagBytes is the length that a client's own tag may have.
+// MaxTagBytes limits the length of a client's own tag.
 const MaxTagBytes = 100
 
-// definitionPrefix begins the tags of states that Manifold folded. A client's tag cannot have a colon, so the two are
-// never taken for one another: a new definition makes the snapshots of the older ones fall away, and leaves alone what a
+// definitionPrefix begins the tags of states that Manifold folded. A client's tag cannot contain a colon, so the two
+// kinds never collide. A new definition deletes the snapshots of older definitions, and leaves alone those that a
 // client keeps for its own folding.
 const definitionPrefix = "def:"
 
-// DefinitionTag is the tag of a snapshot that was folded by a definition, of which hash is a fingerprint.
+// DefinitionTag returns the tag of a snapshot that was folded by a definition; hash is the definition's fingerprint.
 func DefinitionTag(hash string) string { return definitionPrefix + hash }
 
-// IsDefinitionTag reports whether tag is one that DefinitionTag gives.
+// IsDefinitionTag reports whether DefinitionTag returned tag.
 func IsDefinitionTag(tag string) bool { return strings.HasPrefix(tag, definitionPrefix) }
 
 // CheckTag reports what is wrong with a client's own tag: 1 to MaxTagBytes of letters, digits, and "_.-".

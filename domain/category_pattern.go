@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// CategoryPattern says which categories are meant. Both it and a category are segments with "." between them; a segment
-// "*" of the pattern stands for exactly one segment, "**" for any number of them, none as well, and any other for itself:
-// heartbeat.* is heartbeat.web, heartbeat.** is that and heartbeat and heartbeat.web.eu. The empty pattern is every
-// category.
+// CategoryPattern selects categories. A pattern and a category both consist of segments separated by ".". In a pattern,
+// the segment "*" matches exactly one segment, "**" matches any number of segments including none, and any other
+// segment matches itself. For example, heartbeat.* matches heartbeat.web; heartbeat.** also matches heartbeat and
+// heartbeat.web.eu. The empty pattern matches every category.
 type CategoryPattern string
 
-// MaxCategoryPatternBytes bounds a CategoryPattern.
+// MaxCategoryPatternBytes limits the length of a CategoryPattern.
 const MaxCategoryPatternBytes = 200
 
 const (
@@ -19,7 +19,7 @@ const (
 	anySegments = "**"
 )
 
-// ParseCategoryPattern reads a pattern, which must not be empty. The error says what in it is not allowed.
+// ParseCategoryPattern parses a pattern, which must not be empty. The error says what is not allowed.
 func ParseCategoryPattern(text string) (CategoryPattern, error) {
 	if text == "" || len(text) > MaxCategoryPatternBytes {
 		return "", fmt.Errorf("the pattern has %d bytes; it needs 1 to %d", len(text), MaxCategoryPatternBytes)
@@ -43,16 +43,16 @@ func ParseCategoryPattern(text string) (CategoryPattern, error) {
 	return CategoryPattern(text), nil
 }
 
-// Matches reports whether a category is meant. It takes time in proportion to the product of both lengths at most, and
-// no memory.
+// Matches reports whether the pattern matches a category. Its time is at most proportional to the product of both
+// lengths. It allocates no memory.
 func (p CategoryPattern) Matches(category string) bool {
 	if p.all() {
 		return true
 	}
 	pattern := string(p)
-	// Where the next segment begins; behind the text's end there is none any more.
+	// The next segment begins at these offsets; an offset greater than the text's length means that none is left.
 	at, in := 0, 0
-	// Where to go on when the last ** has to stand for one segment more: the pattern behind it, and the category.
+	// Where to resume if the last ** has to match one more segment: in the pattern after that **, and in the category.
 	behind, tried := -1, 0
 	for in <= len(category) {
 		if at <= len(pattern) {
@@ -61,7 +61,8 @@ func (p CategoryPattern) Matches(category string) bool {
 				behind, tried, at = next, in, next
 				continue
 			}
-			// A category has no **: that is another pattern's, which Covers asks about, and more than one segment.
+			// A category has no **. If this one does, it is another pattern, passed by Covers, and ** matches several
+			// segments.
 			got, after := segmentAt(category, in)
 			if wanted == got || wanted == anySegment && got != anySegments {
 				at, in = next, after
@@ -84,8 +85,8 @@ func (p CategoryPattern) Matches(category string) bool {
 	return true
 }
 
-// Covers reports whether every category that other means is meant by p, as far as that is seen segment by segment: a yes
-// is always right, and a no may be wrong where several of the patterns' segments stand for others.
+// Covers reports whether p matches every category that other matches. It compares the patterns segment by segment. A
+// true result is always right; a false one may be wrong if several segments of both patterns are wildcards.
 func (p CategoryPattern) Covers(other CategoryPattern) bool {
 	if other.all() {
 		other = anySegments
@@ -95,7 +96,7 @@ func (p CategoryPattern) Covers(other CategoryPattern) bool {
 
 func (p CategoryPattern) all() bool { return p == "" || p == anySegments }
 
-// segmentAt returns the segment that begins at a place, and where the next one does.
+// segmentAt returns the segment that begins at an offset, and the offset of the next segment.
 func segmentAt(text string, at int) (segment string, next int) {
 	if end := strings.IndexByte(text[at:], '.'); end >= 0 {
 		return text[at : at+end], at + end + 1

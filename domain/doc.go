@@ -1,7 +1,8 @@
-// Package domain holds Manifold's words as types, and the rules that follow from the words alone: what a stream may be
-// called, what JSON the log can keep, what an append is and when its expectation holds.
+// Package domain defines the types that Manifold's packages share, and the rules that follow from these types alone:
+// valid stream names, the JSON that the log can keep, and when the expected version of an append holds. Start with
+// Event, Append and Definition.
 //
-// It imports the standard library only, does no I/O and keeps no state: every other package speaks in its types, and an
-// interface that one package asks of another has nothing but domain types in its signatures. Values are plain data;
-// unless a type says otherwise they may be read by many goroutines and must not be changed once they were handed over.
+// It imports only the standard library, does no I/O and keeps no state. Every other package uses its types. An
+// interface that one package requires of another has only domain types in its signatures. Values are plain data. Unless
+// a type says otherwise, many goroutines may read a value, and nobody may change it after passing it on.
 package domain

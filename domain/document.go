@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDocumentBytes bounds a document's data as JSON text, in every database alike: it is what the smallest of them keeps.
+// MaxDocumentBytes limits a document's data, as JSON text. It is the same for every database: the limit of the
+// smallest.
 const MaxDocumentBytes = 16 << 20
 
 // Document is one JSON object that a projection keeps.
@@ -18,16 +19,16 @@ type Document struct {
 
 // DocumentQuery asks for a page of a build's documents.
 type DocumentQuery struct {
-	Where Predicate // nil: all
-	Order []Order   // at most MaxOrderTerms; what is alike in them, and everything where there are none, by id as bytes
-	After *SortKey  // those behind this place; nil: from the first. Its document need not be there any more
+	Where Predicate // nil: all documents
+	Order []Order   // at most MaxOrderTerms; ties, and all documents if empty, are ordered by id as bytes
+	After *SortKey  // only documents after this place; nil: from the first. Its document may no longer exist
 	Limit int       // at most this many; at least 1
-	// MaxBytes ends the page early: with the document by which the data of all reaches this. 0: no such bound. Pages
-	// of large documents would otherwise be held in memory whole.
+	// MaxBytes ends the page with the document by which the total size of the data reaches this; 0: no limit. Without
+	// it, pages of large documents would be held in memory whole.
 	MaxBytes int
 }
 
-// Cut ends a page where Limit or MaxBytes ends it.
+// Cut cuts a page off where Limit or MaxBytes ends it.
 func (q DocumentQuery) Cut(page []Document) []Document {
 	bytes := 0
 	for i := range page {
@@ -39,7 +40,7 @@ func (q DocumentQuery) Cut(page []Document) []Document {
 	return page
 }
 
-// Ended reports whether a page is the last one: neither Limit nor MaxBytes has ended it.
+// Ended reports whether a page is the last one, that is, whether neither Limit nor MaxBytes ended it.
 func (q DocumentQuery) Ended(page []Document) bool {
 	bytes := 0
 	for i := range page {
@@ -48,8 +49,8 @@ func (q DocumentQuery) Ended(page []Document) bool {
 	return len(page) < q.Limit && (q.MaxBytes == 0 || bytes < q.MaxBytes)
 }
 
-// Check reports what keeps the query from being asked: a limit below 1, a place that is none of its order, ids and texts
-// that no document can have.
+// Check returns an error if the query is invalid: a limit below 1, a place that does not belong to the order, or ids
+// and strings that no document can have.
 func (q DocumentQuery) Check() error {
 	if q.Limit < 1 {
 		return Errorf(CodeInvalidRequest, "limit", "%d documents were asked for; ask for at least 1", q.Limit)
@@ -78,14 +79,14 @@ func (q DocumentQuery) Check() error {
 	return nil
 }
 
-// Explanation is how a database answers a query: for operators to read.
+// Explanation says how a database answers a query. It is meant for operators.
 type Explanation struct {
-	Statement string          // in the database's own language, with the parameters' values where they can be shown
-	Plan      json.RawMessage // as the database describes it; nil where it cannot
+	Statement string          // in the database's own language, with the parameter values where they can be shown
+	Plan      json.RawMessage // as the database describes it; nil if it cannot
 }
 
-// CheckDocumentID reports what keeps text from being a document's id: 1 to MaxDocumentIDBytes bytes of UTF-8 without
-// U+0000, which PostgreSQL cannot keep. where names the place in the request.
+// CheckDocumentID returns an error unless id is a valid document id: 1 to MaxDocumentIDBytes bytes of UTF-8 without
+// U+0000, which PostgreSQL cannot keep. The argument where names the place in the request.
 func CheckDocumentID(where, id string) error {
 	switch {
 	case id == "" || len(id) > MaxDocumentIDBytes:

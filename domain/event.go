@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// EventID names an event, uniquely within its tenant.
+// EventID identifies an event, uniquely within its tenant.
 type EventID uuid
 
-// NewEventID returns a fresh, time-ordered id.
+// NewEventID returns a new, time-ordered id.
 func NewEventID() EventID { return EventID(newUUID()) }
 
-// ParseEventID reads the canonical form of a UUID.
+// ParseEventID parses the canonical form of a UUID.
 func ParseEventID(text string) (EventID, error) {
 	id, err := parseUUID(text)
 	return EventID(id), err
 }
 
-// DeriveEventID returns the id that an event has by where it came from: the same parts always give the same id, so that
-// repeating a request or an import appends nothing twice.
+// DeriveEventID derives an event's id from its origin. The same parts always give the same id, so that repeating a
+// request or an import appends nothing twice.
 func DeriveEventID(parts ...string) EventID { return EventID(derivedUUID(parts...)) }
 
 // String returns the canonical form of 36 characters.
 func (id EventID) String() string { return uuid(id).String() }
 
-// Append writes the canonical form of 36 characters behind dst.
+// Append appends the canonical form of 36 characters to dst.
 func (id EventID) Append(dst []byte) []byte { return uuid(id).append(dst) }
 
 // IsZero reports whether no id was given.
@@ -38,35 +38,35 @@ type Event struct {
 	Version    int64 // in its stream: 1, 2, 3 ...
 	Position   int64 // in its tenant's log: 1, 2, 3 ...
 	Type       string
-	Data       json.RawMessage // any JSON value, in the form that JSONB gives back
-	Metadata   json.RawMessage // any JSON value; nil where none was given
-	OccurredAt time.Time       // the client's word; zero where none was given
+	Data       json.RawMessage // any JSON value, in the form that JSONB returns
+	Metadata   json.RawMessage // any JSON value; nil if none was given
+	OccurredAt time.Time       // as the client stated it; zero if it did not
 	RecordedAt time.Time       // never runs backwards in a log
-	Gap        *EventGap       // why Data is null and there is no Metadata; nil: they are as they were appended
+	Gap        *EventGap       // why Data is null and Metadata is missing; nil: both are as they were appended
 }
 
 // NewEvent is an event that a client wants to append.
 type NewEvent struct {
-	ID         EventID // zero: the store gives a fresh one, and a repeat of the request is not recognised
+	ID         EventID // zero: the store generates one, and a repeated request is not recognised
 	Type       string
 	Data       json.RawMessage // valid by CheckJSON
 	Metadata   json.RawMessage // valid by CheckJSON, or nil
-	OccurredAt time.Time       // zero where none was given; kept to the microsecond
+	OccurredAt time.Time       // zero if none was given; kept to the microsecond
 }
 
-// Expected is the version that a stream must have for an append to be made: a number, or one of Any, None and Exists.
+// Expected is the version that a stream must have before an append: a number, or one of Any, None and Exists.
 type Expected int64
 
 const (
-	// Any accepts whatever is there.
+	// Any accepts every version.
 	Any Expected = -1
-	// None wants a stream without events: version 0.
+	// None requires a stream without events: version 0.
 	None Expected = 0
-	// Exists wants a stream that has at least one event, of any version.
+	// Exists requires a stream with at least one event, of any version.
 	Exists Expected = -2
 )
 
-// Holds reports whether a stream at version (0: no event yet) is as expected.
+// Holds reports whether a stream's version meets the expectation. Version 0 means that the stream has no event yet.
 func (e Expected) Holds(version int64) bool {
 	switch e {
 	case Any:
@@ -78,7 +78,7 @@ func (e Expected) Holds(version int64) bool {
 	}
 }
 
-// String gives the form that the API uses: any, none, exists or a number.
+// String returns the form that the API uses: any, none, exists or a number.
 func (e Expected) String() string {
 	switch e {
 	case Any:
@@ -92,7 +92,7 @@ func (e Expected) String() string {
 	}
 }
 
-// ParseExpected reads what String gives; "0" means None.
+// ParseExpected parses what String returns; "0" means None.
 func ParseExpected(text string) (Expected, error) {
 	switch text {
 	case "any":
@@ -109,21 +109,21 @@ func ParseExpected(text string) (Expected, error) {
 	return Expected(version), nil
 }
 
-// StreamAppend is what one request adds to one stream.
+// StreamAppend holds what one request appends to one stream.
 type StreamAppend struct {
 	Stream   string
 	Expected Expected
 	Events   []NewEvent // at least one
 }
 
-// Append is one request: all of it is appended, or nothing, and its events stand in the log one behind the other in its
-// order. A stream may come again further down, to keep an order that goes to and fro between streams, with Any expected
-// there: only its first place can say which version the stream must have.
+// Append is one request. Either all of it is appended or nothing. Its events are consecutive in the log, in the
+// request's order. A stream may occur more than once, to keep an order that alternates between streams. Then only its
+// first occurrence may state a version; the later ones expect Any.
 type Append struct {
 	Streams []StreamAppend
 }
 
-// AppendedEvent says where an event of a request is in the log.
+// AppendedEvent gives the place of a request's event in the log.
 type AppendedEvent struct {
 	ID       EventID
 	Version  int64
@@ -137,17 +137,17 @@ type AppendedStream struct {
 	Events  []AppendedEvent
 }
 
-// Appended is the answer to an Append: its streams in the request's order.
+// Appended is the result of an Append, with the streams in the request's order.
 type Appended struct {
 	Streams   []AppendedStream
 	Position  int64 // the highest position of the request's events
-	Duplicate bool  // every event was there already; these are their first positions, and nothing was written
+	Duplicate bool  // every event already existed; these are the original positions, and nothing was written
 }
 
 // Direction is the order in which events are read.
 type Direction int
 
-// Forward reads from lower to higher; Backward from higher to lower.
+// Forward reads from lower to higher versions or positions, Backward from higher to lower.
 const (
 	Forward Direction = iota
 	Backward
@@ -155,10 +155,10 @@ const (
 
 // LogQuery says which events of a tenant's log to read.
 type LogQuery struct {
-	From       int64     // the first position to read, included; 0 means the log's end in the query's direction of travel
-	To         int64     // forward only: the last position to read, included; 0 means the head
+	From       int64     // the first position to read, inclusive; 0: the log's end where the direction starts
+	To         int64     // forward only: the last position to read, inclusive; 0: the head
 	Limit      int       // at most this many events; at least 1
-	MaxBytes   int       // stop behind the event that passes this many bytes of data and metadata; 0: no such bound
+	MaxBytes   int       // stop after the event that exceeds this many bytes of data and metadata; 0: no limit
 	Direction  Direction // by position
 	Categories []string  // none: all
 	Types      []string  // none: all
@@ -166,27 +166,27 @@ type LogQuery struct {
 
 // StreamQuery says which events of a stream to read.
 type StreamQuery struct {
-	From      int64 // the first version to read, included; 0 means the stream's end in the query's direction of travel
-	To        int64 // forward only: the last version to read, included; 0 means the newest
+	From      int64 // the first version to read, inclusive; 0: the stream's end where the direction starts
+	To        int64 // forward only: the last version to read, inclusive; 0: the newest
 	Limit     int   // at most this many events; at least 1
 	MaxBytes  int   // as in LogQuery
 	Direction Direction
 }
 
-// StreamInfo is what can be said of a stream without reading its events' data.
+// StreamInfo describes a stream without its events' data.
 type StreamInfo struct {
 	Stream       string
-	Version      int64 // of its newest event, also where retention has removed that
-	Events       int64 // how many it has now; fewer than Version where retention removed some
-	Bytes        int64 // of the events' data and metadata as JSON text; those that cannot be read count as 0
-	FirstVersion int64 // of the oldest event that is left; 0: none is
+	Version      int64 // of its newest event, even if retention has removed that event
+	Events       int64 // how many exist now; fewer than Version if retention removed some
+	Bytes        int64 // of the events' data and metadata as JSON text; unreadable events count as 0
+	FirstVersion int64 // of the oldest remaining event; 0: none remains
 	FirstAt      time.Time
-	LastAt       time.Time // both zero where no event is left
+	LastAt       time.Time // both are zero if no event remains
 }
 
-// Head is how far a tenant's log has come.
+// Head is the current end of a tenant's log.
 type Head struct {
 	Tenant   TenantID
 	Position int64
-	LastAt   time.Time // recorded time of the newest event; zero for an empty log
+	LastAt   time.Time // when the newest event was recorded; zero for an empty log
 }

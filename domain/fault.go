@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Fault is an event that a build could not fold for one tenant, and before which it stands still.
+// Fault is an event that a build could not fold for one tenant. The build has stopped before that event.
 type Fault struct {
 	ProjectionID
 	Tenant   TenantID
@@ -16,37 +16,37 @@ type Fault struct {
 	At time.Time
 }
 
-// Failure says what went wrong where, with all that is needed to see why.
+// Failure says what went wrong, where, and why.
 type Failure struct {
 	Stream     string          // the event's
 	EventType  string          // likewise
-	DocumentID string          // whose document it was for; empty where the key could not be worked out
+	DocumentID string          // whose document the event was for; empty if the key could not be computed
 	Where      string          // the part of the definition, such as "on.ItemAdded" or "key"
-	Expression string          // its text, cut off where it is long; empty where it is Go code
-	Message    string          // with the line and column in the expression, where there is one
-	Before     json.RawMessage // the document before the event; nil where there was none, or where it is too large to be kept here
+	Expression string          // its text, truncated if long; empty for Go code
+	Message    string          // with the line and column in the expression, if there is one
+	Before     json.RawMessage // the document before the event; nil if there was none or it is too large to keep here
 }
 
-// ParkedDocument is a document that a projection with OnErrorPark has set aside for one tenant: the event that it could not
-// be folded by, and all its later ones, wait as dead letters. The document itself stays as it was before. An event whose
-// document cannot be told is parked by itself, see ParkedEventID.
+// ParkedDocument is a document that a projection with OnErrorPark has set aside for one tenant. The event that could
+// not be folded into it, and all later events for it, wait as dead letters. The document keeps its state from before.
+// If an event's document cannot be determined, the event is parked under ParkedEventID.
 type ParkedDocument struct {
 	ProjectionID
 	Tenant   TenantID
 	Build    int64
 	ID       string  // the document's
-	Position int64   // of the first event that waits
+	Position int64   // of the first waiting event
 	EventID  EventID // of the event that could not be folded
-	Events   int64   // that wait
+	Events   int64   // the number of waiting events
 	Failure
 	ParkedAt time.Time
-	// A replay was about to remove the document by the event at this position: where it is not there, what waits up to here has
-	// taken effect. 0: none was.
+	// RemovedAt is the position of an event by which a replay was about to remove the document; 0: none. If the
+	// document no longer exists, the waiting events up to this position have taken effect.
 	RemovedAt int64
 }
 
-// ParkedEventID is the id under which an event is parked whose key cannot be worked out: a blank and the event's id. A
-// document may have such an id, too, by the same event's key; nothing else would come of it than waiting together.
+// ParkedEventID returns the id under which an event is parked if its key cannot be computed: a space and the event's
+// id. A document could have the same id through the same event's key. The only effect would be that both wait together.
 func ParkedEventID(event EventID) string { return " " + event.String() }
 
 // ParkedEvent is an event that waits for a parked document.
@@ -55,23 +55,23 @@ type ParkedEvent struct {
 	Position   int64
 }
 
-// Aside is what a build leaves out of its folding for one tenant.
+// Aside is what a build does not fold for one tenant.
 type Aside struct {
-	Skipped []int64          // the positions of the events that are passed over, in their order
-	Parked  map[string]int64 // by document id: the position from which on its events wait
+	Skipped []int64          // the positions of the skipped events, ascending
+	Parked  map[string]int64 // by document id: the position from which its events wait
 }
 
-// SkippedEvent is an event that somebody has told a projection to pass over for one tenant. A lasting one is passed over in
-// every build that is made until the skip is withdrawn, by whatever version of the definition.
+// SkippedEvent is an event that somebody told a projection to skip for one tenant. A lasting skip applies to every
+// build made until the skip is withdrawn, whatever the version of the definition.
 type SkippedEvent struct {
 	ProjectionID
 	Tenant   TenantID
-	Version  int64 // of the definition, when it was skipped
-	Lasting  bool  // false in rows of earlier releases: builds by that version alone pass it over
+	Version  int64 // of the definition at the time of the skip
+	Lasting  bool  // false in rows of earlier releases: only builds of that version skip the event
 	Position int64
 	EventID  EventID
 	Message  string // of the fault that it caused
-	Reason   string // as given
+	Reason   string // as given by the caller
 	By       string
 	At       time.Time
 }

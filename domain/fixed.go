@@ -2,8 +2,8 @@ package domain
 
 import "slices"
 
-// Fixed is the value that a predicate demands at a path of every document: by `==`, alone or as one of the parts that must
-// all match. ok is false where it demands none in this way.
+// Fixed returns the value that a predicate requires at a path of every document by `==`, either alone or as one part of
+// an And. ok is false if the predicate requires none in this way.
 func Fixed(where Predicate, path Path) (value Scalar, ok bool) {
 	switch p := where.(type) {
 	case Compare:

@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// From says where in a log a subscription begins. Exactly one of its fields is set; the zero value is the start.
+// From says where in a log a subscription begins. At most one of its fields is set; the zero value is the start of the
+// log.
 type From struct {
-	End      bool      // behind the head as it is when the subscription begins
-	Position int64     // at this position, included
+	End      bool      // after the head at the time when the subscription begins
+	Position int64     // at this position, inclusive
 	Time     time.Time // at the first event recorded at this time or later
-	EventID  EventID   // at this event, included
+	EventID  EventID   // at this event, inclusive
 }
 
-// ParseFrom reads where a subscription begins: start, end, a position from 1 on, a time as RFC 3339 has it, or an event's id.
-// where names the place in the request.
+// ParseFrom parses where a subscription begins: start, end, a position from 1 on, an RFC 3339 time, or an event's id.
+// The argument where names the place in the request.
 func ParseFrom(where, text string) (From, error) {
 	wrong := func(format string, args ...any) (From, error) {
 		return From{}, Errorf(CodeInvalidRequest, where, format, args...)
@@ -55,7 +56,7 @@ func ParseFrom(where, text string) (From, error) {
 	return From{Time: at}, nil
 }
 
-// String gives the form that ParseFrom reads.
+// String returns the form that ParseFrom parses.
 func (f From) String() string {
 	switch {
 	case f.End:

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// Grant says of a scope that a key may do what it is for, or may not. Its text is [!]scope[:pattern]:
+// Grant allows or denies a key one scope. Its text is [!]scope[:pattern]:
 //
 //	events:append                 everywhere
 //	events:append:heartbeat.*     with the events of some categories
-//	!events:read:billing.**       not with those of some categories, whatever stands behind
+//	!events:read:billing.**       not with those of some categories, whatever follows
 type Grant struct {
 	Scope      Scope
-	Categories CategoryPattern // what it is about; the zero value is every category
+	Categories CategoryPattern // the categories it applies to; the zero value is every category
 	Deny       bool
-	unread     bool // kept by another release, which has scopes or forms that this one has not: Scope is the text
+	unread     bool // written by a release with scopes or forms unknown to this one: Scope is the text
 }
 
-// MaxGrants bounds the grants of a key.
+// MaxGrants limits the number of a key's grants.
 const MaxGrants = 100
 
-// ParseGrant reads a grant. Only scopes that are about events take a pattern, and a denial needs one: what nothing
-// grants is denied in any case. The error says what is wrong.
+// ParseGrant parses a grant. Only scopes that concern events take a pattern. A denial requires one, because whatever is
+// not granted is denied anyway. The error says what is wrong.
 func ParseGrant(text string) (Grant, error) {
 	var grant Grant
 	rest, deny := strings.CutPrefix(text, "!")
@@ -47,7 +47,7 @@ func ParseGrant(text string) (Grant, error) {
 	return grant, nil
 }
 
-// String is what ParseGrant reads.
+// String returns the form that ParseGrant parses.
 func (g Grant) String() string {
 	if g.unread {
 		return string(g.Scope)
@@ -62,11 +62,11 @@ func (g Grant) String() string {
 	return text
 }
 
-// Grants are what a key may do, in order: the first Grant of a scope whose categories have the one that is asked for
-// decides, and where there is none, it is denied. They must not be changed. Methods may be called concurrently.
+// Grants say what a key may do. They are ordered: the first Grant of a scope whose categories match the requested one
+// decides. If none matches, the request is denied. Grants must not be changed. Methods may be called concurrently.
 type Grants []Grant
 
-// GrantsOf grants scopes for every category.
+// GrantsOf grants the given scopes for every category.
 func GrantsOf(scopes ...Scope) Grants {
 	grants := make(Grants, len(scopes))
 	for i, scope := range scopes {
@@ -75,10 +75,10 @@ func GrantsOf(scopes ...Scope) Grants {
 	return grants
 }
 
-// ParseGrants reads what a tenant's new key is to be allowed: 1 to MaxGrants grants, each of which can decide something.
-// A scope without categories that stands behind a denial of the same scope gets the pattern **, which means the same: to a
-// release that knows neither denials nor patterns, such a text allows nothing, rather than everything. where names the
-// list in the request; errors are *Error with CodeInvalidRequest.
+// ParseGrants parses the grants of a tenant's new key: 1 to MaxGrants grants, each of which can decide something. A
+// scope without categories that follows a denial of the same scope gets the pattern **, which has the same meaning. A
+// release that knows neither denials nor patterns then allows nothing for such a text, rather than everything. The
+// argument where names the list in the request. Errors are *Error with CodeInvalidRequest.
 func ParseGrants(where string, texts []string) (Grants, error) {
 	if len(texts) == 0 || len(texts) > MaxGrants {
 		return nil, Errorf(CodeInvalidRequest, where, "there are %d scopes; a key needs 1 to %d of %s", len(texts), MaxGrants, scopeList(TenantScopes[:]))
@@ -116,8 +116,8 @@ func ParseGrants(where string, texts []string) (Grants, error) {
 	return grants, nil
 }
 
-// KeptGrants reads what Texts has given, maybe in another release. A text that this release cannot read allows nothing;
-// where it is a denial, nothing behind it allows anything, either, since it may be meant.
+// KeptGrants parses what Texts returned, possibly in another release. A text that this release cannot parse allows
+// nothing. If it is a denial, no grant after it allows anything either, because the denial may apply to it.
 func KeptGrants(texts []string) Grants {
 	grants := make(Grants, len(texts))
 	for i, text := range texts {
@@ -130,7 +130,7 @@ func KeptGrants(texts []string) Grants {
 	return grants
 }
 
-// Texts returns the grants as they are written, in order.
+// Texts returns the grants in their text form, in order.
 func (g Grants) Texts() []string {
 	texts := make([]string, len(g))
 	for i, grant := range g {
@@ -139,13 +139,13 @@ func (g Grants) Texts() []string {
 	return texts
 }
 
-// closes says that nothing behind the grant allows anything.
+// closes reports whether no grant after this one allows anything.
 func (g *Grant) closes() bool { return g.unread && g.Deny }
 
 func (g *Grant) isOf(scope Scope) bool { return g.Scope == scope && !g.unread }
 
-// Allow reports whether a scope is granted for a category; the empty one, which no event has, stands for every category
-// there can be.
+// Allow reports whether a scope is granted for a category. The empty category, which no event has, represents every
+// possible category.
 func (g Grants) Allow(scope Scope, category string) bool {
 	if category == "" {
 		return g.AllowAll(scope)
@@ -161,7 +161,7 @@ func (g Grants) Allow(scope Scope, category string) bool {
 	return false
 }
 
-// AllowAll reports whether a scope is granted for every category there can be.
+// AllowAll reports whether a scope is granted for every possible category.
 func (g Grants) AllowAll(scope Scope) bool {
 	for i := range g {
 		switch grant := &g[i]; {
@@ -174,7 +174,7 @@ func (g Grants) AllowAll(scope Scope) bool {
 	return false
 }
 
-// AllowSome reports whether a scope is granted for some categories, or for all.
+// AllowSome reports whether a scope is granted for at least some categories.
 func (g Grants) AllowSome(scope Scope) bool {
 	for i := range g {
 		switch grant := &g[i]; {

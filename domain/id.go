@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// uuid is a UUID's 16 bytes in network order (RFC 9562). TenantID, EventID and the others are types of their own, so
-// that one cannot be passed where another is meant.
+// uuid is a UUID's 16 bytes in network order (RFC 9562). TenantID, EventID and the other ids are distinct types, so
+// that none can be passed where another is expected.
 type uuid [16]byte
 
 func (u uuid) String() string {
@@ -18,7 +18,7 @@ func (u uuid) String() string {
 	return string(u.append(text[:0]))
 }
 
-// append writes the canonical form of 36 characters behind dst.
+// append appends the canonical form of 36 characters to dst.
 func (u uuid) append(dst []byte) []byte {
 	dst = hex.AppendEncode(dst, u[:4])
 	for _, part := range [][]byte{u[4:6], u[6:8], u[8:10], u[10:]} {
@@ -27,8 +27,8 @@ func (u uuid) append(dst []byte) []byte {
 	return dst
 }
 
-// parseUUID reads the canonical form of 36 characters, in either case. Braces, URN prefixes and the form without
-// dashes are refused: an id has one spelling in the API.
+// parseUUID parses the canonical form of 36 characters, in upper or lower case. It refuses braces, URN prefixes and the
+// form without dashes: an id has one spelling in the API.
 func parseUUID(text string) (uuid, error) {
 	var u uuid
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
@@ -41,11 +41,11 @@ func parseUUID(text string) (uuid, error) {
 	return u, nil
 }
 
-// newUUID returns a version 7 UUID (RFC 9562, section 5.7): 48 bits of milliseconds, then random bits, so that ids made
-// one after another lie near one another in an index.
+// newUUID returns a version 7 UUID (RFC 9562, section 5.7): 48 bits of milliseconds, then random bits. So ids made one
+// after another are close together in an index.
 func newUUID() uuid {
 	var u uuid
-	// crypto/rand.Read never fails since Go 1.24: it ends the program where the system has no randomness.
+	// crypto/rand.Read never fails since Go 1.24: it ends the program if the system has no randomness.
 	rand.Read(u[6:])
 	var millis [8]byte
 	binary.BigEndian.PutUint64(millis[:], uint64(time.Now().UnixMilli()))
@@ -53,8 +53,8 @@ func newUUID() uuid {
 	return u.marked(7)
 }
 
-// derivedUUID returns a version 8 UUID (RFC 9562, section 5.8) that is a function of its parts alone: the first bits of
-// the SHA-256 of the parts, each behind its length so that no two lists of parts read alike.
+// derivedUUID returns a version 8 UUID (RFC 9562, section 5.8) that depends only on its parts. It is made of the first
+// bits of the SHA-256 of the parts. Each part follows its length, so that no two lists of parts produce the same input.
 func derivedUUID(parts ...string) uuid {
 	hash := sha256.New()
 	for _, part := range parts {
@@ -74,7 +74,7 @@ func (u uuid) marked(version byte) uuid {
 	return u
 }
 
-// clip shortens text that a client sent before it goes into an error message.
+// clip shortens a client's text for use in an error message.
 func clip(text string, most int) string {
 	if len(text) <= most {
 		return text

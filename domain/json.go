@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// JSONError is what a JSONScanner refuses, and where.
+// JSONError says what a JSONScanner refuses, and where.
 type JSONError struct {
 	Offset  int    // in bytes from the start of the text
-	Pointer string // the value that the offset is in, as a JSON Pointer (RFC 6901); empty: the whole text
+	Pointer string // the value at the offset, as a JSON Pointer (RFC 6901); empty: the whole text
 	Message string // what is wrong
 }
 
@@ -23,32 +23,32 @@ func (e *JSONError) Error() string {
 	return fmt.Sprintf("%s (at %s, byte %d)", e.Message, e.Pointer, e.Offset)
 }
 
-// JSONScanner walks over a JSON text (RFC 8259) in one pass and without allocating for values: the append path hands
-// the bytes of data and metadata on as they came, but has to know that PostgreSQL's JSONB can keep them, and what they
-// cost there, before anything is written. So it refuses, beside what is not JSON: U+0000 in a string, lone surrogates,
-// text that is not UTF-8, nesting deeper than MaxJSONDepth, and numbers that are long when they are printed. JSONB prints
-// 1e300 with all its zeros: a number has at most MaxWholeDigits and MaxFractionDigits, and a value at most MaxPrintedBytes
-// or twice its own length, whichever is more. The same holds for the whole text.
+// JSONScanner walks over a JSON text (RFC 8259) in one pass and without allocating for values. The append path passes
+// the bytes of data and metadata on unchanged. Before anything is written it must know that PostgreSQL's JSONB can keep
+// them, and their size there. So besides invalid JSON, the scanner refuses U+0000 in a string, lone surrogates, text
+// that is not UTF-8, nesting deeper than MaxJSONDepth, and numbers that are long when printed. JSONB prints 1e300 with
+// all its zeros. So a number has at most MaxWholeDigits and MaxFractionDigits, and a value at most MaxPrintedBytes or
+// twice its own length, whichever is more. The same limit applies to the whole text.
 //
-// The methods consume a token or a value each and skip white space before it. After an error the scanner is of no more
-// use. A scanner is for one goroutine.
+// Each method skips white space and then consumes one token or value. After an error the scanner must not be used any
+// more. A scanner is not safe for concurrent use.
 type JSONScanner struct {
 	text   []byte
 	pos    int
 	depth  int
-	growth int  // by how many bytes the text so far is longer at most when JSONB prints it
-	stored bool // the text is JSONB's own: numbers may be as long as they are
+	growth int  // upper bound on the bytes that the text so far grows by when JSONB prints it
+	stored bool // the text came from JSONB: the length of numbers is not checked
 }
 
-// NewJSONScanner returns a scanner at the start of text, which must not change while it is in use.
+// NewJSONScanner returns a scanner at the start of text. The text must not change while the scanner is in use.
 func NewJSONScanner(text []byte) *JSONScanner { return &JSONScanner{text: text} }
 
-// NewStoredJSONScanner returns a scanner over a text that the log has given back. An earlier release may have stored longer
-// numbers than are taken now, so their length is not bounded.
+// NewStoredJSONScanner returns a scanner over a text that the log returned. Earlier releases may have stored longer
+// numbers than are accepted now, so their length is not limited.
 func NewStoredJSONScanner(text []byte) *JSONScanner { return &JSONScanner{text: text, stored: true} }
 
-// CheckJSON reports the first thing in text that keeps it from being one JSON value that the log can keep; the error is
-// a *JSONError.
+// CheckJSON returns an error unless text is one JSON value that the log can keep. The error is a *JSONError about the
+// first problem.
 func CheckJSON(text []byte) error {
 	s := JSONScanner{text: text}
 	if _, err := s.Value(); err != nil {
@@ -57,7 +57,7 @@ func CheckJSON(text []byte) error {
 	return s.End()
 }
 
-// Value consumes one value of any kind and returns its bytes, a part of the text.
+// Value consumes one value of any kind and returns its bytes as a slice of the text.
 func (s *JSONScanner) Value() (json.RawMessage, error) {
 	s.space()
 	start, growth := s.pos, s.growth
@@ -71,7 +71,7 @@ func (s *JSONScanner) Value() (json.RawMessage, error) {
 	return json.RawMessage(s.text[start:s.pos:s.pos]), nil
 }
 
-// Text consumes a string and returns what it means, escapes resolved.
+// Text consumes a string and returns it with escapes resolved.
 func (s *JSONScanner) Text() (string, error) {
 	s.space()
 	if s.pos >= len(s.text) || s.text[s.pos] != '"' {
@@ -92,7 +92,7 @@ func (s *JSONScanner) Text() (string, error) {
 	return text, nil
 }
 
-// Object consumes an object. For each member it calls member with the name; member must consume the value.
+// Object consumes an object. It calls member with the name of each member; member must consume the value.
 func (s *JSONScanner) Object(member func(name string) error) error {
 	return s.list('{', '}', "an object is wanted here", func(int) error {
 		name, err := s.Text()
@@ -106,12 +106,12 @@ func (s *JSONScanner) Object(member func(name string) error) error {
 	})
 }
 
-// Array consumes an array. For each element it calls element with the index; element must consume the value.
+// Array consumes an array. It calls element with the index of each element; element must consume the value.
 func (s *JSONScanner) Array(element func(index int) error) error {
 	return s.list('[', ']', "an array is wanted here", element)
 }
 
-// End reports an error unless only white space is left, or where the text as a whole is too long when it is printed.
+// End returns an error if more than white space is left, or if the whole text is too long when printed.
 func (s *JSONScanner) End() error {
 	s.space()
 	if s.pos < len(s.text) {
@@ -124,7 +124,7 @@ func (s *JSONScanner) End() error {
 	return nil
 }
 
-// fail refuses the text at the scanner's place, or says that it ends there.
+// fail returns an error about the scanner's current place, or one that says that the text ends there.
 func (s *JSONScanner) fail(message string) error {
 	pointer, within := pointerAt(s.text, s.pos)
 	if s.pos >= len(s.text) {
@@ -133,7 +133,7 @@ func (s *JSONScanner) fail(message string) error {
 	return &JSONError{Offset: s.pos, Pointer: pointer, Message: message}
 }
 
-// failTruncated says that the text ends within something.
+// failTruncated returns an error that says that the text ends within something.
 func (s *JSONScanner) failTruncated(within string) error {
 	s.pos = len(s.text)
 	if len(bytes.TrimSpace(s.text)) == 0 {
@@ -148,18 +148,19 @@ func (s *JSONScanner) failTooLong(length int) error {
 		max(MaxPrintedBytes, 2*length)))
 }
 
-// PrintedTooLong reports whether a JSON value of so many bytes is too long when JSONB prints it, which adds up to growth bytes.
+// PrintedTooLong reports whether a JSON value of length bytes is too long when JSONB prints it with up to growth more
+// bytes.
 func PrintedTooLong(length, growth int) bool {
 	return length+growth > MaxPrintedBytes && growth > length
 }
 
-// pointerAt returns the JSON Pointer of the value that an offset lies in, and what the innermost list or object around it is
-// called. The text up to there is the beginning of a JSON text.
+// pointerAt returns the JSON Pointer of the value at an offset, and a description of the innermost list or object
+// around it. The text up to the offset must be the beginning of a JSON text.
 func pointerAt(text []byte, offset int) (pointer, within string) {
 	type level struct {
 		object bool
 		index  int
-		name   []byte // in quotes; nil: it is still to come
+		name   []byte // in quotes; nil: not read yet
 	}
 	var levels []level
 	for i := 0; i < offset; {
@@ -201,7 +202,7 @@ func pointerAt(text []byte, offset int) (pointer, within string) {
 			path = strconv.AppendInt(append(path, '/'), int64(l.index), 10)
 		case l.name != nil:
 			var name string
-			_ = json.Unmarshal(l.name, &name) // the scanner has found it good
+			_ = json.Unmarshal(l.name, &name) // the scanner has already checked it
 			path = append(append(path, '/'), pointerEscapes.Replace(name)...)
 		}
 	}
@@ -211,7 +212,7 @@ func pointerAt(text []byte, offset int) (pointer, within string) {
 	return string(path), within
 }
 
-// maxPointerBytes bounds the pointer of an error: names may be as long as a text.
+// maxPointerBytes limits the pointer of an error, because names may be as long as a text.
 const maxPointerBytes = 200
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
@@ -233,7 +234,7 @@ func (s *JSONScanner) colon() error {
 		return s.fail("a colon is wanted here")
 	}
 	s.pos++
-	s.growth++ // the space behind it
+	s.growth++ // JSONB prints a space after the colon
 	return nil
 }
 
@@ -321,7 +322,7 @@ func (s *JSONScanner) word(word string) error {
 	return nil
 }
 
-// maxExponent bounds the exponent of a zero, which is all that an exponent means nothing to.
+// maxExponent limits the exponent of a zero, the only number that an exponent does not change.
 const maxExponent = 999_999
 
 func (s *JSONScanner) number() error {
@@ -335,7 +336,7 @@ func (s *JSONScanner) number() error {
 		return s.failTruncated("a number")
 	case whole == 0:
 		s.pos = start
-		return s.word("true") // says what is wanted
+		return s.word("true") // reports what is expected
 	case whole > 1 && s.text[s.pos-whole] == '0':
 		s.pos -= whole
 		return s.fail("a number must not begin with a zero")
@@ -373,7 +374,7 @@ func (s *JSONScanner) number() error {
 	if negative {
 		exponent = -exponent
 	}
-	// The digits are counted as they are written: a number that only just fits when its zeros are dropped is refused.
+	// Digits are counted as written: a number that fits only without its trailing zeros is refused.
 	printedWhole, printedFraction := max(1, whole+exponent), max(0, fraction-exponent)
 	if exponent > 0 && exponent <= maxExponent && isZero(s.text[start:mantissa]) {
 		printedWhole = 1
@@ -381,12 +382,12 @@ func (s *JSONScanner) number() error {
 	if (printedWhole > MaxWholeDigits || printedFraction > MaxFractionDigits) && !s.stored {
 		return s.failNumber(start)
 	}
-	// One more each for the sign and the decimal point, which may be there.
+	// Two more bytes, for the sign and the decimal point that may be there.
 	s.growth += max(0, printedWhole+printedFraction+2-(s.pos-start))
 	return nil
 }
 
-// failNumber refuses the number that begins at start.
+// failNumber returns an error about the number that begins at start.
 func (s *JSONScanner) failNumber(start int) error {
 	s.pos = start
 	return s.fail(fmt.Sprintf("the number is too long: written without an exponent it may have %d digits before the decimal point and %d after it; send it as a string",
@@ -410,7 +411,7 @@ func isZero(mantissa []byte) bool {
 	return true
 }
 
-// NumberGrowth is by how many bytes at most a number, which CheckJSON takes, becomes longer when JSONB prints it.
+// NumberGrowth returns the most bytes by which a number that CheckJSON accepts grows when JSONB prints it.
 func NumberGrowth(number []byte) int {
 	s := JSONScanner{text: number}
 	_ = s.number()
@@ -503,13 +504,13 @@ func (s *JSONScanner) escape() error {
 			return nil
 		}
 		if s.pos >= len(s.text) {
-			return err // it is cut off
+			return err // the text is truncated
 		}
 	}
 	return s.fail("a high surrogate needs a low one behind it")
 }
 
-// unit reads the four hexadecimal digits of the \u escape at the scanner's place.
+// unit reads the four hexadecimal digits of the \u escape at the scanner's current place.
 func (s *JSONScanner) unit() (rune, error) {
 	var unit rune
 	if rest := s.text[s.pos+1:]; len(rest) == 0 || len(rest) < 5 && rest[0] == 'u' && isHex(rest[1:]) {

@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// MaxSIDBytes bounds what a client says of the session that a message belongs to.
+// MaxSIDBytes limits the session id that a client gives for a message.
 const MaxSIDBytes = 200
 
-// Message is what is published: an event, said in the words of a bus. Its topic is the event's category, and its key what
-// stands behind the first "-" of the stream's name.
+// Message is an event to publish, in the terms of a message bus. Its topic is the event's category. Its key is the part
+// of the stream's name after the first "-".
 type Message struct {
-	Topic      string          // as CheckCategory wants it
-	Key        string          // of the stream topic-key; empty: a stream of its own, topic-<the event's id>
+	Topic      string          // valid by CheckCategory
+	Key        string          // of the stream topic-key; empty: a separate stream, topic-<the event's id>
 	ID         EventID         // as in NewEvent
 	Type       string          // empty: the topic
 	Payload    json.RawMessage // valid by CheckJSON: the event's data
 	Metadata   json.RawMessage // valid by CheckJSON, or nil: the event's
-	OccurredAt time.Time       // zero where none was given; kept to the microsecond
+	OccurredAt time.Time       // zero if none was given; kept to the microsecond
 }
 
-// Publication returns the append that publishes messages, 1 to MaxRequestEvents of them, in their order: all of them or none,
-// whatever version their streams have. A message without a key that has no id is given one, since its stream is named after
-// it. What is published again under the same id is in the log once.
+// Publication returns the append that publishes 1 to MaxRequestEvents messages in their order: all of them or none,
+// whatever version their streams have. A message with neither key nor id is given an id, since its stream is named
+// after it. A message that is published again under the same id is in the log once.
 //
-// The events of the append are the messages, one for one: message i is event i, counted over all of its streams. An error
-// names the place as messages[3].key.
+// Message i is event i of the append, counted over all of its streams. An error names the place as messages[3].key.
 func Publication(messages []Message) (Append, error) {
 	if len(messages) == 0 {
 		return Append{}, Errorf(CodeInvalidRequest, "messages", "at least one message is needed")
@@ -46,7 +45,8 @@ func Publication(messages []Message) (Append, error) {
 		if message.Key == "" && event.ID.IsZero() {
 			event.ID = NewEventID()
 		}
-		// What follows another message to the same stream stands with it, and was found to be good there.
+		// Consecutive messages for the same stream share a StreamAppend. The first of them has checked the stream's
+		// name.
 		if i > 0 && message.Key != "" && message.Key == messages[i-1].Key && message.Topic == messages[i-1].Topic {
 			last := &streams[len(streams)-1]
 			last.Events = last.Events[:len(last.Events)+1]
@@ -61,13 +61,13 @@ func Publication(messages []Message) (Append, error) {
 			return Append{}, messageError(i, err)
 		}
 	}
-	for i := range streams { // whoever appends to one stream's events must not write into the next one's
+	for i := range streams { // appending to one stream's events must not overwrite the next stream's
 		streams[i].Events = streams[i].Events[:len(streams[i].Events):len(streams[i].Events)]
 	}
 	return Append{Streams: streams}, nil
 }
 
-// stream is the name of the message's stream.
+// stream returns the name of the message's stream.
 func (m *Message) stream(id EventID) (string, error) {
 	if err := CheckCategory("topic", m.Topic); err != nil {
 		return "", err
@@ -91,7 +91,7 @@ func (m *Message) check() error {
 	return nil
 }
 
-// messageError puts the message into an error's place.
+// messageError adds the message's index to an error's place.
 func messageError(index int, err error) error {
 	if e, ok := err.(*Error); ok {
 		e.Where = fmt.Sprintf("messages[%d].%s", index, e.Where)

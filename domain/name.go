@@ -2,8 +2,8 @@ package domain
 
 import "strings"
 
-// CheckName reports what is wrong with the name of something that a team names, such as a database, a group or a webhook: 1 to
-// MaxNameBytes of lower-case letters, digits, "-" and "_", beginning with a letter.
+// CheckName returns an error unless name is valid for something that a team names, such as a database, a group or a
+// webhook: 1 to MaxNameBytes of lower-case letters, digits, "-" and "_", beginning with a letter.
 func CheckName(where, name string) error {
 	if err := checkAlphabet(where, "name", name, MaxNameBytes, "-_"); err != nil {
 		return err
@@ -14,8 +14,9 @@ func CheckName(where, name string) error {
 	return nil
 }
 
-// CheckProjectionName reports what is wrong with the name of a projection: as CheckName, and it may have dots, behind each of
-// which comes a letter. So no name is that of another projection's table, which ends with the number of a build.
+// CheckProjectionName returns an error unless name is a valid projection name. The rules are those of CheckName, and
+// dots are allowed if a letter follows each of them. So no name equals the name of another projection's table, which
+// ends with a build number.
 func CheckProjectionName(where, name string) error {
 	if err := checkAlphabet(where, "name", name, MaxNameBytes, "-_."); err != nil {
 		return err

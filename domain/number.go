@@ -2,9 +2,9 @@ package domain
 
 import "encoding/json"
 
-// CanonicalNumbers writes each number of a JSON text in the one form that its value has, as Scalar.JSON writes what
-// ParseNumber reads. All else stays as it is; a text whose numbers are in that form already is returned itself. What is no
-// JSON comes back as something that is none either.
+// CanonicalNumbers rewrites each number of a JSON text in its canonical form, as Scalar.JSON writes what ParseNumber
+// reads. Everything else stays unchanged. If all numbers are canonical already, the text itself is returned. Invalid
+// JSON stays invalid.
 func CanonicalNumbers(text json.RawMessage) json.RawMessage {
 	return RewriteNumbers(text, func(number []byte) string {
 		if plainNumber(number) || !json.Valid(number) {
@@ -14,11 +14,12 @@ func CanonicalNumbers(text json.RawMessage) json.RawMessage {
 	})
 }
 
-// RewriteNumbers writes each number of a JSON text as rewrite says; "" leaves it as it is. All else stays as it is, and
-// where every number does the text is returned itself. In what is no JSON, a number is what looks like one.
+// RewriteNumbers replaces each number of a JSON text by the result of rewrite; "" leaves the number unchanged.
+// Everything else stays unchanged. If no number changes, the text itself is returned. In invalid JSON, whatever looks
+// like a number counts as one.
 func RewriteNumbers(text json.RawMessage, rewrite func(number []byte) string) json.RawMessage {
 	var out json.RawMessage
-	kept := 0 // what of the text is in out already
+	kept := 0 // the part of text before this is already in out
 	for i := 0; i < len(text); {
 		switch c := text[i]; {
 		case c == '"':
@@ -43,7 +44,7 @@ func RewriteNumbers(text json.RawMessage, rewrite func(number []byte) string) js
 	return append(out, text[kept:]...)
 }
 
-// endOfString is the place behind the string that begins at start.
+// endOfString returns the offset after the string that begins at start.
 func endOfString(text []byte, start int) int {
 	for i := start + 1; i < len(text); i++ {
 		switch text[i] {
@@ -60,8 +61,8 @@ func inNumber(c byte) bool {
 	return '0' <= c && c <= '9' || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-'
 }
 
-// plainNumber reports whether a number is known to be in canonical form without reading it. That is so for most: whole
-// ones of up to 18 digits, and those with up to 15 digits and no exponent, since no two such have one nearest double.
+// plainNumber reports whether a number is known to be canonical without parsing it. Most are: integers of up to 18
+// digits, and numbers with up to 15 digits and no exponent, because no two of those have the same nearest double.
 func plainNumber(number []byte) bool {
 	digits := number
 	if digits[0] == '-' {

@@ -7,30 +7,30 @@ import (
 	"unicode/utf8"
 )
 
-// MaxOrderedCharacters is how long a text may be, in code points, to take part in an order: an index of every database
-// can hold it whole.
+// MaxOrderedCharacters is the longest string, in code points, that takes part in an order. An index of every database
+// can hold such a string whole.
 const MaxOrderedCharacters = 250
 
-// MaxOrderTerms is how many paths an order may have.
+// MaxOrderTerms limits the paths of an order.
 const MaxOrderTerms = 3
 
-// Order is a part of an order of documents: by the value at a path.
+// Order is one term of an order of documents: the value at a path.
 type Order struct {
 	Path       Path
 	Descending bool
 }
 
 // SortKey is a document's place in an order. Documents are ordered by the values at the order's paths, one after the
-// other, each as Scalar.Compare has it; a path with nothing there counts as null. Documents with a value that cannot be
-// ordered at one of the paths (a list, an object, a text of more than MaxOrderedCharacters) stand behind all others,
-// whether the order ascends or descends. What is alike so far is ordered by id as bytes, ascending.
+// other, as by Scalar.Compare. A missing value counts as null. Some values cannot be ordered: a list, an object, or a
+// string of more than MaxOrderedCharacters. Documents with such a value at one of the paths come last, in ascending and
+// descending orders alike. Ties are ordered by id as bytes, ascending.
 type SortKey struct {
-	Unordered bool     // behind all documents that are not
+	Unordered bool     // comes after all documents that can be ordered
 	Values    []Scalar // for each part of the order; nil with Unordered
 	ID        string
 }
 
-// SortKeyOf returns the document's place. It is an error if the document's data is no JSON object.
+// SortKeyOf returns the document's place. It returns an error if the document's data is not a JSON object.
 func SortKeyOf(document Document, order []Order) (SortKey, error) {
 	key := SortKey{ID: document.ID}
 	if len(order) == 0 {
@@ -51,7 +51,7 @@ func SortKeyOf(document Document, order []Order) (SortKey, error) {
 	return key, nil
 }
 
-// Compare orders two places in the same order.
+// Compare compares two places in the same order.
 func (k SortKey) Compare(other SortKey, order []Order) int {
 	if k.Unordered != other.Unordered {
 		return cmp.Compare(bit(k.Unordered), bit(other.Unordered))

@@ -13,26 +13,27 @@ import (
 	"unicode/utf8"
 )
 
-// Pattern is a regular expression that a filter may use: RE2 syntax as package regexp reads it, less what does not mean
-// the same in every database's dialect: \b and \B, ^ and $ at the ends of lines, and counts above MaxPatternCount. A
-// pattern asks whether some part of a text fits, so that it does not matter which part another dialect would find first.
+// Pattern is a regular expression for filters. Its syntax is RE2 as package regexp parses it, without the parts that
+// differ between the dialects of the databases: \b and \B, ^ and $ at the ends of lines, and counts above
+// MaxPatternCount. A pattern asks whether any part of a string matches. So it does not matter which part another
+// dialect would find first.
 //
-// A Pattern is made by ParsePattern, is immutable, and may be used by many goroutines at once.
+// A Pattern is made by ParsePattern. It is immutable and safe for concurrent use.
 type Pattern struct {
 	text     string
-	compiled func() *regexp.Regexp // when it is first needed: drivers of databases never do, and it may take much
+	compiled func() *regexp.Regexp // compiled at first use: database drivers never use it, and it may be large
 	tree     *syntax.Regexp
 }
 
 // Limits of patterns.
 const (
 	MaxPatternBytes  = 1000   // the text of a pattern
-	MaxPatternCount  = 255    // n and m of x{n,m}
-	MaxPatternParts  = 10_000 // characters and classes, each as often as the counts around it say: x{20} has 20, (?:xy{10}){5} has 55
-	MaxPortableBytes = 32_000 // the portable form, with the ranges of classes such as \pL written out: what every database takes
+	MaxPatternCount  = 255    // the largest n and m of x{n,m}
+	MaxPatternParts  = 10_000 // characters and classes, times the counts around them: (?:xy{10}){5} has 55
+	MaxPortableBytes = 32_000 // the portable form, with classes such as \pL written out; fits every database
 )
 
-// ParsePattern reads a pattern. The error says what in it is not allowed.
+// ParsePattern parses a pattern. The error says what is not allowed.
 func ParsePattern(text string) (Pattern, error) {
 	if len(text) > MaxPatternBytes {
 		return Pattern{}, fmt.Errorf("the pattern has %d bytes; at most %d are allowed", len(text), MaxPatternBytes)
@@ -55,7 +56,7 @@ func ParsePattern(text string) (Pattern, error) {
 	return pattern, nil
 }
 
-// portable reports what in a pattern other dialects do not have, or read otherwise.
+// portable returns an error about the parts of a pattern that other dialects lack or interpret differently.
 func portable(tree *syntax.Regexp) error {
 	switch tree.Op {
 	case syntax.OpNoMatch:
@@ -85,7 +86,7 @@ func portable(tree *syntax.Regexp) error {
 	return nil
 }
 
-// patternParts is how large a pattern becomes for those who write out what is to be repeated, as most do.
+// patternParts returns the size of a pattern in engines that expand repetitions, as most do.
 func patternParts(tree *syntax.Regexp) int {
 	switch tree.Op {
 	case syntax.OpLiteral:
@@ -100,14 +101,14 @@ func patternParts(tree *syntax.Regexp) int {
 	return max(parts, 1)
 }
 
-// String is the pattern as it was written.
+// String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// MatchString reports whether some part of the text fits.
+// MatchString reports whether any part of the text matches.
 func (p Pattern) MatchString(text string) bool { return p.compiled().MatchString(text) }
 
-// Portable writes the pattern in what the regular expressions of RE2, PCRE and PostgreSQL have in common and read alike.
-// begin and end are the dialect's own for the beginning and the end of the whole text, as `\A` and `\z`.
+// Portable writes the pattern in the syntax that RE2, PCRE and PostgreSQL share. The arguments begin and end are the
+// dialect's forms for the beginning and the end of the whole text, such as `\A` and `\z`.
 func (p Pattern) Portable(begin, end string) string {
 	var text strings.Builder
 	writePattern(&text, p.tree, begin, end)
@@ -122,7 +123,7 @@ func writePattern(text *strings.Builder, tree *syntax.Regexp, begin, end string)
 	}
 	switch tree.Op {
 	case syntax.OpEmptyMatch:
-		text.WriteString("()") // PostgreSQL takes no other form
+		text.WriteString("()") // PostgreSQL accepts no other form
 	case syntax.OpLiteral:
 		for _, char := range tree.Rune {
 			if tree.Flags&syntax.FoldCase == 0 {
@@ -140,7 +141,7 @@ func writePattern(text *strings.Builder, tree *syntax.Regexp, begin, end string)
 	case syntax.OpAnyCharNotNL:
 		text.WriteString("[^\n]")
 	case syntax.OpAnyChar:
-		text.WriteString("(?:[^\n]|\n)") // whether . takes a line's end is not the same everywhere
+		text.WriteString("(?:[^\n]|\n)") // dialects differ in whether . matches a line break
 	case syntax.OpBeginText:
 		text.WriteString(begin)
 	case syntax.OpEndText:
@@ -181,7 +182,7 @@ func writePattern(text *strings.Builder, tree *syntax.Regexp, begin, end string)
 	}
 }
 
-// writeCharacter writes a character that stands for itself, within a class or outside.
+// writeCharacter writes a literal character, inside a class or outside.
 func writeCharacter(text *strings.Builder, char rune) {
 	if strings.ContainsRune(`\.+*?()|[]{}^$-`, char) {
 		text.WriteByte('\\')
@@ -189,8 +190,8 @@ func writeCharacter(text *strings.Builder, char rune) {
 	text.WriteRune(char)
 }
 
-// writeClass writes the ranges of a class. One that has U+0000, which no text has and no pattern can be sent with, is
-// written as what it lacks.
+// writeClass writes the ranges of a class. A class that contains U+0000 is written as the negation of what it lacks,
+// because no string has that character and no pattern can be sent with it.
 func writeClass(text *strings.Builder, ranges []rune) {
 	negated := len(ranges) > 0 && ranges[0] == 0
 	if negated {
@@ -209,7 +210,7 @@ func writeClass(text *strings.Builder, ranges []rune) {
 	var class strings.Builder
 	for i := 0; i < len(ranges); i += 2 {
 		low, high := ranges[i], ranges[i+1]
-		// Half of a surrogate pair is no character of a text and has no form in UTF-8.
+		// Half of a surrogate pair is not a character and has no form in UTF-8.
 		if low >= 0xd800 && low <= 0xdfff {
 			low = 0xe000
 		}
@@ -233,6 +234,6 @@ func writeClass(text *strings.Builder, ranges []rune) {
 	case negated:
 		text.WriteString("(?:[^\n]|\n)")
 	default:
-		text.WriteString("[^\x01-\U0010ffff]") // nothing
+		text.WriteString("[^\x01-\U0010ffff]") // matches nothing
 	}
 }

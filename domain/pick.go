@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// Pick returns the object with only what is at these paths in it, in the order in which they ask for it; a path and one
-// that leads on from it give all that is at the shorter one. What is not there is left out, and so is an object of which
-// nothing is asked that is there. Values are the same bytes as in data. It is an error if data is no JSON object.
+// Pick returns the object reduced to the values at the given paths, in the order of the paths. If one path extends
+// another, the shorter one gives its whole value. Missing values are left out, and so are objects without any requested
+// value. Values keep their bytes from data. Pick returns an error if data is not a JSON object.
 func Pick(data json.RawMessage, fields []Path) (json.RawMessage, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
 		return nil, errors.New("only of an object can parts be picked")
@@ -28,10 +28,10 @@ func Pick(data json.RawMessage, fields []Path) (json.RawMessage, error) {
 	return picked, nil
 }
 
-// selection is what is wanted of an object.
+// selection is the requested part of an object.
 type selection struct {
 	all   bool
-	names []string // of parts, in the order in which they were asked for
+	names []string // of parts, in the order of the request
 	parts map[string]*selection
 }
 
@@ -52,13 +52,13 @@ func (s *selection) add(path Path) {
 	part.add(path[1:])
 }
 
-// pick reports false where nothing is there of what is wanted.
+// pick returns false if no requested value exists.
 func (s *selection) pick(data json.RawMessage) (json.RawMessage, bool, error) {
 	if s.all {
 		return data, true, nil
 	}
 	if len(data) == 0 || data[0] != '{' && !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
-		return nil, false, nil // what is no object has no members
+		return nil, false, nil // only objects have members
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {

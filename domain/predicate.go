@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Predicate says which documents are meant. It is a tree of And, Or and the leaves below; no other type can be one.
+// Predicate selects documents. It is a tree of And, Or and the leaves below; no other type implements it.
 //
-// What a predicate means is fixed here, by Match: a driver's query gives the documents for which Match gives true, no
-// more and no less. Package expr makes predicates from expressions, so that a document matches if and only if the
-// expression, evaluated on it as `doc`, gives true. There is no "not" in the tree: expr takes it down to the leaves,
-// because a leaf and its opposite are not complements. Where a document has no value at a leaf's path, or one of a kind
-// that the leaf cannot judge, the expression would fault, and neither the leaf nor its opposite matches.
+// Match defines what a predicate means: a driver's query returns exactly the documents for which Match is true. Package
+// expr makes predicates from expressions, so that a document matches if and only if the expression, evaluated with it
+// as `doc`, is true. The tree has no "not". Package expr pushes it down to the leaves, because a leaf and its opposite
+// are not complements. If a document has no value at a leaf's path, or one of a kind that the leaf cannot judge, the
+// expression would fail. Then neither the leaf nor its opposite matches.
 //
 // Predicates are immutable.
 type Predicate interface {
 	match(document map[string]any) bool
 }
 
-// Match reports whether the document matches. A nil predicate matches every document. It is an error if the document's
-// data is no JSON object.
+// Match reports whether the document matches. A nil predicate matches every document. Match returns an error if the
+// document's data is not a JSON object.
 func Match(predicate Predicate, document Document) (bool, error) {
 	if predicate == nil {
 		return true, nil
@@ -36,7 +36,7 @@ func Match(predicate Predicate, document Document) (bool, error) {
 	return predicate.match(members), nil
 }
 
-// decodeObject gives a document's members; numbers are json.Number.
+// decodeObject returns a document's members, with numbers as json.Number.
 func decodeObject(data json.RawMessage) (members map[string]any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -46,11 +46,11 @@ func decodeObject(data json.RawMessage) (members map[string]any, err error) {
 	return members, err
 }
 
-// Path leads to a value in a document: the names of members, from the document inwards. It never leads through a list,
+// Path leads to a value in a document by the names of members, from the outside inwards. It never leads into a list,
 // whatever the names are. It has at least one name.
 type Path []string
 
-// String gives the path as an expression has it: doc.customer["zip code"].
+// String returns the path in the syntax of expressions: doc.customer["zip code"].
 func (p Path) String() string {
 	text := "doc"
 	for _, name := range p {
@@ -63,13 +63,13 @@ func (p Path) String() string {
 	return text
 }
 
-// identifier is what may stand behind a point, unless it is one of the language's words.
+// identifier matches names that may follow a dot, unless they are one of the language's words.
 var (
 	identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	words      = []string{"in", "true", "false", "null"}
 )
 
-// value is what is at the path; ok is false where there is nothing.
+// value returns the value at the path; ok is false if there is none.
 func (p Path) value(document map[string]any) (value any, ok bool) {
 	value = document
 	for _, name := range p {
@@ -84,7 +84,7 @@ func (p Path) value(document map[string]any) (value any, ok bool) {
 	return value, true
 }
 
-// scalarOf is a decoded value as a scalar; ok is false for a list or an object.
+// scalarOf converts a decoded value to a scalar; ok is false for a list or an object.
 func scalarOf(value any) (scalar Scalar, ok bool) {
 	switch value := value.(type) {
 	case nil:
@@ -99,24 +99,24 @@ func scalarOf(value any) (scalar Scalar, ok bool) {
 	return Scalar{}, false
 }
 
-// And matches what all of its parts match: everything, where there are none.
+// And matches documents that all of its parts match. Without parts it matches every document.
 type And []Predicate
 
 func (p And) match(document map[string]any) bool {
 	return !slices.ContainsFunc(p, func(part Predicate) bool { return !part.match(document) })
 }
 
-// Or matches what one of its parts matches: nothing, where there are none.
+// Or matches documents that at least one of its parts matches. Without parts it matches no document.
 type Or []Predicate
 
 func (p Or) match(document map[string]any) bool {
 	return slices.ContainsFunc(p, func(part Predicate) bool { return part.match(document) })
 }
 
-// Place is where in its expression a leaf stands, for messages: "line 1, column 12". Empty where it is not known.
+// Place is a leaf's place in its expression, for messages: "line 1, column 12". It is empty if unknown.
 type Place string
 
-// Where is the place in a request, as an Error has it: "filter, line 1, column 12".
+// Where returns the place in a request, as in an Error: "filter, line 1, column 12".
 func (p Place) Where() string {
 	if p == "" {
 		return "filter"
@@ -124,8 +124,8 @@ func (p Place) Where() string {
 	return "filter, " + string(p)
 }
 
-// Has matches where the object around the path's last name is there and has that member, be it null. Its opposite
-// matches where the object is there and lacks the member, or where null is in the object's stead.
+// Has matches if the object that contains the path's last name exists and has that member, even if the member is null.
+// Its opposite matches if the object exists without the member, or if null is in the object's place.
 type Has struct {
 	Path  Path
 	Not   bool // the opposite
@@ -162,9 +162,9 @@ const (
 	GreaterOrEqual Comparison = ">="
 )
 
-// Compare compares the value at a path with a constant. Equal and NotEqual match or do not wherever there is a value:
-// values of different kinds are not equal, and a list or an object equals no constant. The others match only a value that
-// the constant can be compared with: numbers with numbers, texts with texts, bools with bools; never null.
+// Compare compares the value at a path with a constant. Equal and NotEqual apply to every existing value: values of
+// different kinds are not equal, and a list or an object equals no constant. The other comparisons match only a value
+// that is comparable with the constant: numbers with numbers, strings with strings, bools with bools, and never null.
 type Compare struct {
 	Path       Path
 	Comparison Comparison
@@ -201,8 +201,8 @@ func (p Compare) match(document map[string]any) bool {
 	return false
 }
 
-// OneOf matches where the value at a path equals one of the constants; its opposite where there is a value, and it equals
-// none of them.
+// OneOf matches if the value at a path equals one of the constants. Its opposite matches if there is a value and it
+// equals none of them.
 type OneOf struct {
 	Path   Path
 	Values []Scalar
@@ -219,8 +219,8 @@ func (p OneOf) match(document map[string]any) bool {
 	return (isScalar && slices.Contains(p.Values, scalar)) != p.Not
 }
 
-// Contains matches where a list is at the path and one of its elements equals the constant, or where an object is there
-// and the constant is the name of one of its members. Its opposite matches where a list or an object is there without.
+// Contains matches if the path leads to a list with an element that equals the constant, or to an object with a member
+// of that name. Its opposite matches if the path leads to a list or an object without it.
 type Contains struct {
 	Path  Path
 	Value Scalar
@@ -246,18 +246,18 @@ func (p Contains) match(document map[string]any) bool {
 	return false
 }
 
-// TextTest is what a Text looks for.
+// TextTest is the test that a Text makes.
 type TextTest string
 
-// The tests of texts.
+// The tests of strings.
 const (
 	StartsWith TextTest = "startsWith"
 	EndsWith   TextTest = "endsWith"
 	Includes   TextTest = "contains"
 )
 
-// Text matches where a text is at the path and starts with, ends with or contains the given one, byte for byte; its
-// opposite where a text is there and does not.
+// Text matches if a string is at the path and starts with, ends with or contains the given string, byte for byte. Its
+// opposite matches if a string is there and does not.
 type Text struct {
 	Path  Path
 	Test  TextTest
@@ -283,8 +283,9 @@ func (p Text) match(document map[string]any) bool {
 	return false
 }
 
-// Matches matches where a text is at the path, a part of which fits the pattern; its opposite where a text is there and
-// no part fits. A driver whose database cannot keep that meaning refuses the query with CodeUnsupported and the place.
+// Matches matches if a string is at the path and a part of it matches the pattern. Its opposite matches if a string is
+// there and no part matches. A driver whose database cannot preserve this meaning refuses the query with
+// CodeUnsupported and the place.
 type Matches struct {
 	Path    Path
 	Pattern Pattern

@@ -1,6 +1,6 @@
 package domain
 
-// Paths yields the path of each part of a predicate that looks at the document. One may come more than once.
+// Paths yields the path of each part of a predicate that reads the document. It may yield the same path more than once.
 func Paths(where Predicate, yield func(Path)) {
 	switch p := where.(type) {
 	case And:

@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// TenantFloor is a RetentionFloor with the tenant whose log it is about.
+// TenantFloor is a RetentionFloor and the tenant whose log it belongs to.
 type TenantFloor struct {
 	Tenant TenantID
 	RetentionFloor
 }
 
-// LogSlice is a part of a log as it was read, and what was no longer there.
+// LogSlice is a part of a log as it was read, with a note of what had been removed.
 type LogSlice struct {
 	Events []Event
-	// RemovedTo is the highest position that retention had removed of the categories that were read, a moment behind the
+	// RemovedTo is the highest position that retention had removed of the requested categories, shortly after the
 	// reading; 0: none.
 	RemovedTo int64
 }
 
-// StreamSlice is a part of a stream as it was read, and what was no longer there.
+// StreamSlice is a part of a stream as it was read, with a note of what had been removed.
 type StreamSlice struct {
 	Events []Event
-	// Floor is the version that the stream had when retention removed its newest event, a moment behind the reading; 0: it
-	// never did. The stream's version is that of its newest event, or this where it is higher.
+	// Floor is the version that the stream had when retention removed its newest event, as known shortly after the
+	// reading; 0: retention never did. The stream's version is that of its newest event, or Floor if that is higher.
 	Floor int64
-	// RemovedTo is as LogSlice has it, of the stream's category.
+	// RemovedTo is as in LogSlice, for the stream's category.
 	RemovedTo int64
 }
 
-// Version is the stream's, where the slice has its newest event, if there is one: that of the event, or the floor. 0: there never
-// was an event.
+// Version returns the stream's version, provided that the slice contains the stream's newest event if there is one. It
+// is the version of that event or the floor. 0: there never was an event.
 func (s *StreamSlice) Version() int64 {
 	version := s.Floor
 	for i := range s.Events {
@@ -41,32 +41,33 @@ func (s *StreamSlice) Version() int64 {
 	return version
 }
 
-// Gap says that retention has removed events of categories from a stretch of the log that a reader has come to. It is about
-// events of all types and streams of these categories: whether the reader would have been given one of them nobody knows any
-// more. Events within the stretch that are left are given as usual.
+// Gap says that retention has removed events of some categories in a range of the log that a reader has reached. It
+// covers all types and streams of these categories. Whether the reader would have received one of those events is no
+// longer known. Remaining events in the range are delivered as usual.
 type Gap struct {
 	From       int64    // the first position that may be missing
-	To         int64    // the last one
-	Categories []string // by name, at most GapCategories of them
+	To         int64    // the last position that may be missing
+	Categories []string // by name, at most GapCategories
 }
 
-// GapReason is why an event comes without its data. More may be added.
+// GapReason says why an event comes without its data. More reasons may be added.
 type GapReason string
 
 // The reasons.
 const (
-	GapUnreadable GapReason = "unreadable" // PostgreSQL cannot print it: an earlier release took numbers that are too long
+	GapUnreadable GapReason = "unreadable" // PostgreSQL cannot print it: an earlier release accepted numbers that are too long
 	GapRedacted   GapReason = "redacted"   // the operator has removed it
 )
 
-// EventGap stands for the data and metadata of an event that is in its place in the log, and whose content nobody is given.
+// EventGap takes the place of the data and metadata of an event whose content cannot be delivered. The event itself
+// keeps its place in the log.
 type EventGap struct {
 	Reason  GapReason `json:"reason"`
 	Message string    `json:"message"` // for people
 	At      time.Time `json:"at"`      // since when
 }
 
-// Append appends it as JSON.
+// Append appends the gap as JSON.
 func (g *EventGap) Append(b []byte) []byte {
 	b = AppendText(append(b, `{"reason":`...), string(g.Reason))
 	b = AppendText(append(b, `,"message":`...), g.Message)
@@ -74,12 +75,12 @@ func (g *EventGap) Append(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// WithData returns those events that have data, in the same memory.
+// WithData returns the events that have data. It reuses the memory of its argument.
 func WithData(events []Event) []Event {
 	return slices.DeleteFunc(events, func(e Event) bool { return e.Gap != nil })
 }
 
-// UnreadableEvent is where an event is whose data cannot be read.
+// UnreadableEvent identifies an event whose data cannot be read.
 type UnreadableEvent struct {
 	Position int64
 	ID       EventID
@@ -88,11 +89,12 @@ type UnreadableEvent struct {
 	Type     string
 }
 
-// GapCategories is how many categories a Gap and a loss name at most: of more, those of which the highest positions are gone.
+// GapCategories limits the categories that a Gap or a list of losses names. If there are more, those with the highest
+// removed positions are named.
 const GapCategories = 100
 
-// NewGap makes the gap that a reader meets who begins at a position, of what was removed there and above; nil where that is
-// nothing.
+// NewGap returns the gap for a reader that begins at a position: everything that was removed at or after it. It returns
+// nil if nothing was.
 func NewGap(from int64, floors []RetentionFloor) *Gap {
 	met := slices.DeleteFunc(slices.Clone(floors), func(r RetentionFloor) bool { return r.RemovedTo < from })
 	if len(met) == 0 {
@@ -107,14 +109,14 @@ func NewGap(from int64, floors []RetentionFloor) *Gap {
 	return gap
 }
 
-// Loss says of documents, or of a rebuild, that events of a category were gone when they were made.
+// Loss says that events of a category were missing when documents or a rebuild were made.
 type Loss struct {
 	Category  string `json:"category"`
-	RemovedTo int64  `json:"removedTo"` // up to here some may be missing
+	RemovedTo int64  `json:"removedTo"` // events up to this position may be missing
 }
 
-// MergeLosses adds losses to others: one for each category, with the highest position, by the categories' names; at most
-// GapCategories of them, those with the highest positions.
+// MergeLosses merges two lists of losses into one loss per category, each with the highest position, sorted by
+// category. It keeps at most GapCategories losses, those with the highest positions.
 func MergeLosses(losses, more []Loss) []Loss {
 	if len(more) == 0 {
 		return losses
@@ -135,8 +137,8 @@ func MergeLosses(losses, more []Loss) []Loss {
 	return merged
 }
 
-// EventsRemoved refuses what would need events that are gone, or are about to go; losses has at least one. remedy says how to
-// have it all the same.
+// EventsRemoved returns an error for an operation that needs events which are removed or about to be removed. There
+// must be at least one loss. The text of remedy says how to proceed nevertheless.
 func EventsRemoved(where string, losses []Loss, remedy string) *Error {
 	worst := slices.MaxFunc(losses, func(a, b Loss) int { return cmp.Compare(a.RemovedTo, b.RemovedTo) })
 	others := ""

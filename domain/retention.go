@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// RetentionPolicy says what is removed of one category of a tenant's log. An event goes where any of MaxAge, MaxCount and
-// Compact says so, at least one of which must be given, and where nothing holds it. Positions and versions keep their
-// numbers.
+// RetentionPolicy says what retention removes of one category of a tenant's log. At least one of MaxAge, MaxCount and
+// Compact must be set. An event is removed if any of them applies to it and nothing holds it. Remaining events keep
+// their positions and versions.
 type RetentionPolicy struct {
 	Category string
-	MaxAge   time.Duration // whole seconds: what was recorded longer ago goes; 0: no event goes for its age
-	MaxCount int64         // so many of the category's newest events stay; 0: no event goes for being one of many
-	Compact  bool          // of each stream only the newest event stays
+	MaxAge   time.Duration // whole seconds: older events are removed; 0: no limit
+	MaxCount int64         // this many of the category's newest events stay; 0: no limit
+	Compact  bool          // only the newest event of each stream stays
 	Force    RetentionForce
 }
 
-// Bounds of a RetentionPolicy.
+// Limits of a RetentionPolicy.
 const (
 	MinRetentionAge       = time.Second
 	MaxRetentionAge       = 100 * 365 * 24 * time.Hour
 	MaxRetentionCount     = 1_000_000_000
 	MaxRetentionForced    = 100 // names of one kind
-	MaxRetentionHoldsKept = 20  // of those that held a run, in its policy's status
+	MaxRetentionHoldsKept = 20  // holds of the last run, in its policy's status
 )
 
-// RetentionForce names those whose holds do not count: retention goes past what they still have to read.
+// RetentionForce names readers whose holds are ignored: retention removes events that they still have to read.
 type RetentionForce struct {
-	Groups      []string `json:"groups,omitempty"`      // and what their dead letters name
-	Projections []string `json:"projections,omitempty"` // and what their parked documents wait for; not their rebuilds
+	Groups      []string `json:"groups,omitempty"`      // and the events of their dead letters
+	Projections []string `json:"projections,omitempty"` // and the events of their parked documents; not their rebuilds
 	Rebuilds    []string `json:"rebuilds,omitempty"`    // by the names of their projections
 }
 
-// Check reports what is wrong with a policy.
+// Check returns an error if the policy is invalid.
 func (p *RetentionPolicy) Check() error {
 	if err := CheckCategory("category", p.Category); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (p *RetentionPolicy) Check() error {
 	return nil
 }
 
-// Forces reports whether a hold does not count.
+// Forces reports whether the policy ignores a hold.
 func (f *RetentionForce) Forces(h RetentionHold) bool {
 	switch h.Kind {
 	case HoldGroup:
@@ -74,117 +74,117 @@ func (f *RetentionForce) Forces(h RetentionHold) bool {
 	return false
 }
 
-// HoldKind says what holds events.
+// HoldKind is the kind of reader that holds events.
 type HoldKind string
 
-// The kinds of what holds events.
+// The kinds of holds.
 const (
 	HoldGroup      HoldKind = "group"
 	HoldProjection HoldKind = "projection"
 	HoldRebuild    HoldKind = "rebuild"
 )
 
-// RetentionHold is something of a tenant's, or one of the shared projections for it, that still has to read events of a
-// category above a position. Retention goes no further than that.
+// RetentionHold is a reader that still has to read events of a category after a position. The reader belongs to the
+// tenant, or is a shared projection on the tenant's behalf. Retention removes nothing after that position.
 type RetentionHold struct {
 	Kind     HoldKind `json:"kind"`
-	Name     string   `json:"name"`              // the group's, or the projection's
-	Position int64    `json:"position"`          // what is up to here is not held
-	Problem  string   `json:"problem,omitempty"` // why it is not known how far that one has come, for people: all is held then
+	Name     string   `json:"name"`              // of the group or the projection
+	Position int64    `json:"position"`          // events up to here are not held
+	Problem  string   `json:"problem,omitempty"` // for people: why the reader's progress is unknown; everything is held then
 }
 
 // RetentionFloor says how much of a category retention has removed.
 type RetentionFloor struct {
 	Category string
-	// AnnouncedTo is the highest position that may be gone by now, or may go at any moment: at least RemovedTo. Who registers
-	// what still has to read events, and then finds that nothing is announced, loses none.
+	// AnnouncedTo is the highest position that may be removed already or at any moment; it is at least RemovedTo. A
+	// reader that registers its holds and then finds nothing announced loses no event.
 	AnnouncedTo int64
-	RemovedTo   int64 // the highest position that was removed; events below it may be there still
-	Removed     int64 // how many events were
+	RemovedTo   int64 // the highest removed position; events before it may still exist
+	Removed     int64 // the number of removed events
 }
 
-// RetentionStatus is a policy and what has come of it.
+// RetentionStatus is a policy with its results so far.
 type RetentionStatus struct {
 	RetentionPolicy
-	Revision  int64 // grows with each change
+	Revision  int64 // increases with each change
 	CreatedAt time.Time
 	UpdatedAt time.Time
 	Floor     RetentionFloor
-	Spared    int64           // events that should be gone, and are kept since a dead letter or a parked document names them
-	HeldBy    []RetentionHold // what held the last run, the lowest position first; some of many
-	AskedAt   time.Time       // somebody has asked for a run that has not ended; zero: nobody
+	Spared    int64           // events that are due for removal but kept, because a dead letter or a parked document names them
+	HeldBy    []RetentionHold // holds of the last run, lowest position first; possibly not all
+	AskedAt   time.Time       // when a run was requested that has not ended; zero: none was
 	LastRunAt time.Time       // when the last run ended; zero: there was none
-	LastError string          // why the last run did not get through; empty: it did
+	LastError string          // why the last run failed; empty: it succeeded
 }
 
-// RetentionRunID names one run of a policy: of two at the same time only the one that began last removes anything.
+// RetentionRunID identifies one run of a policy. Of two concurrent runs, only the one that began last removes events.
 type RetentionRunID uuid
 
-// NewRetentionRunID returns a fresh id.
+// NewRetentionRunID returns a new id.
 func NewRetentionRunID() RetentionRunID { return RetentionRunID(newUUID()) }
 
-// RetentionDue is a policy that may have something to do, or what is left of one.
+// RetentionDue is a policy that may have work to do, or the remains of a deleted policy.
 type RetentionDue struct {
 	Tenant   TenantID
 	Category string
-	Revision int64 // the policy's; 0: it is gone, and what it has announced is to be taken back
+	Revision int64 // the policy's; 0: it was deleted, and its announcement must be withdrawn
 	Head     int64 // of the tenant's log
-	Asked    bool  // somebody has asked for a run
+	Asked    bool  // a run was requested
 }
 
-// RetentionWork is what a run of a policy begins with.
+// RetentionWork is the input of a policy's run.
 type RetentionWork struct {
 	RetentionPolicy
 	Revision    int64
 	Head        int64 // of the log
-	Ripe        int64 // what is up to here is old enough to be removed at all
-	Aged        int64 // what is up to here is older than MaxAge; 0: nothing, or it does not count
-	SweptTo     int64 // up to here age and count have nothing to remove any more
-	CompactedTo int64 // up to here streams have their newest events only
-	Spared      int64 // as RetentionStatus
+	Ripe        int64 // events up to here are old enough to be removed
+	Aged        int64 // events up to here are older than MaxAge; 0: none, or there is no MaxAge
+	SweptTo     int64 // up to here, age and count have nothing left to remove
+	CompactedTo int64 // up to here, streams have only their newest events
+	Spared      int64 // as in RetentionStatus
 	AskedAt     time.Time
 	Floor       RetentionFloor
 }
 
-// RetentionReason says by what a slice of events is looked through.
+// RetentionReason is the rule by which a slice of events is examined.
 type RetentionReason string
 
 // The reasons.
 const (
-	RetentionSweep   RetentionReason = "sweep"   // age and count: all of them go
-	RetentionCompact RetentionReason = "compact" // those go that are not the newest of their stream
-	RetentionSpared  RetentionReason = "spared"  // those that were spared before, and are named no more
-	// Those up to RetentionStep.Below go that an event of the step, which somebody may still have to read, supersedes.
+	RetentionSweep   RetentionReason = "sweep"   // age and count: all events are removed
+	RetentionCompact RetentionReason = "compact" // all events but the newest of each stream are removed
+	RetentionSpared  RetentionReason = "spared"  // events that were spared before, and that nothing names any more, are removed
+	// Events up to RetentionStep.Below are removed if an event of the step, which may still be unread, supersedes them.
 	RetentionSuperseded RetentionReason = "superseded"
 )
 
-// RetentionStep asks for the removal of the next slice of a category's events.
+// RetentionStep requests the removal of the next slice of a category's events.
 type RetentionStep struct {
 	RetentionPolicy
-	Revision int64          // of the policy, which must be there still
-	Run      RetentionRunID // that announced last
+	Revision int64          // of the policy, which must still exist
+	Run      RetentionRunID // the run that announced last
 	Reason   RetentionReason
-	After    int64 // positions above this
+	After    int64 // examine positions above this
 	UpTo     int64 // and up to this one
-	Limit    int   // events to look at
+	Limit    int   // the number of events to examine
 
-	SweptTo     int64 // with RetentionSpared: what is up to here should be gone; for FindRetained: it was found before
-	CompactedTo int64 // with RetentionSpared: and what is up to here, where a newer event of its stream has superseded it
-	Ripe        int64 // with RetentionCompact and RetentionSpared: events up to here supersede older ones of their streams, also above UpTo
+	SweptTo     int64 // with RetentionSpared: events up to here are due for removal; for FindRetained: they were found before
+	CompactedTo int64 // with RetentionSpared: so are events up to here that a newer event of their stream supersedes
+	Ripe        int64 // with RetentionCompact and RetentionSpared: events up to here supersede older ones of their streams, even above UpTo
 	Below       int64 // with RetentionSuperseded: only events up to here are removed
 }
 
-// RetentionSlice is what became of a RetentionStep.
+// RetentionSlice is the result of a RetentionStep.
 type RetentionSlice struct {
-	Seen        int64 // what is up to here was looked at
-	Done        bool  // there is no more up to UpTo
-	Found       int64 // events that are to go
-	Removed     int64 // of these: as many, or none
-	Unannounced bool  // none was removed since it was not announced that this run would
-	HeldAt      int64 // a group holds what is above; nothing above was looked at. Negative: none does
+	Seen        int64 // events up to here were examined
+	Done        bool  // nothing is left up to UpTo
+	Found       int64 // the number of events to remove
+	Removed     int64 // the number of removed events: Found or 0
+	Unannounced bool  // nothing was removed because this run has not announced it
+	HeldAt      int64 // a group holds events after this position, and none of them was examined; negative: none does
 }
 
-// RetentionEnd is how a run of a policy, or a part of one, ended.
+// RetentionEnd is the result of a policy's run, or of a part of a run.
 type RetentionEnd struct {
 	Category    string
 	Revision    int64
@@ -192,14 +192,14 @@ type RetentionEnd struct {
 	SweptTo     int64
 	CompactedTo int64
 	HeldBy      []RetentionHold
-	Error       string    // why it did not get through; empty: it did
-	Finished    bool      // it got to the end
-	AskedAt     time.Time // RetentionWork's: what was asked for since is not done yet
+	Error       string    // why it failed; empty: it succeeded
+	Finished    bool      // it is complete
+	AskedAt     time.Time // as in RetentionWork; later requests are still open
 }
 
-// RetentionPreview is what a run of a policy would do now.
+// RetentionPreview says what a run of a policy would do now.
 type RetentionPreview struct {
-	Events   int64           // how many events would go
-	Complete bool            // all were counted; there may be more otherwise
-	HeldBy   []RetentionHold // what keeps more from going, the lowest position first; some of many
+	Events   int64           // the number of events it would remove
+	Complete bool            // all events were counted; otherwise there may be more
+	HeldBy   []RetentionHold // what keeps more events from removal, lowest position first; possibly not all
 }

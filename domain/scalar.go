@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// ScalarKind is the kind of a Scalar. The values are in the order of kinds: see Scalar.Compare.
+// ScalarKind is the kind of a Scalar. The values are in the order that Scalar.Compare uses.
 type ScalarKind uint8
 
-// The kinds of scalars. Int and Double are one kind to those who write expressions: numbers.
+// The kinds of scalars. In expressions, Int and Double are one kind: numbers.
 const (
 	ScalarNull ScalarKind = iota
 	ScalarInt
@@ -21,8 +21,8 @@ const (
 	ScalarBool
 )
 
-// Scalar is a JSON value that has no parts. The zero Scalar is null. Scalars of the same value are equal by ==: a number
-// that is whole and fits into 64 bits is an Int whatever way it was written, any other one a Double, never an infinity or
+// Scalar is a JSON value without parts. The zero Scalar is null. Scalars of the same value are equal by ==. A whole
+// number that fits into 64 bits is an Int, however it was written. Any other number is a Double, never an infinity or
 // NaN.
 type Scalar struct {
 	Kind   ScalarKind
@@ -32,11 +32,11 @@ type Scalar struct {
 	Bool   bool    // with ScalarBool
 }
 
-// maxExactDigits bounds the text for which ParseNumber looks beyond the nearest double.
+// maxExactDigits limits the texts that ParseNumber reads more precisely than the nearest double.
 const maxExactDigits = 400
 
-// ParseNumber reads a JSON number: an Int where its value is whole and fits, else the nearest Double. One beyond the range
-// of doubles counts as the largest double, so that a number that nobody can mean does not stop anything.
+// ParseNumber parses a JSON number: as an Int if its value is whole and fits, otherwise as the nearest Double. A number
+// beyond the range of doubles counts as the largest double, so that a nonsensical number does not stop anything.
 func ParseNumber(text string) Scalar {
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return Scalar{Kind: ScalarInt, Int: i}
@@ -54,16 +54,17 @@ func ParseNumber(text string) Scalar {
 	return NumberOf(f)
 }
 
-// NumberOf is a number, which must be no infinity and not NaN, in the one form that it has.
+// NumberOf returns a number in its canonical form. The number must not be an infinity or NaN.
 func NumberOf(f float64) Scalar {
-	// 2^63 itself is the first double that no longer fits.
+	// 2^63 itself is the first double that does not fit.
 	if f >= -1<<63 && f < 1<<63 && f == math.Trunc(f) {
 		return Scalar{Kind: ScalarInt, Int: int64(f)}
 	}
 	return Scalar{Kind: ScalarDouble, Double: f}
 }
 
-// AppendDouble writes a double that is no infinity and not NaN as JSON, in the shortest form that reads back as the same.
+// AppendDouble appends a double as JSON, in the shortest form that reads back as the same number. The double must not
+// be an infinity or NaN.
 func AppendDouble(dst []byte, f float64) []byte {
 	format := byte('f')
 	if abs := math.Abs(f); abs < 1e-6 || abs >= 1e21 {
@@ -72,7 +73,7 @@ func AppendDouble(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, format, -1, 64)
 }
 
-// AppendText writes a text, which is UTF-8, as a JSON string. Nothing is escaped but what must be.
+// AppendText appends a UTF-8 text as a JSON string. It escapes only what must be escaped.
 func AppendText[T string | []byte](dst []byte, text T) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -100,7 +101,7 @@ func AppendText[T string | []byte](dst []byte, text T) []byte {
 	return append(append(dst, text[start:]...), '"')
 }
 
-// JSON writes the scalar as JSON, a number in the shortest form that reads back as the same one.
+// JSON returns the scalar as JSON, a number in the shortest form that reads back as the same number.
 func (s Scalar) JSON() string {
 	switch s.Kind {
 	case ScalarInt:
@@ -111,7 +112,7 @@ func (s Scalar) JSON() string {
 		var text strings.Builder
 		encoder := json.NewEncoder(&text)
 		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(s.Text) // a string always can be encoded, and a Builder takes everything
+		_ = encoder.Encode(s.Text) // a string can always be encoded, and writing to a Builder cannot fail
 		return strings.TrimSuffix(text.String(), "\n")
 	case ScalarBool:
 		return strconv.FormatBool(s.Bool)
@@ -122,13 +123,13 @@ func (s Scalar) JSON() string {
 // Number reports whether the scalar is a number.
 func (s Scalar) Number() bool { return s.Kind == ScalarInt || s.Kind == ScalarDouble }
 
-// Comparable reports whether < and its like can compare the two: numbers, texts, or bools, both.
+// Comparable reports whether < and similar operators can compare the two: both must be numbers, strings, or bools.
 func (s Scalar) Comparable(other Scalar) bool {
 	return s.rank() == other.rank() && s.Kind != ScalarNull
 }
 
-// Compare orders all scalars: null, then numbers by their exact values, then texts by code point (which is the order of
-// their bytes), then false and true.
+// Compare orders all scalars: null, then numbers by their exact values, then strings by code point (which is also the
+// order of their bytes), then false and true.
 func (s Scalar) Compare(other Scalar) int {
 	if order := cmp.Compare(s.rank(), other.rank()); order != 0 {
 		return order
@@ -150,7 +151,7 @@ func (s Scalar) Compare(other Scalar) int {
 	return 0
 }
 
-// rank is the kind, with numbers as one.
+// rank returns the kind, with all numbers as one kind.
 func (s Scalar) rank() ScalarKind {
 	if s.Kind == ScalarDouble {
 		return ScalarInt

@@ -8,22 +8,23 @@ import (
 // The kinds of groups whose consumer is the service itself.
 const (
 	ServiceWebhook = "webhook" // delivers to a webhook
-	ServiceReplay  = "replay"  // delivers a range of events to a webhook once more
+	ServiceReplay  = "replay"  // delivers a range of events to a webhook again
 	ServiceReactor = "reactor" // calls a function in Go
 	ServiceChanges = "changes" // publishes the changes of a projection's documents
 	ServiceEgress  = "egress"  // publishes to a message broker
 )
 
-// MaxGroupNameBytes is what the name of a group has at most: that of a service group is longer by its kind.
+// MaxGroupNameBytes limits the name of a group. The name of a service group is longer than others by its kind.
 const MaxGroupNameBytes = MaxNameBytes + len(ServiceWebhook) + 1
 
 var serviceKinds = []string{ServiceWebhook, ServiceReplay, ServiceReactor, ServiceChanges, ServiceEgress}
 
-// ServiceGroup is the name of the group with which the service does something itself: its kind, one of the constants, a dot,
-// and the name of what it does. No other group has a name with a dot, so they never meet.
+// ServiceGroup returns the name of a group whose consumer is the service itself. The name consists of the kind, one of
+// the constants above, a dot, and the name of the webhook, reactor or other consumer. No other group has a dot in its
+// name, so the names never collide.
 func ServiceGroup(kind, name string) string { return kind + "." + name }
 
-// ParseServiceGroup takes a group's name apart; ok is false where the group's consumer is not the service.
+// ParseServiceGroup splits a service group's name; ok is false if the group's consumer is not the service.
 func ParseServiceGroup(group string) (kind, name string, ok bool) {
 	kind, name, ok = strings.Cut(group, ".")
 	if !ok || !slices.Contains(serviceKinds, kind) {
@@ -32,8 +33,9 @@ func ParseServiceGroup(group string) (kind, name string, ok bool) {
 	return kind, name, true
 }
 
-// CheckGroupName reports what is wrong with the name of a group: as CheckName, or one that ServiceGroup gives, of a name that
-// CheckProjectionName accepts, since that is what some service groups are named after.
+// CheckGroupName returns an error unless name is valid for a group. Valid names are those that CheckName accepts, and
+// those that ServiceGroup returns for a name that CheckProjectionName accepts, because some service groups are named
+// after projections.
 func CheckGroupName(where, name string) error {
 	if _, of, ok := ParseServiceGroup(name); ok {
 		return CheckProjectionName(where, of)

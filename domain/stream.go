@@ -2,21 +2,21 @@ package domain
 
 import "strings"
 
-// Category returns what stands before the first "-" of a stream's name.
+// Category returns the part of a stream's name before the first "-".
 func Category(stream string) string {
 	category, _, _ := strings.Cut(stream, "-")
 	return category
 }
 
-// Key returns what stands behind the first "-" of a stream's name: the aggregate's id.
+// Key returns the part of a stream's name after the first "-": the aggregate's id.
 func Key(stream string) string {
 	_, key, _ := strings.Cut(stream, "-")
 	return key
 }
 
-// CheckStream reports what is wrong with a stream's name: category-id, of at most MaxStreamBytes. The category is as
-// CheckCategory wants it; the id is printable ASCII without space, quote, backslash, slash, "?", "#" and "%", so that a
-// name stands in a URL's path as it is. where names the place in the request.
+// CheckStream returns an error unless stream is a valid stream name: category-id, of at most MaxStreamBytes. The
+// category must be valid by CheckCategory. The id is printable ASCII without space, quote, backslash, slash, "?", "#"
+// and "%", so that a URL's path can contain the name unescaped. The argument where names the place in the request.
 func CheckStream(where, stream string) error {
 	if len(stream) > MaxStreamBytes {
 		return Errorf(CodeInvalidRequest, where, "the stream name has %d bytes; at most %d are allowed", len(stream), MaxStreamBytes)
@@ -36,12 +36,12 @@ func CheckStream(where, stream string) error {
 	return nil
 }
 
-// CheckCategory reports what is wrong with a category: 1 to MaxCategoryBytes of letters, digits, "_" and ".".
+// CheckCategory returns an error unless category is valid: 1 to MaxCategoryBytes of letters, digits, "_" and ".".
 func CheckCategory(where, category string) error {
 	return checkAlphabet(where, "category", category, MaxCategoryBytes, "_.")
 }
 
-// CheckType reports what is wrong with an event's type: 1 to MaxTypeBytes of letters, digits, and "_.:/+-".
+// CheckType returns an error unless eventType is valid: 1 to MaxTypeBytes of letters, digits, and "_.:/+-".
 func CheckType(where, eventType string) error {
 	return checkAlphabet(where, "event type", eventType, MaxTypeBytes, "_.:/+-")
 }

@@ -2,49 +2,49 @@ package domain
 
 import "time"
 
-// Selection says which events of a tenant's log a subscription is of: those of one stream, of some categories, or of the
-// whole log; and of these, those of some types for which a filter is true.
+// Selection says which events of a tenant's log a subscription selects: those of one stream, of some categories, or of
+// the whole log. Types and a filter can restrict the selection further.
 type Selection struct {
-	Stream     string   // a stream's name; empty: events of several streams
-	Categories []string // without Stream: of these categories; none: the whole log
+	Stream     string   // a stream's name; empty: any stream
+	Categories []string // only if Stream is empty: of these categories; none: the whole log
 	Types      []string // none: all
 	Filter     string   // an expression of the event (CEL); empty: all
 }
 
-// Follow is what a follower of a log wants.
+// Follow says what a follower of a log receives.
 type Follow struct {
 	Selection
 	From From
 }
 
-// Ordering says what a group promises of the order in which it delivers.
+// Ordering is a group's guarantee about the order of delivery.
 type Ordering string
 
 const (
-	// OrderingNone delivers in the log's order, and again whenever that is due: a consumer may see a stream's events overtake
-	// one another.
+	// OrderingNone delivers in the log's order and redelivers an event whenever that is due. So the events of a stream
+	// may overtake one another.
 	OrderingNone Ordering = "none"
-	// OrderingStream has at most one event of a stream in flight, and delivers the next when that one is acknowledged, skipped
-	// or parked.
+	// OrderingStream has at most one event of a stream in flight. It delivers the next one after that event is
+	// acknowledged, skipped or parked.
 	OrderingStream Ordering = "stream"
 )
 
-// GroupDefinition is what a team says of a group.
+// GroupDefinition is a team's definition of a group.
 type GroupDefinition struct {
 	Selection
-	From        string // where a new group begins, as it was written: start, end, a position, a time or an event's id
-	BatchSize   int    // events of one Receive, where it does not say
-	MaxInFlight int    // delivered and not settled yet, in each partition
+	From        string // where a new group begins, as written: start, end, a position, a time or an event's id
+	BatchSize   int    // events per Receive that does not state a number
+	MaxInFlight int    // delivered and not yet settled, in each partition
 	AckTimeout  time.Duration
 	MaxAttempts int           // deliveries before an event is parked
-	BackoffMin  time.Duration // before the second attempt, doubled with each further one
+	BackoffMin  time.Duration // before the second attempt; doubled with each further attempt
 	BackoffMax  time.Duration
 	Ordering    Ordering
 	Partitions  int // 0: none
 
-	// Delay is how long after its recording an event is delivered at the soonest. Those behind it wait, too.
+	// Delay is the shortest time between an event's recording and its delivery. Later events wait for it, too.
 	Delay time.Duration
-	// To is the last position of which the group delivers events; 0: it has no end.
+	// To is the position of the last event that the group delivers; 0: no end.
 	To int64
 }
 
@@ -67,34 +67,34 @@ const (
 	MaxBackoff     = 24 * time.Hour
 	MaxPartitions  = 256
 	MaxDelay       = 30 * 24 * time.Hour
-	MaxReasonBytes = 1000 // of a nack
+	MaxReasonBytes = 1000 // of a nack's reason
 
-	MaxGroupMembers = 1000 // of a group, alive
+	MaxGroupMembers = 1000 // alive members of a group
 )
 
-// Group is a named subscription whose checkpoint, leases and dead letters the service keeps.
+// Group is a named subscription. The service keeps its checkpoint, leases and dead letters.
 type Group struct {
 	Name string
 	GroupDefinition
-	Revision  int64 // grows with each change, pause, resume and seek
+	Revision  int64 // increases with each change, pause, resume and seek
 	Paused    bool
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// PartitionStatus is how far one partition of a group has come; a group without partitions has one, of number 0.
+// PartitionStatus is the progress of one partition of a group. A group without partitions has one, with number 0.
 type PartitionStatus struct {
 	Partition  int
-	Checkpoint int64 // everything up to here is settled or set aside: in the retries, the dead letters, or behind a held stream
-	ReadTo     int64 // everything up to here was looked at
-	Oldest     int64 // the oldest event that is still to be settled, dead letters apart; 0: none
+	Checkpoint int64 // everything up to here is settled, or set aside: as a retry, as a dead letter, or after a held event of its stream
+	ReadTo     int64 // everything up to here has been read
+	Oldest     int64 // the oldest event not yet settled, dead letters excluded; 0: none
 	InFlight   int64
-	Retrying   int64 // waiting for their next attempt
+	Retrying   int64 // waiting for the next attempt
 	Parked     int64 // dead letters
 	Owner      GroupMemberID
 }
 
-// GroupStatus is a group and how far it has come.
+// GroupStatus is a group and its progress.
 type GroupStatus struct {
 	Group
 	Partitions []PartitionStatus
@@ -102,55 +102,58 @@ type GroupStatus struct {
 	RemovedTo  int64 // the highest position of its categories that retention has removed; 0: none
 }
 
-// Attempt names one delivery of an event by a group: attempts of an event are numbered upwards and never used twice.
+// Attempt identifies one delivery of an event by a group. The attempts of an event are numbered upwards, and no number
+// is reused.
 type Attempt struct {
 	EventID EventID
 	Attempt int
 }
 
-// Delivery is an event that a group has given to a consumer.
+// Delivery is an event that a group has delivered to a consumer.
 type Delivery struct {
 	Event       Event
 	Attempt     int
-	Base        int       // attempts up to this one do not count: they were before a seek or a replay, or reached nobody
+	Base        int       // attempts up to this one do not count: they preceded a seek or a replay, or reached nobody
 	AckDeadline time.Time // by the database's clock
-	Expires     time.Time // AckDeadline by this process's clock, or earlier: from then on others may be given the event
+	Expires     time.Time // AckDeadline by this process's clock, or earlier; the lease ends then and the event may be redelivered
 	Partition   int
-	Replays     int // how often it has come back from the dead letters
-	// Gap is what retention had removed where the group has come to with this event, as it does by force, or by a place that lies
-	// behind; nil: nothing. Each partition tells it, once as a rule.
+	Replays     int // how often it was replayed from the dead letters
+	// Gap is what retention had removed in the range that the group passed to reach this event; nil: nothing. It occurs
+	// after a forced removal, or if the group's position is before the removed range. Each partition usually reports a
+	// gap once.
 	Gap *Gap
 }
 
-// Outcome says what became of an Attempt that a consumer has answered.
+// Outcome is the result of a consumer's answer to an Attempt.
 type Outcome string
 
 const (
-	// OutcomeDone means that it took effect.
+	// OutcomeDone means that the answer took effect.
 	OutcomeDone Outcome = "done"
-	// OutcomeStale means that another attempt has been made, or is due: nothing has changed.
+	// OutcomeStale means that another attempt has been made or is due. Nothing has changed.
 	OutcomeStale Outcome = "stale"
-	// OutcomeNotInFlight means that the group waits for no answer about the event: it was settled before, or never delivered.
+	// OutcomeNotInFlight means that the group expects no answer for the event: it was settled before, or never
+	// delivered.
 	OutcomeNotInFlight Outcome = "not-in-flight"
 )
 
-// NackAction says what is to become of an event that a consumer could not handle.
+// NackAction says what to do with an event that a consumer could not handle.
 type NackAction string
 
 const (
-	NackRetry NackAction = "retry" // deliver it again; parked where it had its last attempt
-	NackPark  NackAction = "park"  // put it to the dead letters
-	NackSkip  NackAction = "skip"  // forget it
+	NackRetry NackAction = "retry" // redeliver it, or park it after its last attempt
+	NackPark  NackAction = "park"  // move it to the dead letters
+	NackSkip  NackAction = "skip"  // drop it
 )
 
-// Nack is a consumer's word that it could not handle events.
+// Nack says that a consumer could not handle events.
 type Nack struct {
 	Action NackAction
-	Delay  time.Duration // before the next attempt; negative: by the group's back-off
+	Delay  time.Duration // before the next attempt; negative: the group's backoff
 	Reason string
 }
 
-// Retry is an event that waits for its next attempt. It holds its stream in an ordered group.
+// Retry is an event that waits for its next attempt. In an ordered group it holds its stream.
 type Retry struct {
 	Partition int
 	Position  int64
@@ -158,13 +161,13 @@ type Retry struct {
 	Stream    string
 	Version   int64 // in its stream
 	Attempt   int   // the last one made
-	Base      int   // attempts up to this one do not count: they were before a seek or a replay
+	Base      int   // attempts up to this one do not count: they preceded a seek or a replay
 	Replays   int
 	DueAt     time.Time
 	Reason    string
 }
 
-// DeadLetter is an event that a group could not deliver, kept with what was said of it.
+// DeadLetter is an event that a group could not deliver, with the details of the failure.
 type DeadLetter struct {
 	Partition     int
 	Position      int64
@@ -174,20 +177,20 @@ type DeadLetter struct {
 	Type          string
 	Attempt       int // the last one made
 	Base          int // as in Retry
-	Replays       int // how often it was replayed before it came back here
+	Replays       int // how often it was replayed before it was parked again
 	Reason        string
 	FirstParkedAt time.Time // before any replay
 	ParkedAt      time.Time
-	ReplayAt      time.Time // a replay was asked for; zero: none
+	ReplayAt      time.Time // when a replay was requested; zero: none was
 }
 
-// GroupMemberID names a consumer that shares a group's partitions. It is fresh with each join.
+// GroupMemberID identifies a consumer that shares a group's partitions. A consumer gets a new one at each join.
 type GroupMemberID uuid
 
-// NewGroupMemberID returns a fresh id.
+// NewGroupMemberID returns a new id.
 func NewGroupMemberID() GroupMemberID { return GroupMemberID(newUUID()) }
 
-// ParseGroupMemberID reads the canonical form of a UUID.
+// ParseGroupMemberID parses the canonical form of a UUID.
 func ParseGroupMemberID(text string) (GroupMemberID, error) {
 	id, err := parseUUID(text)
 	return GroupMemberID(id), err
@@ -199,7 +202,7 @@ func (id GroupMemberID) String() string { return uuid(id).String() }
 // IsZero reports whether no id was given.
 func (id GroupMemberID) IsZero() bool { return id == GroupMemberID{} }
 
-// GroupMember is a consumer that shares a group's partitions, as it has announced itself.
+// GroupMember is a consumer that shares a group's partitions, as announced by itself.
 type GroupMember struct {
 	ID         GroupMemberID
 	Label      string // for people
@@ -210,39 +213,39 @@ type GroupMember struct {
 
 // The times of a group's membership.
 const (
-	GroupHeartbeat  = 15 * time.Second // between two signs of life; a receive is one
-	GroupMemberDead = 45 * time.Second // a member that was silent for so long is swept
+	GroupHeartbeat  = 15 * time.Second // between two signs of life; a receive counts as one
+	GroupMemberDead = 45 * time.Second // a member that was silent for this long is removed
 )
 
-// LedgerRow is one partition of a group as the database keeps it, with all that belongs to it.
+// LedgerRow is one partition of a group as the database keeps it, with its retries and requested replays.
 type LedgerRow struct {
 	Group    Group
-	Revision int64  // of the ledger; grows with each save, and each change of its dead letters
-	Ledger   []byte // in package subscription's own encoding; nil: a group that has never delivered, which reads behind ReadTo
+	Revision int64  // of the ledger; increases with each save and each change of its dead letters
+	Ledger   []byte // in the encoding of package subscription; nil: the group has never delivered and reads on after ReadTo
 	ReadTo   int64
 	Retries  []Retry
-	Replays  []DeadLetter // dead letters whose replay was asked for, oldest first, at most MaxReplays
+	Replays  []DeadLetter // dead letters with a requested replay, oldest first, at most MaxReplays
 	Now      time.Time    // by the database's clock
 }
 
-// MaxReplays is how many replays a LedgerRow has at most.
+// MaxReplays limits the replays of a LedgerRow.
 const MaxReplays = 1000
 
-// LedgerChange is one step of a group's partition. It is saved whole, or not at all where the group or the ledger has
-// another revision.
+// LedgerChange is one step of a group's partition. It is saved as a whole, or not at all if the revision of the group
+// or of the ledger has changed.
 type LedgerChange struct {
 	Partition     int
 	GroupRevision int64
-	Revision      int64 // what the ledger's is before the change
+	Revision      int64 // the ledger's revision before the change
 	Ledger        []byte
 	Status        PartitionStatus // for lists; Retrying and Parked are counted from the rows
-	Retry         []Retry         // written, by position
-	Unretry       []int64         // retries that are no more
-	Park          []DeadLetter    // written, by position
-	Unpark        []int64         // dead letters that are no more
+	Retry         []Retry         // retries to write, by position
+	Unretry       []int64         // retries to delete
+	Park          []DeadLetter    // dead letters to write, by position
+	Unpark        []int64         // dead letters to delete
 }
 
-// StreamPlace is a place in a stream: behind a version.
+// StreamPlace is a place in a stream: after a version.
 type StreamPlace struct {
 	Stream  string
 	Version int64

@@ -2,17 +2,17 @@ package domain
 
 import "time"
 
-// TenantID names a tenant. It is the argument right behind ctx wherever a tenant's data is touched.
+// TenantID identifies a tenant. Functions that touch a tenant's data take it as the first argument after ctx.
 type TenantID uuid
 
-// Everyone is the owner of what belongs to no tenant and serves all: shared projections. It is the nil UUID, and no
-// tenant ever has it.
+// Everyone is the owner of what belongs to no single tenant and serves all: shared projections. It is the nil UUID,
+// which no tenant ever has.
 var Everyone TenantID
 
-// NewTenantID returns a fresh id.
+// NewTenantID returns a new id.
 func NewTenantID() TenantID { return TenantID(newUUID()) }
 
-// ParseTenantID reads the canonical form of a UUID.
+// ParseTenantID parses the canonical form of a UUID.
 func ParseTenantID(text string) (TenantID, error) {
 	id, err := parseUUID(text)
 	return TenantID(id), err
@@ -21,10 +21,10 @@ func ParseTenantID(text string) (TenantID, error) {
 // String returns the canonical form of 36 characters.
 func (id TenantID) String() string { return uuid(id).String() }
 
-// MarshalText writes the canonical form, in JSON too.
+// MarshalText returns the canonical form, in JSON too.
 func (id TenantID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText is ParseTenantID.
+// UnmarshalText parses the text as ParseTenantID does.
 func (id *TenantID) UnmarshalText(text []byte) (err error) {
 	*id, err = ParseTenantID(string(text))
 	return err
@@ -34,45 +34,45 @@ func (id *TenantID) UnmarshalText(text []byte) (err error) {
 type TenantState string
 
 const (
-	// TenantActive is the usual state.
+	// TenantActive is the normal state.
 	TenantActive TenantState = "active"
-	// TenantSuspended refuses every call of the tenant; nothing of it is removed, and it can be active again.
+	// TenantSuspended refuses every call of the tenant. Nothing is removed, and the tenant can become active again.
 	TenantSuspended TenantState = "suspended"
-	// TenantDeleting means that the tenant's data is being removed in the background. There is no way back.
+	// TenantDeleting means that the tenant's data is being removed in the background. This cannot be undone.
 	TenantDeleting TenantState = "deleting"
-	// TenantDeleted means that everything but this record is gone.
+	// TenantDeleted means that everything but this record is removed.
 	TenantDeleted TenantState = "deleted"
 )
 
 // Tenant is the unit of isolation: its own log, keys, and documents.
 type Tenant struct {
 	ID        TenantID
-	Name      string // for people; unique among the tenants that are not deleted
+	Name      string // for people; unique among tenants that are not deleted
 	State     TenantState
 	CreatedAt time.Time
 	DeletedAt time.Time // zero unless State is TenantDeleted
 	Share
 }
 
-// Share is what a tenant gets of the work on projections, beside other tenants.
+// Share is a tenant's share of the work on projections, relative to other tenants.
 type Share struct {
-	Weight  int // turns that it gets while every other tenant of weight 1 gets one: 1 to MaxWeight
-	Ceiling int // at most so many of its projections are worked on at a time, in each process; 0: as configured
+	Weight  int // turns for each turn of a tenant of weight 1: 1 to MaxWeight
+	Ceiling int // how many of its projections each process works on at a time; 0: as configured
 }
 
-// MaxWeight bounds Share.Weight, and MaxCeiling Share.Ceiling.
+// MaxWeight limits Share.Weight, and MaxCeiling limits Share.Ceiling.
 const (
 	MaxWeight  = 100
 	MaxCeiling = 1000
 )
 
-// KeyID names an API key. It is no secret.
+// KeyID identifies an API key. It is not secret.
 type KeyID uuid
 
-// NewKeyID returns a fresh id.
+// NewKeyID returns a new id.
 func NewKeyID() KeyID { return KeyID(newUUID()) }
 
-// ParseKeyID reads the canonical form of a UUID.
+// ParseKeyID parses the canonical form of a UUID.
 func ParseKeyID(text string) (KeyID, error) {
 	id, err := parseUUID(text)
 	return KeyID(id), err
@@ -81,7 +81,7 @@ func ParseKeyID(text string) (KeyID, error) {
 // String returns the canonical form of 36 characters.
 func (id KeyID) String() string { return uuid(id).String() }
 
-// APIKey is a key as it is kept: without its secret, of which only the SHA-256 is stored.
+// APIKey is a stored key. Only the SHA-256 of its secret is stored.
 type APIKey struct {
 	Tenant    TenantID
 	ID        KeyID
@@ -89,5 +89,5 @@ type APIKey struct {
 	Hash      [32]byte // SHA-256 of the 256-bit secret
 	Grants    Grants
 	CreatedAt time.Time
-	RevokedAt time.Time // zero while the key works
+	RevokedAt time.Time // zero while the key is valid
 }
