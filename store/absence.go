@@ -12,9 +12,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Absence says why Manifold's database cannot be used yet, where waiting can help: the server is starting or cannot be
-// reached, or what `manifold migrate up` makes is not there. It is empty for every other error, such as a wrong password.
-// Anybody may read it: addresses and logins are in the error alone.
+// Absence says why Manifold's database cannot be used yet, if waiting can help: the server is starting or cannot be
+// reached, or `manifold migrate up` has not been run. For every other error, such as a wrong password, it returns "".
+// The text is safe for clients: only the error contains addresses and logins.
 func Absence(err error) string {
 	if schema, ok := errors.AsType[*schemaError](err); ok {
 		return schema.message
@@ -52,19 +52,19 @@ func Absence(err error) string {
 	return ""
 }
 
-// noLogins is that the database refuses each of the logins. Where it takes one, what is wrong is another one's password.
+// noLogins means that the database refuses every login. If it accepts one of them, the others have a wrong password.
 type noLogins struct{ first error }
 
 func (n *noLogins) Error() string { return n.first.Error() }
 func (n *noLogins) Unwrap() error { return n.first }
 
-// isLoginRefused reports whether the database refuses a login: it does not exist, or its password is another one.
+// isLoginRefused reports whether the database refuses a login because it does not exist or its password is wrong.
 func isLoginRefused(err error) bool {
 	state := sqlState(err)
 	return state == "28P01" || state == "28000"
 }
 
-// schemaError says what keeps this program from working on the schema.
+// schemaError says why this program cannot use the schema.
 type schemaError struct{ message string }
 
 func (s *schemaError) Error() string { return s.message }

@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// PutAggregate keeps the definition of a category's aggregates, in place of one that is there. A tenant has up to
-// domain.MaxAggregates; one more is domain.CodeQuotaExceeded.
+// PutAggregate stores the definition of a category's aggregates and replaces a previous one. A tenant may have
+// domain.MaxAggregates; beyond that the error is domain.CodeQuotaExceeded.
 func (s *Store) PutAggregate(ctx context.Context, tenant domain.TenantID, aggregate domain.Aggregate) error {
 	definition, err := json.Marshal(aggregate)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Store) PutAggregate(ctx context.Context, tenant domain.TenantID, aggreg
 	})
 }
 
-// Aggregate returns the definition of a category's aggregates; domain.CodeNotFound where there is none.
+// Aggregate returns the definition of a category's aggregates, or domain.CodeNotFound if there is none.
 func (s *Store) Aggregate(ctx context.Context, tenant domain.TenantID, category string) (domain.Aggregate, error) {
 	var aggregate domain.Aggregate
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -71,8 +71,8 @@ func (s *Store) Aggregates(ctx context.Context, tenant domain.TenantID) ([]domai
 	return aggregates, err
 }
 
-// DeleteAggregate removes the definition of a category's aggregates and the snapshots that were folded by one; those of
-// clients stay. It is domain.CodeNotFound where there is no definition.
+// DeleteAggregate removes the definition of a category's aggregates and the snapshots that definitions folded. Clients'
+// snapshots stay. It returns domain.CodeNotFound if there is no definition.
 func (s *Store) DeleteAggregate(ctx context.Context, tenant domain.TenantID, category string) error {
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		gone, err := tx.Exec(ctx, "delete from aggregates a where a.tenant_id = $1 and a.category = $2", tenant, category)
@@ -87,7 +87,7 @@ func (s *Store) DeleteAggregate(ctx context.Context, tenant domain.TenantID, cat
 	if err != nil {
 		return err
 	}
-	// Nobody uses the snapshots any more, so that removing them need not be one with removing the definition.
+	// Nobody uses the snapshots any more, so a separate transaction may remove them.
 	return s.deleteDefinitionSnapshots(ctx, tenant, category)
 }
 

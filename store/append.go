@@ -11,14 +11,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Bounds of the append path where Config has zeros.
+// Limits of the append path where Config has zeros.
 const (
 	defaultQueueBytes      = 32 << 20
 	defaultTotalQueueBytes = 256 << 20
 	defaultAppendTimeout   = 10 * time.Second
 )
 
-// eventOverhead is what an event costs in a queue beside its data, metadata and names.
+// eventOverhead is the size in a queue that an event adds to its data, metadata and names.
 const eventOverhead = 96
 
 // request is one Append on its way through a writer.
@@ -28,27 +28,27 @@ type request struct {
 	events   int
 	bytes    int64
 	deadline time.Time
-	done     chan struct{} // closed when appended or err is there
+	done     chan struct{} // closed when appended or err is set
 
-	// The writer's, once it has taken the request from its queue.
-	fresh   bool    // every id was made here, and no attempt with them has an unknown outcome: none can be there already
-	lookUp  bool    // the ids are to be looked up before the request is written
-	found   []found // by event, once looked up; nil before
-	unknown bool    // an attempt was lost whose outcome nobody knows
+	// The writer's fields, once it has taken the request from its queue.
+	fresh   bool    // every id was generated here and no attempt has an unknown outcome: none can exist already
+	lookUp  bool    // look the ids up before writing the request
+	found   []found // by event, after the lookup; nil before
+	unknown bool    // the connection was lost during an attempt, with an unknown outcome
 
-	answered bool // and these are the answer
+	answered bool // appended and err are set
 	appended domain.Appended
 	err      error
 }
 
-// found is where an event with an id of a request is in the log already; position 0: it is not there.
+// found is the existing log entry for an id of a request; position 0: there is none.
 type found struct {
 	position, version int64
-	same              bool // stream, type and data are those of the request
+	same              bool // stream, type and data equal those of the request
 }
 
-// Append appends a request to the tenant's log: all of its events, or none. The answer has the streams and events in the
-// request's order. What it refuses:
+// Append appends a request to the tenant's log: all of its events, or none. The result lists streams and events in the
+// request's order. Append returns these errors:
 //
 //   - domain.CodeVersionConflict: a stream's version is not as expected; CurrentVersion and Stream say where it is
 //   - domain.CodeDuplicateID, CodeEventIDConflict, CodePartialDuplicate: see the codes
@@ -60,10 +60,10 @@ type found struct {
 //     ended while it was being written. It may be repeated with the same ids
 //   - domain.CodeUnavailable: the database did not answer in time; nothing was appended
 //
-// Where ctx ends before the writing has begun, nothing is appended, and the error wraps ctx's. Requests of one tenant
-// that wait at the same time are written together; names and JSON are to be checked before (domain.CheckStream,
-// CheckType, CheckJSON), but what the database refuses nevertheless fails its own request only. The request must not be
-// changed any more, not even after Append returned early.
+// If ctx ends before writing has begun, nothing is appended, and the error wraps that of ctx. Requests of one tenant
+// that wait at the same time are written together. Callers should check names and JSON first (domain.CheckStream,
+// CheckType, CheckJSON). If the database still refuses something, only its own request fails. The request must not be
+// changed any more, not even after Append has returned early.
 func (s *Store) Append(ctx context.Context, tenant domain.TenantID, a domain.Append) (domain.Appended, error) {
 	r, err := s.newRequest(a)
 	if err != nil {
@@ -82,14 +82,14 @@ func (s *Store) Append(ctx context.Context, tenant domain.TenantID, a domain.App
 		return domain.Appended{}, fmt.Errorf("append: withdrawn before it was written: %w", context.Cause(ctx))
 	}
 	select {
-	case <-r.done: // it was quicker
+	case <-r.done: // it finished first
 		return r.appended, r.err
 	default:
 		return domain.Appended{}, domain.Errorf(domain.CodeOutcomeUnknown, "", "the request was given up while it was being written; repeat it with the same event ids to find out")
 	}
 }
 
-// newRequest checks what can be checked without the log, and gives ids to the events that have none.
+// newRequest makes the checks that need no log, and assigns ids to events without one.
 func (s *Store) newRequest(a domain.Append) (*request, error) {
 	r := &request{append: a, fresh: true, deadline: time.Now().Add(s.appendTimeout), done: make(chan struct{})}
 	for i := range a.Streams {
@@ -157,8 +157,8 @@ func (r *request) place(n int) (stream, event int) {
 	return len(r.append.Streams), 0
 }
 
-// place names a field of a request: "events[3].id", and "streams[1].events[3].id" where there are several streams. event
-// -1 means the stream itself.
+// place names a field of a request: "events[3].id", or "streams[1].events[3].id" if there are several streams. event -1
+// means the stream itself.
 func place(a domain.Append, stream, event int, field string) string {
 	prefix := ""
 	if len(a.Streams) > 1 {
@@ -170,7 +170,7 @@ func place(a domain.Append, stream, event int, field string) string {
 	return fmt.Sprintf("%sevents[%d].%s", prefix, event, field)
 }
 
-// answerAt answers a request whose events are in the log, at the positions and versions that at gives.
+// answerAt returns the result of a request whose events are in the log, at the positions and versions that at returns.
 func (r *request) answerAt(duplicate bool, at func(n int) (position, version int64)) domain.Appended {
 	events := make([]domain.AppendedEvent, r.events)
 	appended := domain.Appended{Streams: make([]domain.AppendedStream, len(r.append.Streams)), Duplicate: duplicate}
@@ -192,7 +192,7 @@ func (r *request) answerAt(duplicate bool, at func(n int) (position, version int
 	return appended
 }
 
-// answerFound answers a request by what its ids were found to be in the log, or reports false where none is there.
+// answerFound answers a request from the log entries found for its ids. It returns false if none of them exists.
 func (r *request) answerFound() (answered bool, _ domain.Appended, _ error) {
 	there, other := 0, -1
 	for n, f := range r.found {
@@ -217,14 +217,14 @@ func (r *request) answerFound() (answered bool, _ domain.Appended, _ error) {
 		return true, domain.Appended{}, domain.Errorf(domain.CodePartialDuplicate, "",
 			"%d of the request's %d events are in the log already; repeat a request as it was, or send the new events alone", there, r.events)
 	}
-	// What a lost attempt of this very request has written is no duplicate.
+	// Events that a lost attempt of this same request wrote are no duplicates.
 	return true, r.answerAt(!r.unknown, func(n int) (int64, int64) { return r.found[n].position, r.found[n].version }), nil
 }
 
-// late reports whether the time that the request has is over.
+// late reports whether the request's deadline has passed.
 func (r *request) late(now time.Time) bool { return !now.Before(r.deadline) }
 
-// failure is what a request is told when it is given up for err.
+// failure returns the error for a request that is abandoned because of err.
 func (r *request) failure(err error) error {
 	if r.unknown {
 		return domain.Errorf(domain.CodeOutcomeUnknown, "", "the connection to the database was lost while the request was being written; repeat it with the same event ids to find out")
@@ -244,14 +244,14 @@ func (r *request) failure(err error) error {
 	return fmt.Errorf("append: %w", err)
 }
 
-// passing reports whether an attempt that failed with err, and has certainly written nothing, may be made again.
+// passing reports whether an attempt that failed with err, and certainly wrote nothing, may be retried.
 func passing(err error) bool {
 	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
-		return false // whoever waits is better told at once
+		return false // report at once, rather than let the client wait
 	}
 	if disconnected(err) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
 	state := sqlState(err)
-	return busy(state) || state == readOnly || state == "57014" // the statement took too long
+	return busy(state) || state == readOnly || state == "57014" // 57014: the statement took too long
 }

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// calmAfter is after how many attempts under the lock that nobody interfered with the lock is done without again.
+	// calmAfter is how many attempts under the lock must pass without interference before the lock is skipped again.
 	calmAfter = 16
-	// mendEvents is up to how many events of others a writer reads to mend the versions it remembers.
+	// mendEvents is how many foreign events a writer reads at most to update the versions it remembers.
 	mendEvents = 4000
-	// maxPuzzles is how often a broken constraint without a duplicate is put down to what was remembered.
+	// maxPuzzles is how often a violated constraint without a duplicate is attributed to wrong remembered versions.
 	maxPuzzles = 3
 )
 
-// The statements of an append. Each names the tenant, though row-level security adds it as well: that is what lets the
-// database be sharded by tenant. For the same reason the events take their tenant_id from the log's row.
+// The statements of an append. Each names the tenant, although row-level security adds it as well, so that the database
+// can be sharded by tenant. For the same reason the events take their tenant_id from the log's row.
 var (
 	moveHead = statement{"manifold_move_head", `
 		update logs as l
@@ -28,7 +28,7 @@ var (
 			and l.inline_revision = $6::bigint
 		returning l.last_at`}
 
-	// The same under the condition that streams which nobody has read have the versions that the batch takes for granted.
+	// Like moveHead, if streams whose versions were not read have the versions that the batch assumes.
 	moveHeadIf = statement{"manifold_move_head_if", `
 		update logs as l
 		set head = $2::bigint + $3::bigint, last_batch = $4::uuid, last_at = greatest(l.last_at, now())
@@ -42,11 +42,12 @@ var (
 					(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = s.stream_id), 0))
 		returning l.last_at`}
 
-	// The same where documents are saved behind it: those must not be saved where the head is not moved.
+	// Like the two above, for batches that save documents afterwards. Those must not be saved if the head does not
+	// move.
 	moveHeadInline   = orFail("manifold_move_head_inline", moveHead)
 	moveHeadIfInline = orFail("manifold_move_head_if_inline", moveHeadIf)
 
-	// Where the head was not moved there is no such batch, and nothing to insert.
+	// If the head was not moved, there is no such batch, and nothing is inserted.
 	insertEvents = statement{"manifold_insert_events", `
 		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at)
 		select l.tenant_id, $3::bigint + e.n, e.event_id, e.stream_id, e.stream_version, e.event_type, e.event_data, e.metadata, e.occurred_at, l.last_at
@@ -55,7 +56,7 @@ var (
 			with ordinality as e(event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, n)
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
 
-	// The same for a batch of one event, which is what a log with little traffic has: it is a tenth cheaper.
+	// Like insertEvents, for a batch of one event, as is usual in a log with little traffic. It is a tenth cheaper.
 	insertEvent = statement{"manifold_insert_event", `
 		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at)
 		select l.tenant_id, $3::bigint + 1, $4::uuid, $5::text, $6::bigint, $7::text, $8::jsonb, $9::jsonb, $10::timestamptz, l.last_at
@@ -72,7 +73,7 @@ var (
 		select e.stream_id, e.stream_version from events as e
 		where e.tenant_id = $1::uuid and e.position > $2::bigint order by e.position limit $3::bigint`}
 
-	// A stream's version is that of its newest event, or what retention noted when it removed that.
+	// A stream's version is that of its newest event, or the version that retention noted when it removed that event.
 	streamVersions = statement{"manifold_stream_versions", `
 		select s.n, greatest(
 			(select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = s.stream_id
@@ -80,7 +81,7 @@ var (
 			(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = s.stream_id), 0)
 		from unnest($2::text[]) with ordinality as s(stream_id, n)`}
 
-	// The limit keeps the planner from joining with all events, which looks good to it while there are few.
+	// The limit keeps the planner from joining with all events, which looks cheap to it while there are few.
 	lookUpIDs = statement{"manifold_look_up_ids", `
 		select i.n, e.position, e.stream_version, e.stream_id = i.stream_id and e.event_type = i.event_type
 			and (e.gap is not null or e.event_data = i.event_data)
@@ -91,34 +92,34 @@ var (
 		) as e`}
 )
 
-// orFail makes the transaction fail where the statement moves no head.
+// orFail makes the transaction fail if the statement does not move the head.
 func orFail(name string, move statement) statement {
 	return statement{name, "with moved as (" + move.sql + ") select coalesce((select m.last_at from moved as m), manifold.lost_attempt())"}
 }
 
-// attempt is one try to write a writer's batch: on one connection, in one transaction. Where everything that the plan
-// needs is known already, that is one round trip.
+// attempt is one try to write a writer's batch, on one connection and in one transaction. If everything that the plan
+// needs is known, it takes one round trip.
 //
-// While others wait, the next batch is sent behind it before its commit is answered: PostgreSQL then goes from one to the
-// other without a pause, and syncs one while the service prepares the other. That is safe since a batch changes nothing
-// unless the one before it has moved the head.
+// While other requests wait, the next batch is sent before the commit of this one is answered. PostgreSQL then
+// continues without a pause, and syncs one batch while the service prepares the other. This is safe because a batch
+// changes nothing unless the batch before it has moved the head.
 type attempt struct {
 	w     *writer
 	log   *logState
 	batch *batch
-	next  *batch // empty, for what is sent behind the batch
+	next  *batch // empty; for requests sent after the batch
 
 	x         *exchange
-	since     time.Time // when the connection was taken
+	since     time.Time // when the connection was acquired
 	begun     bool      // the transaction is open
-	locked    bool      // and holds the log's row: nobody else appends until it ends
-	uncertain bool      // the connection was lost behind the commit: nobody knows what became of what was written
+	locked    bool      // and holds the log's row: nobody else can append until it ends
+	uncertain bool      // the connection was lost after the commit was sent, so the outcome is unknown
 
-	before func(ctx context.Context) error // to be done before the next attempt, without this one's connection; nil: nothing
+	before func(ctx context.Context) error // to run before the next attempt, without this one's connection; nil: nothing
 }
 
-// make fills the batch, plans, writes, and answers. It returns nil where there is progress, or reason to try again at
-// once; requests without an answer are still in the batch then.
+// make fills the batch, plans, writes, and answers. It returns nil if it made progress or should be retried at once. In
+// that case, requests without an answer are still in the batch.
 func (a *attempt) make(ctx context.Context) (err error) {
 	s, b := a.w.store, a.batch
 	a.x, err = s.exchange(ctx, s.app)
@@ -165,7 +166,7 @@ func (a *attempt) make(ctx context.Context) (err error) {
 	if b.rows > 0 {
 		return a.write(ctx)
 	}
-	// Documents are loaded by another connection: that this one holds the log's row still is to be seen, too.
+	// Another connection loads documents. So check that this one still holds the log's row, too.
 	if b.confirm && (!a.locked || a.log.folds != nil) {
 		same, err := a.unmoved()
 		if err != nil {
@@ -188,8 +189,8 @@ func (a *attempt) begin() {
 	}
 }
 
-// lock locks the log's row, which waits for every transaction that is appending, also for one whose connection was lost.
-// Then it brings up to date what is known of the log.
+// lock locks the log's row. That waits for every transaction that is appending, including one whose connection was
+// lost. Then lock updates what is known of the log.
 func (a *attempt) lock(ctx context.Context) error {
 	tenant := tenantParam(a.w.tenant)
 	var (
@@ -208,7 +209,7 @@ func (a *attempt) lock(ctx context.Context) error {
 	a.x.send(&lockLog, [][]byte{tenant}, row)
 	mend := a.log.known && !a.log.versions.empty()
 	if mend {
-		// A statement of its own, so that its snapshot is from behind the lock.
+		// This is a separate statement, so that its snapshot is taken after the lock.
 		a.x.send(&versionsAbove, [][]byte{tenant, int8Param(a.log.head), int8Param(mendEvents + 1)}, func(values [][]byte) error {
 			above = append(above, streamVersion{string(values[0]), int8Value(values[1])})
 			return nil
@@ -225,12 +226,13 @@ func (a *attempt) lock(ctx context.Context) error {
 	}
 	existed := there
 	if !there {
-		// The first append of a tenant, and of an unknown number of processes. One that is being erased gets no new log.
+		// This is the tenant's first append, possibly from several processes at once. A tenant that is being erased
+		// gets no new log.
 		if !a.log.known && (state == string(domain.TenantDeleting) || state == string(domain.TenantDeleted)) {
 			return domain.Errorf(domain.CodeTenantSuspended, "", "the tenant is being deleted")
 		}
 		if a.log.known {
-			a.log.forgetAll() // it was erased
+			a.log.forgetAll() // the log was erased
 			return a.lock(ctx)
 		}
 		a.x.send(&makeLog, [][]byte{tenant}, nil)
@@ -252,7 +254,7 @@ func (a *attempt) lock(ctx context.Context) error {
 	a.catchUp(head, last, above)
 	if !known || revision != a.log.revision {
 		if err := a.openFolds(ctx, revision, head); err != nil {
-			a.log.forgetAll() // nothing must be appended without them
+			a.log.forgetAll() // nothing must be appended without folding
 			return err
 		}
 	}
@@ -264,7 +266,8 @@ type streamVersion struct {
 	version int64
 }
 
-// catchUp takes over the head of a locked log, and mends the versions by what others have appended above the one known.
+// catchUp adopts the head of a locked log. It updates the remembered versions with the events that others have appended
+// since.
 func (a *attempt) catchUp(head int64, last batchID, above []streamVersion) {
 	log := a.log
 	if log.folds != nil && (head != log.head || last != log.last) {
@@ -278,7 +281,8 @@ func (a *attempt) catchUp(head int64, last batchID, above []streamVersion) {
 			log.contended = false
 		}
 	case head <= log.head || int64(len(above)) != head-log.head:
-		// Too many to read, or retention has removed some: what is remembered cannot be mended.
+		// There are too many events to read, or retention has removed some, so the remembered versions cannot be
+		// updated.
 		log.calm = 0
 		log.versions.forget()
 	default:
@@ -290,13 +294,14 @@ func (a *attempt) catchUp(head int64, last batchID, above []streamVersion) {
 	log.known, log.head, log.last = true, head, last
 }
 
-// lost notes that somebody else has moved the head. Trying again as before would starve one of the two; so the next
+// lost notes that another writer has moved the head. Retrying in the same way would starve one of the two, so the next
 // attempt locks the log first.
 func (a *attempt) lost() {
 	a.log.contended, a.log.calm = true, 0
 }
 
-// look reads what the plan needs, in one round trip. Without the lock it is right only if the compare-and-set passes.
+// look reads what the plan needs, in one round trip. Without the lock, the result is only valid if the compare-and-set
+// succeeds.
 func (a *attempt) look(streams []string, lookUps []*request) error {
 	a.begin()
 	tenant := tenantParam(a.w.tenant)
@@ -326,7 +331,7 @@ func (a *attempt) look(streams []string, lookUps []*request) error {
 	return a.x.run()
 }
 
-// unmoved reports whether the head is where it is believed to be.
+// unmoved reports whether the head is where the writer believes it to be.
 func (a *attempt) unmoved() (same bool, err error) {
 	a.begin()
 	a.x.send(&checkLog, [][]byte{tenantParam(a.w.tenant)}, func(values [][]byte) error {

@@ -8,45 +8,45 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Bounds of what is written in one transaction. One request may be larger than batchBytes: it goes alone.
+// Limits of one transaction. A single request may exceed batchBytes: it is then written alone.
 const (
 	batchEvents = 2000
 	batchBytes  = 4 << 20
 )
 
-// batch is what a writer tries to write in one transaction: requests taken from the queue, and the plan that an attempt
-// makes of them. It is used again for the next one.
+// batch is what a writer tries to write in one transaction: requests from the queue, and the plan that an attempt makes
+// of them. It is reused for the next transaction.
 type batch struct {
-	requests []*request // without an answer yet, in the order of their arrival
+	requests []*request // without an answer yet, in the order of arrival
 	events   int
 	bytes    int64
-	failures int  // attempts in a row that failed for the database's reasons
-	puzzles  int  // attempts in a row that broke a unique constraint which no duplicate explains
-	careful  bool // a guess was wrong, or may have been: read every version
-	single   bool // one request at a time, until the batch is empty: one of them is refused by the database
+	failures int  // consecutive attempts that failed because of the database
+	puzzles  int  // consecutive attempts that violated a unique constraint without a duplicate
+	careful  bool // a guess was or may have been wrong: read every version
+	single   bool // write one request at a time until the batch is empty: the database refuses one of them
 
 	// The plan.
-	read     map[string]int64 // versions read in this attempt; asked where they are still to be read
-	versions map[string]int64 // of the streams behind the requests planned so far
-	guesses  []streamVersion  // versions that were not read, and without which the plan is nothing
+	read     map[string]int64 // versions read in this attempt; asked if still to be read
+	versions map[string]int64 // of the streams, after the requests planned so far
+	guesses  []streamVersion  // assumed versions, on which the plan depends
 	ids      map[domain.EventID]struct{}
 	written  []*request // to be written, in order
-	firsts   []int64    // for each stream of each of these, the version of its first event
-	rows     int        // their events
-	settled  []settled  // to be answered without anything written for them
-	confirm  bool       // some of these answers hold only for the head that the plan was made at
-	again    bool       // documents are to be loaded first: see InlineFolds.Fold
+	firsts   []int64    // the version of the first event, for each stream of each request in written
+	rows     int        // the number of their events
+	settled  []settled  // to be answered without writing anything
+	confirm  bool       // some of these answers are only valid at the head that the plan was made for
+	again    bool       // load documents first: see InlineFolds.Fold
 	ahead    map[string]int64
 }
 
-// settled is a request with an outcome that needs no writing.
+// settled is a request whose outcome needs no writing.
 type settled struct {
 	request  *request
 	appended domain.Appended
 	err      error
 }
 
-// asked stands in batch.read for a version that is to be read.
+// asked marks a version in batch.read that is still to be read.
 const asked = -1
 
 func (b *batch) add(r *request) {
@@ -77,9 +77,9 @@ func (b *batch) reset() {
 	b.written, b.firsts, b.rows, b.settled, b.confirm, b.again = b.written[:0], b.firsts[:0], 0, b.settled[:0], false, false
 }
 
-// plan decides what becomes of each request, as if they were appended one after the other to the log as it is known. It
-// returns what has to be read first, streams whose versions are not known and requests whose ids are to be looked up;
-// where it returns nothing, and b.again is false, the plan is whole. Where ctx ends there is no plan.
+// plan decides the outcome of each request, as if they were appended one after the other to the log as it is known. It
+// returns what must be read first: streams with unknown versions, and requests whose ids must be looked up. If it
+// returns nothing and b.again is false, the plan is complete. If ctx ends there is no plan.
 func (b *batch) plan(ctx context.Context, log *logState) (streams []string, lookUps []*request) {
 	b.reset()
 	if log.folds != nil {
@@ -94,13 +94,13 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 			lookUps = append(lookUps, r)
 			continue
 		}
-		// Ids come before expected versions: a repeated success never becomes a conflict.
+		// Ids are checked before expected versions, so that repeating a successful request never becomes a conflict.
 		if answered, appended, err := r.answerFound(); answered {
 			b.settled = append(b.settled, settled{r, appended, err})
 			continue
 		}
 		if !r.fresh && b.shares(r) {
-			r.lookUp = true // it waits for the other to be written, and is looked up then
+			r.lookUp = true // wait until the other request is written, then look it up
 			continue
 		}
 		if unknown := b.resolve(log, r); len(unknown) > 0 {
@@ -134,7 +134,7 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 		b.accept(r)
 	}
 	if b.rows == 0 {
-		// Nothing is sent that a guess could be held against.
+		// Without a write, no statement would check the guesses.
 		for _, guess := range b.guesses {
 			b.read[guess.stream] = asked
 			streams = append(streams, guess.stream)
@@ -143,7 +143,7 @@ func (b *batch) plan(ctx context.Context, log *logState) (streams []string, look
 	return streams, lookUps
 }
 
-// shares reports whether an id of the request is another's that is to be written with this plan.
+// shares reports whether the request has an id that another request of this plan will write.
 func (b *batch) shares(r *request) bool {
 	for _, id := range r.ids {
 		if _, ok := b.ids[id]; ok {
@@ -153,9 +153,9 @@ func (b *batch) shares(r *request) bool {
 	return false
 }
 
-// resolve sees to it that the versions of the request's streams are in b.versions, and returns the streams that are
-// still to be read, each once. Where a version is expected it need not be read: that the stream has it becomes a condition
-// of the write, which saves a round trip for each new stream.
+// resolve puts the versions of the request's streams into b.versions. It returns the streams that must still be read,
+// each once. A version that the request expects need not be read: it becomes a condition of the write. That saves a
+// round trip for each new stream.
 func (b *batch) resolve(log *logState, r *request) (unknown []string) {
 	for i := range r.append.Streams {
 		stream, expected := r.append.Streams[i].Stream, r.append.Streams[i].Expected
@@ -182,8 +182,8 @@ func (b *batch) resolve(log *logState, r *request) (unknown []string) {
 	return unknown
 }
 
-// conflict returns the error of a request whose expectation does not hold, or nil. Where a stream comes again in the
-// request, anything holds.
+// conflict returns the error of a request whose expectation does not hold, or nil. For further occurrences of a stream
+// in the request, every version is accepted.
 func (b *batch) conflict(r *request) error {
 	for i := range r.append.Streams {
 		stream := &r.append.Streams[i]
@@ -214,7 +214,7 @@ func (b *batch) accept(r *request) {
 	b.rows += r.events
 }
 
-// remove takes the request, which was answered, out of the batch.
+// remove removes the answered requests from the batch.
 func (b *batch) remove(answered func(r *request) bool) {
 	b.requests = slices.DeleteFunc(b.requests, func(r *request) bool {
 		if !answered(r) {
@@ -229,7 +229,7 @@ func (b *batch) remove(answered func(r *request) bool) {
 	}
 }
 
-// take moves the requests of another batch behind those of this one.
+// take appends the requests of another batch to those of this one.
 func (b *batch) take(other *batch) {
 	for _, r := range other.requests {
 		b.add(r)
@@ -239,13 +239,13 @@ func (b *batch) take(other *batch) {
 	other.reset()
 }
 
-// giveUp answers the requests that err, by which an attempt failed, leaves no hope for; the others stay in the batch.
+// giveUp answers the requests that cannot succeed after an attempt failed with err. The others stay in the batch.
 func (w *writer) giveUp(b *batch, err error) {
 	now := time.Now()
 	again := passing(err)
 	var culprit *request
 	if !again && refused(err) && unavailable(err) == err {
-		// PostgreSQL refuses something in it. The others must not suffer: each is tried alone.
+		// PostgreSQL refuses something in the batch. The other requests must not suffer, so each is tried alone.
 		if len(b.requests) > 1 && !b.single {
 			b.single, again = true, true
 		} else if len(b.requests) > 0 {
@@ -254,7 +254,7 @@ func (w *writer) giveUp(b *batch, err error) {
 	}
 	b.remove(func(r *request) bool {
 		switch {
-		case r == culprit, !again && !r.unknown: // to find out what became of a lost attempt is worth waiting for
+		case r == culprit, !again && !r.unknown: // finding out about a lost attempt is worth waiting
 			w.answer(r, domain.Appended{}, r.failure(err))
 		case r.late(now):
 			w.answer(r, domain.Appended{}, r.failure(lateFor(err)))
@@ -265,8 +265,8 @@ func (w *writer) giveUp(b *batch, err error) {
 	})
 }
 
-// lateFor is why a request that is late was not written, after an attempt that failed with err: what PostgreSQL refuses
-// is another request's.
+// lateFor returns the reason why a late request was not written after an attempt that failed with err. If PostgreSQL
+// refused something, that was in another request.
 func lateFor(err error) error {
 	if refused(err) && unavailable(err) == err {
 		return context.DeadlineExceeded

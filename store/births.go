@@ -10,9 +10,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Declare returns since when there is a consumer that the service runs for many tenants, by its kind ("reactor", "egress",
-// "changes") and its name. Where nobody has declared it before it begins with since; zero: now, by the database's clock.
-// owner is the tenant whose own it is, or domain.Everyone.
+// Declare returns the start time of a consumer that the service runs for many tenants, by its kind ("reactor",
+// "egress", "changes") and its name. If it was not declared before, it starts at since; zero: now, by the database's
+// clock. The owner is the tenant it belongs to, or domain.Everyone.
 func (s *Store) Declare(ctx context.Context, owner domain.TenantID, kind, name string, since time.Time) (time.Time, error) {
 	var batch pgx.Batch
 	batch.Queue("begin")
@@ -29,7 +29,8 @@ func (s *Store) Declare(ctx context.Context, owner domain.TenantID, kind, name s
 	return born, nil
 }
 
-// Withdraw forgets that a consumer was declared: declared again, it is a new one. Withdrawing what is not there is no error.
+// Withdraw removes the declaration of a consumer, which is then new if declared again. Withdrawing a consumer that does
+// not exist is no error.
 func (s *Store) Withdraw(ctx context.Context, owner domain.TenantID, kind, name string) error {
 	_, err := s.system.Exec(ctx, "delete from service_consumers c where c.tenant_id = $1 and c.kind = $2 and c.name = $3", owner, kind, name)
 	if err != nil {
@@ -38,7 +39,7 @@ func (s *Store) Withdraw(ctx context.Context, owner domain.TenantID, kind, name 
 	return nil
 }
 
-// Declared lists the consumers of a kind that were declared and not withdrawn, by their owners and names.
+// Declared lists the declared consumers of a kind, with their owners and names.
 func (s *Store) Declared(ctx context.Context, kind string) ([]domain.ProjectionID, error) {
 	rows, _ := s.system.Query(ctx, "select c.tenant_id, c.name from service_consumers c where c.kind = $1", kind)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.ProjectionID])

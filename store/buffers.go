@@ -12,7 +12,7 @@ type buffers struct {
 	ids, streams, versions, types, data, metadata, occurred []byte
 }
 
-// buffersKept is up to what size buffers are kept for the next statement.
+// buffersKept is the largest size of a buffer that is kept for the next statement.
 const buffersKept = 1 << 20
 
 var buffersPool = sync.Pool{New: func() any { return new(buffers) }}
@@ -39,7 +39,7 @@ func (f *buffers) start(events int) {
 	}
 }
 
-// insert gives the parameters of insertEvents.
+// insert returns the parameters of insertEvents.
 func (f *buffers) insert(tenant, id []byte, head int64, b *batch) [][]byte {
 	f.start(b.rows)
 	first := 0
@@ -66,7 +66,7 @@ func (f *buffers) insert(tenant, id []byte, head int64, b *batch) [][]byte {
 	return [][]byte{tenant, id, int8Param(head), f.ids, f.streams, f.versions, f.types, f.data, f.metadata, f.occurred}
 }
 
-// insertOne gives the parameters of insertEvent.
+// insertOne returns the parameters of insertEvent.
 func (f *buffers) insertOne(tenant, id []byte, head int64, b *batch) [][]byte {
 	r := b.written[0]
 	stream := &r.append.Streams[0]
@@ -84,7 +84,7 @@ func (f *buffers) insertOne(tenant, id []byte, head int64, b *batch) [][]byte {
 	return params
 }
 
-// lookUp gives the parameters of lookUpIDs, the requests' events one after the other.
+// lookUp returns the parameters of lookUpIDs, for the events of all requests in order.
 func (f *buffers) lookUp(tenant []byte, requests []*request) [][]byte {
 	events := 0
 	for _, r := range requests {

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// retire keeps a build, which nobody reads any more, on the list of those to drop.
+// retire puts a build that nobody reads any more on the list of builds to drop.
 func retire(ctx context.Context, tx pgx.Tx, build domain.Build, dropAt time.Time) error {
 	_, err := tx.Exec(ctx, `
 		insert into retired_builds (tenant_id, name, build, database, drop_at) values ($1, $2, $3, $4, $5)
@@ -23,8 +23,8 @@ func retire(ctx context.Context, tx pgx.Tx, build domain.Build, dropAt time.Time
 	return nil
 }
 
-// RetiredBuilds returns the builds of all owners that may be dropped at before, the longest overdue first, without their
-// indexes. Those that have no date, since they are live for some tenants, are not among them.
+// RetiredBuilds returns the builds of all owners that may be dropped at before, the longest overdue first, without
+// their indexes. It leaves out builds without a date, which are live for some tenants.
 func (s *Store) RetiredBuilds(ctx context.Context, before time.Time) ([]domain.RetiredBuild, error) {
 	rows, _ := s.system.Query(ctx, `
 		select b.tenant_id, b.name, b.build, b.database, b.drop_at from retired_builds b
@@ -39,18 +39,18 @@ func (s *Store) RetiredBuilds(ctx context.Context, before time.Time) ([]domain.R
 	return builds, nil
 }
 
-// announced is how long a build that is announced may wait for the projection that it is for.
+// announced is how long an announced build may wait for its projection.
 const announced = time.Hour
 
-// AnnounceBuild says that the table of a build is about to be made, for a projection that is created or reset: it is on the
-// list of those to drop, from which CreateProjection and ResetProjection take it. So a table is found and dropped that
-// somebody made who died before.
+// AnnounceBuild says that the table of a build is about to be created, for a projection that is created or reset. It
+// puts the build on the list of builds to drop; CreateProjection and ResetProjection take it off again. So the table is
+// found and dropped even if its creator dies in between.
 func (s *Store) AnnounceBuild(ctx context.Context, build domain.Build) error {
 	return under(ctx, s.app, build.Owner, func(tx pgx.Tx) error { return retire(ctx, tx, build, time.Now().Add(announced)) })
 }
 
-// takeAnnounced takes a build off the list that goes live now. One that nobody has announced is fine; where it is being
-// dropped, it came too late.
+// takeAnnounced takes a build that goes live off the list. A build that was not announced is no error. It returns an
+// error if the build is already being dropped.
 func takeAnnounced(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, build int64) error {
 	var dropping bool
 	err := tx.QueryRow(ctx, "delete from retired_builds d where d.tenant_id = $1 and d.name = $2 and d.build = $3 returning d.dropping",
@@ -66,7 +66,7 @@ func takeAnnounced(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, build
 	return nil
 }
 
-// keepUndated keeps a build that is live for some tenants alone on the list of those to drop, with no date.
+// keepUndated keeps a build that is live only for some tenants on the list of builds to drop, without a date.
 func keepUndated(ctx context.Context, tx pgx.Tx, build domain.Build) error {
 	_, err := tx.Exec(ctx, `
 		insert into retired_builds as d (tenant_id, name, build, database, drop_at) values ($1, $2, $3, $4, 'infinity')
@@ -78,7 +78,7 @@ func keepUndated(ctx context.Context, tx pgx.Tx, build domain.Build) error {
 	return nil
 }
 
-// dateBuild gives a build without a date one, unless a rebuild under way goes on with it.
+// dateBuild gives a build without a date a date, unless a running rebuild uses it.
 func (s *Store) dateBuild(ctx context.Context, build domain.Build, dropAt time.Time) error {
 	return under(ctx, s.app, build.Owner, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, build.ProjectionID); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
@@ -96,9 +96,9 @@ func (s *Store) dateBuild(ctx context.Context, build domain.Build, dropAt time.T
 	})
 }
 
-// TakeRetired marks a retired build as being dropped, from when on no rollback goes back to it, and reports whether it may
-// be dropped: not where it has been taken off the list, has got a later date, or is still live for a tenant. It may be
-// repeated, and be said to several processes.
+// TakeRetired marks a retired build as being dropped and reports whether it may be dropped. After that, no rollback can
+// return to it. It must not be dropped if it was taken off the list, got a later date, or is still live for a tenant.
+// TakeRetired may be repeated and called by several processes.
 func (s *Store) TakeRetired(ctx context.Context, build domain.Build) (bool, error) {
 	mark := func(set string) (marked bool, err error) {
 		err = under(ctx, s.app, build.Owner, func(tx pgx.Tx) error {
@@ -116,7 +116,8 @@ func (s *Store) TakeRetired(ctx context.Context, build domain.Build) (bool, erro
 	if err != nil || !marked {
 		return false, err
 	}
-	// Only now: a tenant can come to a build that is being dropped no more, so that this does not change behind the look.
+	// The check comes after the mark: no tenant can move to a build that is being dropped, so the result cannot change
+	// afterwards.
 	var named bool
 	err = s.system.QueryRow(ctx, "select exists (select from tenant_builds b where b.owner = $1 and b.name = $2 and b.build = $3)",
 		build.Owner, build.Name, build.Number).Scan(&named)
@@ -130,8 +131,8 @@ func (s *Store) TakeRetired(ctx context.Context, build domain.Build) (bool, erro
 	return true, nil
 }
 
-// ForgetBuild takes a build off the list of retired ones, after its documents were dropped, and removes what is left of
-// its faults, of what it has parked and of what it lacked. It may be repeated.
+// ForgetBuild takes a build off the list of retired builds after its documents were dropped. It also removes the
+// build's faults, parked documents and losses. It may be repeated.
 func (s *Store) ForgetBuild(ctx context.Context, build domain.Build) error {
 	if err := s.DeleteFaults(ctx, build.ProjectionID, build.Number); err != nil {
 		return err
@@ -152,8 +153,8 @@ func (s *Store) ForgetBuild(ctx context.Context, build domain.Build) error {
 	})
 }
 
-// Builds returns every build of an owner that may hold documents: the live ones, those of rebuilds under way, and the
-// retired ones; without their indexes, in no order.
+// Builds returns every build of an owner that may hold documents: live builds, those of running rebuilds, and retired
+// ones. They come without their indexes and in no order.
 func (s *Store) Builds(ctx context.Context, owner domain.TenantID) ([]domain.Build, error) {
 	var builds []domain.Build
 	err := under(ctx, s.app, owner, func(tx pgx.Tx) error {

@@ -11,12 +11,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A projection that publishes its changes may fold those of others. Where they go round, each change would be the cause of the next,
-// for ever, in the log of every tenant. So a definition that would close such a circle is refused in the transaction that keeps it,
-// which is where all of an owner's definitions can be seen. A shared one is looked at among the shared ones: what a tenant has of its
-// own does not keep the operator from deploying.
+// A projection that publishes its changes may fold the changes of others. If these form a cycle, each change would
+// cause the next, endlessly, in the log of every tenant. So the transaction that stores a definition refuses it if it
+// would close a cycle, since all of the owner's definitions are visible there. A shared projection is checked only
+// against other shared ones, so that a tenant's own projections cannot stop the operator from deploying.
 
-// feeding are the names of the projections whose changes a definition folds that publishes its own; none where it does not.
+// feeding returns the projections whose changes a definition folds, if the definition publishes its own changes;
+// otherwise none.
 func feeding(definition domain.Definition) (names []string) {
 	if !definition.PublishChanges {
 		return nil
@@ -24,7 +25,7 @@ func feeding(definition domain.Definition) (names []string) {
 	types := definition.Types()
 	for _, category := range definition.Source.Categories {
 		name, ok := strings.CutSuffix(category, domain.ChangesCategory(""))
-		// The type is called as the category. What a handler folds the program alone knows.
+		// The type equals the category. Only the program knows which types a handler folds.
 		if ok && (definition.Handler != "" || types == nil || slices.Contains(types, category)) {
 			names = append(names, name)
 		}
@@ -32,10 +33,10 @@ func feeding(definition domain.Definition) (names []string) {
 	return names
 }
 
-// circle returns the way from a projection back to itself by whose changes feed whom, the first feeding the last, and each of the
-// others the one before it; nil where there is none.
+// circle returns the cycle from a projection back to itself, or nil if there is none. The first element feeds the last,
+// and each other element feeds the one before it.
 func circle(of string, feeding []string, others map[string][]string) []string {
-	from := map[string]string{} // by whom a projection was come to
+	from := map[string]string{} // the projection through which each one was reached
 	next := []string{}
 	come := func(by string, names []string) {
 		for _, name := range names {
@@ -59,14 +60,14 @@ func circle(of string, feeding []string, others map[string][]string) []string {
 	return nil
 }
 
-// mustEnd refuses a definition that was just written for a projection, where its changes would come back to it. Of several that
-// are written at the same time by one owner the last one sees the others.
+// mustEnd refuses a definition that was just written for a projection if its changes would come back to it. If one
+// owner writes several at the same time, the last one sees the others.
 func mustEnd(ctx context.Context, tx pgx.Tx, id domain.ProjectionID, definition domain.Definition) error {
 	start := feeding(definition)
 	if len(start) == 0 {
 		return nil
 	}
-	// Each owner of a projection has taken a number for its build.
+	// Each owner of a projection has a row here, because it has taken a build number.
 	if _, err := tx.Exec(ctx, "select from build_numbers b where b.tenant_id = $1 for update", id.Owner); err != nil {
 		return fmt.Errorf("wait for other definitions: %w", err)
 	}

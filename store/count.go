@@ -7,8 +7,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The statements that look for events without reading them. Categories are walked through one by one, each along its own
-// part of the index, which holds the types as well.
+// The statements that look for events without reading them. They go through categories one by one, each along its part
+// of the index, which contains the types as well.
 var (
 	anyInLog = statement{"manifold_any_in_log", `
 		select 1::bigint from events as e
@@ -25,7 +25,7 @@ var (
 	countOfTypes             = statement{"manifold_count_of_types", everyCategory + countSQL("categories as k", "and e.event_type = any($4::text[])")}
 )
 
-// everyCategory finds each category of the tenant's by stepping through the index.
+// everyCategory finds each of the tenant's categories by stepping through the index.
 const everyCategory = `with recursive categories(category) as (
 		(select e.category from events as e where e.tenant_id = $1::uuid order by e.category limit 1)
 		union all
@@ -50,8 +50,8 @@ func countSQL(categories, and string) string {
 		) as e`
 }
 
-// AnyEvent reports whether there is an event of the source, and of one of the types where some are given, above after and
-// up to upTo.
+// AnyEvent reports whether the source has an event after the position after and up to upTo. If types are given, the
+// event must be of one of them.
 func (s *Store) AnyEvent(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (bool, error) {
 	st, params := anyEvent(tenant, source.Categories, types, after, upTo)
 	n, err := s.number(ctx, tenant, st, params...)
@@ -71,8 +71,8 @@ func anyEvent(tenant domain.TenantID, categories, types []string, after, upTo in
 	return &anyInCategoriesOfTypes, append(params, textsParam(categories), textsParam(types))
 }
 
-// Came reports for each query whether there is an event of its categories and types from its From on, up to the head, which
-// it returns: all in one round trip. It reads indexes, and no event.
+// Came reports for each query whether its categories and types have an event from its From up to the head. It also
+// returns the head. It takes one round trip and reads only indexes.
 func (s *Store) Came(ctx context.Context, tenant domain.TenantID, queries []domain.LogQuery) (head int64, came []bool, err error) {
 	all := make([]query, 0, 1+len(queries))
 	all = append(all, query{&readHead, [][]byte{tenantParam(tenant)}, func(values [][]byte) error {
@@ -80,7 +80,8 @@ func (s *Store) Came(ctx context.Context, tenant domain.TenantID, queries []doma
 		return nil
 	}})
 	for i, q := range queries {
-		// Each statement has a snapshot of its own, behind the head's: what is up to the head is in it, and a little more may be.
+		// Each statement has a separate snapshot, taken after the head's. It includes everything up to the head, and
+		// possibly a little more.
 		st, params := anyEvent(tenant, q.Categories, q.Types, q.From-1, math.MaxInt64)
 		all = append(all, query{st, params, func([][]byte) error {
 			came[i] = true
@@ -91,15 +92,16 @@ func (s *Store) Came(ctx context.Context, tenant domain.TenantID, queries []doma
 	return head, came, err
 }
 
-// countPositions counts positions, less the events that are known to be gone of them: those of categories of which all that was
-// removed lies in the stretch.
+// countPositions counts positions, minus the removed events that certainly lie in the range: those of categories whose
+// removed events are all in it.
 var countPositions = statement{"manifold_count_positions", `
 	select greatest(0, least($3::bigint, (select l.head from logs as l where l.tenant_id = $1::uuid)) - greatest($2::bigint, 0)
 		- (select coalesce(sum(f.removed), 0)::bigint from retention_floors as f
 			where f.tenant_id = $1::uuid and $2::bigint <= 0 and f.removed_to <= $3::bigint))`}
 
-// CountEvents counts the events that AnyEvent asks for. Without categories and types it counts positions: behind the log's
-// first one retention may have removed some that are counted. The number is for showing progress.
+// CountEvents counts the events that AnyEvent looks for. Without categories and types it counts positions. If the range
+// does not start at the log's beginning, that may include events that retention has removed. The number is for showing
+// progress.
 func (s *Store) CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error) {
 	params := [][]byte{tenantParam(tenant), int8Param(after), int8Param(upTo)}
 	switch {

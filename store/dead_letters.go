@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// deadLetterColumns are what deadLetterValue expects, of the table of dead letters as d.
+// deadLetterColumns are the columns that deadLetterValue expects, of the table of dead letters as d.
 const deadLetterColumns = `d.partition::bigint, d.position, d.event_id, d.stream_id, d.stream_version, d.event_type, d.attempt, d.base, d.replays,
 	d.reason, d.first_parked_at, d.parked_at, d.replay_at`
 
@@ -25,7 +25,7 @@ func deadLetterValue(values [][]byte) domain.DeadLetter {
 	}
 }
 
-// deadLetterParams are the columns of dead letters, each as an array.
+// deadLetterParams returns the columns of dead letters, each as an array.
 func deadLetterParams(letters []domain.DeadLetter) [][]byte {
 	n := len(letters)
 	positions, versions := appendArrayHeader(nil, pgtype.Int8OID, n), appendArrayHeader(nil, pgtype.Int8OID, n)
@@ -48,8 +48,8 @@ var deadLetters = statement{"manifold_dead_letters", `
 	select ` + deadLetterColumns + ` from dead_letters as d
 	where d.tenant_id = $1::uuid and d.name = $2::text and d.position > $3::bigint order by d.position limit $4::bigint`}
 
-// DeadLetters returns the first limit dead letters of a group behind the position after, in the order of their positions;
-// domain.CodeNotFound where there is no such group.
+// DeadLetters returns the first limit dead letters of a group after the position after, ordered by position. It returns
+// domain.CodeNotFound if there is no such group.
 func (s *Store) DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]domain.DeadLetter, error) {
 	var group domain.Group
 	var letters []domain.DeadLetter
@@ -65,26 +65,28 @@ func (s *Store) DeadLetters(ctx context.Context, tenant domain.TenantID, name st
 	return letters, err
 }
 
-// deadLettersAtOnce is how many dead letters one transaction changes: few enough that it holds up no delivery for longer than a
-// moment.
+// deadLettersAtOnce is how many dead letters one transaction changes. It is small enough that deliveries wait only
+// briefly.
 const deadLettersAtOnce = 10_000
 
-// ReplayDeadLetters asks for the replay of one dead letter, or with the zero id of all that there are now, and returns of how
-// many: of all, those count for which it was not asked before. domain.CodeNotFound where there is no such group, or it has
-// no dead letter of that event. Of all it asks in slices, from the lowest position on: the call may be cut off, and repeated.
+// ReplayDeadLetters requests the replay of one dead letter, or of all current ones if id is zero. It returns their
+// number; of all, it counts only those without an earlier request. It returns domain.CodeNotFound if there is no such
+// group, or no dead letter of that event. It works through all of them in slices, from the lowest position on, so the
+// call may be interrupted and repeated.
 func (s *Store) ReplayDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
 	return s.changeDeadLetters(ctx, tenant, name, id, deadLetterChange{doing: "ask for the replay of dead letters", sql: `
 		update dead_letters as d set replay_at = now()
 		where ` + deadLettersBetween + ` and d.replay_at is null returning d.partition`})
 }
 
-// DiscardDeadLetters removes one dead letter, or with the zero id all that there are now, and returns how many these were; as
-// ReplayDeadLetters. One whose replay a consumer has is in flight, and stays.
+// DiscardDeadLetters removes one dead letter, or all current ones if id is zero, and returns their number. It works
+// like ReplayDeadLetters. A dead letter whose replay has been delivered is in flight, and stays.
 func (s *Store) DiscardDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error) {
 	return s.changeDeadLetters(ctx, tenant, name, id, discarding)
 }
 
-// discardDeadLetters discards all of a group's, in transactions that begin with may, whose error ends it.
+// discardDeadLetters discards all dead letters of a group. Each transaction begins with may; an error of may ends the
+// operation.
 func (s *Store) discardDeadLetters(ctx context.Context, tenant domain.TenantID, name string, may func(pgx.Tx) error) (int64, error) {
 	change := discarding
 	change.may = may
@@ -95,21 +97,22 @@ func (s *Store) discardDeadLetters(ctx context.Context, tenant domain.TenantID, 
 var discarding = deadLetterChange{doing: "discard dead letters", removes: true, sql: `
 	delete from dead_letters as d where ` + deadLettersBetween + ` returning d.partition`}
 
-// deadLettersBetween are a group's dead letters behind a position, up to another, in some partitions. It is an interval and
-// no list, since a planner that knows of few rows would rather look through all of a group's than search for several.
+// deadLettersBetween selects a group's dead letters after a position, up to another, in some partitions. It uses an
+// interval instead of a list: a planner that expects few rows would scan all of a group's rows rather than search for
+// several.
 const deadLettersBetween = `d.tenant_id = $1 and d.name = $2 and d.position > $3 and d.position <= $4 and d.partition = any($5::int[])`
 
-// deadLetterChange is a change to some dead letters, which returns the partitions of those that it has changed.
+// deadLetterChange is a change of some dead letters. Its SQL returns the partitions of the changed ones.
 type deadLetterChange struct {
 	doing   string // for errors
 	sql     string // with the parameters of deadLettersBetween
 	removes bool
-	may     func(pgx.Tx) error // nil: in any case
+	may     func(pgx.Tx) error // nil: always allowed
 }
 
 func (s *Store) changeDeadLetters(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID, change deadLetterChange) (int64, error) {
 	var changed int64
-	var upTo int64 // what comes to be a dead letter meanwhile is left alone, unless it has a lower position
+	var upTo int64 // later dead letters are left alone, unless they have a lower position
 	for after, first := int64(0), true; ; first = false {
 		var slice deadLetterSlice
 		did := int64(0)
@@ -153,14 +156,14 @@ func (s *Store) changeDeadLetters(ctx context.Context, tenant domain.TenantID, n
 	}
 }
 
-// deadLetterSlice is some dead letters of a group: those behind after, up to last, in some partitions.
+// deadLetterSlice is a range of a group's dead letters: those after after, up to last, in some partitions.
 type deadLetterSlice struct {
 	after, last int64
 	letters     int
 	partitions  []int // ascending
 }
 
-// pickDeadLetters finds the next slice, or the one of an event.
+// pickDeadLetters finds the next slice, or the dead letter of an event.
 func pickDeadLetters(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, id domain.EventID, after, upTo int64) (deadLetterSlice, error) {
 	var rows pgx.Rows
 	if id.IsZero() {
@@ -189,8 +192,8 @@ func pickDeadLetters(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, nam
 	return slice, nil
 }
 
-// do changes the dead letters of a slice, and gives the ledgers of their partitions another revision: who has read them reads
-// again.
+// do changes the dead letters of a slice and increments the revision of their partitions' ledgers, so that their
+// readers read them again.
 func (c deadLetterChange) do(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, slice deadLetterSlice) (changed int64, err error) {
 	if err := lockLedgers(ctx, tx, tenant, name, slice.partitions); err != nil {
 		return 0, err

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// decodeStrictly reads a definition that is kept as jsonb. A field that this release does not know is an error: to
-// leave it out would be to run another definition than the one that was kept.
+// decodeStrictly decodes a definition stored as jsonb. A field unknown to this release is an error: ignoring it would
+// run a different definition from the stored one.
 func decodeStrictly(raw []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()

@@ -11,10 +11,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The binary forms of PostgreSQL's types, written and read without reflection: a parameter of an append is an array with
-// one element for each event, and the encoding of it is a good part of the time that the service itself takes.
+// The binary forms of PostgreSQL's types, written and read without reflection. A parameter of an append is an array
+// with one element per event. Encoding it takes a good part of the service's own time.
 
-// epoch is 2000-01-01, from which PostgreSQL counts microseconds.
+// epoch is 2000-01-01, from which PostgreSQL counts microseconds, in Unix seconds.
 const epoch = 946684800
 
 // appendArrayHeader begins a one-dimensional array that may hold nulls; its elements follow.
@@ -50,7 +50,7 @@ func appendTextElement(b []byte, text string) []byte {
 	return append(b, text...)
 }
 
-// appendJSONElement writes a jsonb, which is the version of its binary form, 1, and then the text. No text is a null.
+// appendJSONElement writes a jsonb: the version of its binary form, 1, followed by the text. A nil text is a null.
 func appendJSONElement(b, json []byte) []byte {
 	if json == nil {
 		return appendNullElement(b)
@@ -102,7 +102,7 @@ func textsParam(texts []string) []byte {
 	return b
 }
 
-// guessParams are the names and the versions of streams, as two arrays.
+// guessParams returns the names and versions of streams as two arrays.
 func guessParams(guesses []streamVersion) (streams, versions []byte) {
 	streams = appendArrayHeader(nil, pgtype.TextOID, len(guesses))
 	versions = appendArrayHeader(nil, pgtype.Int8OID, len(guesses))
@@ -131,7 +131,8 @@ func timeValue(b []byte) time.Time {
 // bytesValue copies a bytea; a null is nil.
 func bytesValue(b []byte) []byte { return bytes.Clone(b) }
 
-// jsonValue is a jsonb's text, which stands behind the version of its binary form. It is valid as long as b is.
+// jsonValue returns the text of a jsonb, which follows the version of its binary form. The text is valid as long as b
+// is.
 func jsonValue(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
@@ -139,7 +140,7 @@ func jsonValue(b []byte) []byte {
 	return b[1:]
 }
 
-// plain leaves out of a text for people what PostgreSQL cannot keep.
+// plain removes from a text for people what PostgreSQL cannot store.
 func plain(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "")
 }

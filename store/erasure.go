@@ -10,21 +10,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// eraseSlice is how many rows one statement removes: few enough that it takes no longer than a moment.
+// eraseSlice is how many rows one statement removes. It is small enough that a statement takes only a moment.
 const eraseSlice = 5000
 
-// The tables with a tenant's rows, in the order in which they are emptied. The log's own row goes first, which waits for
-// an append that is under way, and without which nothing is appended to a tenant that is deleting.
+// The tables with a tenant's rows, in the order in which they are emptied. The log's own row goes first: deleting it
+// waits for a running append, and without it nothing can be appended for a deleting tenant.
 var (
-	// What retention goes by is gone before what it removes and writes: it does nothing behind that.
+	// Retention's policies and floors go before the events, so that retention does nothing afterwards.
 	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "events", "snapshots", "stream_floors"}
 	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "build_losses", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",
-		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // as groupTables
+		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // the groupTables
 )
 
-// EraseLog removes a tenant's keys, webhooks, events and snapshots, in slices. Behind it there is nothing that a projection could
-// fold, and nothing that is sent anywhere. The tenant must be deleting, else it is domain.CodeConflict. It may be repeated, and be cut off at any point.
+// EraseLog removes a tenant's keys, webhooks, events and snapshots, in slices. After it, no projection can fold an
+// event and nothing is sent anywhere. It returns domain.CodeConflict unless the tenant is deleting. It may be repeated
+// and interrupted at any point.
 func (s *Store) EraseLog(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.checkDeleting(ctx, tenant); err != nil {
 		return err
@@ -48,10 +49,10 @@ func (s *Store) EraseLog(ctx context.Context, tenant domain.TenantID) error {
 	return nil
 }
 
-// EraseTenant removes every row of a tenant, in slices, and at last marks it deleted: its record stays, its name is free
-// again. The tenant must be deleting, else it is domain.CodeConflict; one that is deleted already is erased once more.
-// It may be repeated, and be cut off at any point. Documents are not the store's: they are to be removed before, as long
-// as the rows that say where they are are there.
+// EraseTenant removes every row of a tenant, in slices, and then marks the tenant deleted. Its record stays, and its
+// name becomes free. It returns domain.CodeConflict unless the tenant is deleting or deleted; a deleted tenant is
+// erased once more. It may be repeated and interrupted at any point. The store does not hold documents: they must be
+// removed before, while the rows that say where they are still exist.
 func (s *Store) EraseTenant(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.EraseLog(ctx, tenant); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (s *Store) checkDeleting(ctx context.Context, tenant domain.TenantID) error
 	return nil
 }
 
-// eraseTable removes a tenant's rows from a table, which is one of the names above, until none is left.
+// eraseTable removes a tenant's rows from a table, one of those listed above, until none is left.
 func (s *Store) eraseTable(ctx context.Context, tenant domain.TenantID, table string) error {
 	remove := fmt.Sprintf(`
 		delete from %[1]s t where t.tenant_id = $1
@@ -101,7 +102,7 @@ func (s *Store) eraseTable(ctx context.Context, tenant domain.TenantID, table st
 			if more = gone.RowsAffected() > 0; more || err != nil {
 				return err
 			}
-			// It also removes nothing where others have changed or removed the whole slice while it waited for them.
+			// It also removes nothing if others have changed or removed the whole slice while it waited for them.
 			return tx.QueryRow(ctx, look, tenant).Scan(&more)
 		})
 		if err != nil {

@@ -14,7 +14,7 @@ var streamsOf = statement{"manifold_streams_of", `
 		select * from events as e where e.tenant_id = $1::uuid and e.event_id = i.event_id limit 1
 	) as e`}
 
-// StreamsOf returns the streams of events by their ids; those that are not there are left out.
+// StreamsOf returns the streams of events by their ids. Unknown ids are left out.
 func (s *Store) StreamsOf(ctx context.Context, tenant domain.TenantID, ids []domain.EventID) (map[domain.EventID]string, error) {
 	param := appendArrayHeader(make([]byte, 0, 20+20*len(ids)), pgtype.UUIDOID, len(ids))
 	for _, id := range ids {

@@ -11,14 +11,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// statement is one of the log's statements, or one that a driver has made for an append. It is prepared on a connection when that first needs it; parameters and
-// results are binary.
+// statement is one of the log's statements, or one that a driver has made for an append. Each connection prepares it at
+// first use. Parameters and results are binary.
 type statement struct {
-	name string // the same for the same sql, and for no other
+	name string // identifies the sql, one to one
 	sql  string
 }
 
-// The transaction's own statements are prepared as well: it saves parsing them.
+// The transaction's own statements are prepared as well, which saves parsing them.
 var (
 	beginStatement    = statement{"manifold_begin", "begin"}
 	snapshotStatement = statement{"manifold_snapshot", "begin isolation level repeatable read read only"}
@@ -29,12 +29,13 @@ var (
 // binary is the format code of all parameters and of all results.
 var binary = []int16{1}
 
-// exchange is a conversation with one connection in pipeline mode: what is sent between two calls of run goes out in one
-// write and comes back in one read. The transaction is always explicit (begin ... commit): the implicit one of a pipeline
-// is not kept by a sharded database. It is for one goroutine and must be closed.
+// exchange is a conversation over one connection in pipeline mode. What is sent between two calls of run goes out in
+// one write, and the answers come back in one read. The transaction is always explicit (begin ... commit), because a
+// sharded database does not preserve a pipeline's implicit transaction. An exchange is not safe for concurrent use and
+// must be closed.
 //
-// pgx's own batches are not used here: they would prepare "set local manifold.tenant = ..." once for each tenant, and
-// push everything else out of the connection's cache of statements.
+// It does not use pgx's own batches: they would prepare "set local manifold.tenant = ..." for each tenant, and push
+// everything else out of the connection's statement cache.
 type exchange struct {
 	pooled   *pgxpool.Conn
 	conn     *pgconn.PgConn
@@ -42,15 +43,15 @@ type exchange struct {
 	waiting  []answer
 }
 
-// answer is what is to be done with the result of a statement that was sent.
+// answer says how to handle the result of a statement that was sent.
 type answer struct {
-	prepared *statement                  // the answer is to a Parse of this one
+	prepared *statement                  // the result is that of a Parse of this statement
 	row      func(values [][]byte) error // called for each row; values are valid until it returns
-	done     func(tag pgconn.CommandTag) // called behind the last row
-	reached  func()                      // nothing of its own: called when all before it are there
+	done     func(tag pgconn.CommandTag) // called after the last row
+	reached  func()                      // no result: called when all results before it have arrived
 }
 
-// exchange takes a connection of pool. Its end, and that of ctx, is the exchange's.
+// exchange acquires a connection of pool. The exchange ends when ctx ends.
 func (s *Store) exchange(ctx context.Context, pool *pgxpool.Pool) (*exchange, error) {
 	pooled, err := pool.Acquire(ctx)
 	if err != nil {
@@ -65,7 +66,7 @@ func (x *exchange) begin(tenant domain.TenantID) { x.beginBy(&beginStatement, te
 
 func (x *exchange) beginBy(begin *statement, tenant domain.TenantID) {
 	x.send(begin, nil, nil)
-	// SET takes no parameters; the tenant's canonical form is hexadecimal digits and dashes only.
+	// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
 	x.pipeline.SendQueryParams("set local manifold.tenant = '"+tenant.String()+"'", nil, nil, nil, nil)
 	x.waiting = append(x.waiting, answer{})
 }
@@ -73,7 +74,8 @@ func (x *exchange) beginBy(begin *statement, tenant domain.TenantID) {
 // commit ends the transaction.
 func (x *exchange) commit() { x.send(&commitStatement, nil, nil) }
 
-// send puts a statement into the pipeline. An error of row ends the connection, since what follows is not read.
+// send puts a statement into the pipeline. An error of row ends the connection, because the remaining results are not
+// read.
 func (x *exchange) send(st *statement, params [][]byte, row func(values [][]byte) error) {
 	x.sendTagged(st, params, row, nil)
 }
@@ -93,15 +95,15 @@ func (x *exchange) sendTagged(st *statement, params [][]byte, row func(values []
 	x.waiting = append(x.waiting, answer{row: row, done: done})
 }
 
-// reached has then called as soon as everything sent so far is answered, while PostgreSQL works on what is sent behind it.
-// What then puts into the pipeline must be followed by sendOff.
+// reached calls then as soon as everything sent so far is answered, while PostgreSQL works on the statements after it.
+// If then puts statements into the pipeline, it must call sendOff.
 func (x *exchange) reached(then func()) {
 	x.pipeline.SendFlushRequest()
 	x.waiting = append(x.waiting, answer{reached: then})
 }
 
-// run sends what was put into the pipeline and reads the answers. After an error of PostgreSQL the transaction is lost,
-// and what stood behind the statement was not done; any other error leaves unknown what was done.
+// run sends the pipeline's content and reads the answers. After an error from PostgreSQL the transaction is lost, and
+// the statements after the failed one were not executed. After any other error it is unknown what was executed.
 func (x *exchange) run() error {
 	waiting, err := x.sendOff()
 	if err != nil {
@@ -110,8 +112,8 @@ func (x *exchange) run() error {
 	return x.receive(waiting)
 }
 
-// sendOff sends what was put into the pipeline, up to a synchronisation point, and returns the answers to wait for.
-// Several may be under way; they are received in the order in which they were sent.
+// sendOff sends the pipeline's content, up to a synchronisation point, and returns the answers to wait for. Several
+// calls may be in flight; their answers are received in the order of sending.
 func (x *exchange) sendOff() ([]answer, error) {
 	waiting := x.waiting
 	x.waiting = waiting[len(waiting):]
@@ -135,7 +137,7 @@ func (x *exchange) receive(waiting []answer) error {
 			break
 		}
 	}
-	// The rest up to the synchronisation point: nothing but it, unless PostgreSQL answered with an error.
+	// The rest up to the synchronisation point is empty, unless PostgreSQL answered with an error.
 	for {
 		result, err := x.pipeline.GetResults()
 		if err != nil {
@@ -181,10 +183,10 @@ func (x *exchange) read(a answer, result any) error {
 	}
 }
 
-// abandon breaks the connection: it is quicker than reading to the end what is not wanted.
+// abandon breaks the connection, which is quicker than reading unwanted results to the end.
 func (x *exchange) abandon() { x.conn.Conn().Close() }
 
-// close gives the connection back, rolled back where its transaction is still open.
+// close returns the connection to the pool. It rolls an open transaction back.
 func (x *exchange) close() {
 	if !x.conn.IsClosed() && x.conn.TxStatus() != 'I' {
 		x.waiting = x.waiting[:0]
@@ -199,26 +201,26 @@ func (x *exchange) close() {
 	x.pooled.Release()
 }
 
-// query is one statement of a transaction that is made in one round trip.
+// query is one statement of a transaction that takes one round trip.
 type query struct {
 	statement *statement
 	params    [][]byte
 	row       func(values [][]byte) error
 }
 
-// readRetries is how often a read is made again on another connection: after a restart of the database every connection
-// of the pool is a broken one.
+// readRetries is how often a read is tried on different connections: after a restart of the database, every connection
+// in the pool is broken.
 const readRetries = 3
 
-// read runs the queries in one transaction under the tenant, in one round trip; each sees a snapshot of its own. reset is
-// called before each attempt, and has to forget what the last one's rows brought; it may be nil.
+// read runs the queries in one transaction under the tenant, in one round trip. Each query sees a separate snapshot.
+// reset is called before each attempt and must discard the rows of the previous one; it may be nil.
 func (s *Store) read(ctx context.Context, tenant domain.TenantID, reset func(), queries ...query) error {
 	return s.repeat(ctx, &beginStatement, tenant, reset, queries)
 }
 
-// readInTurn is read for what may be long: events, and what has to look at many rows. At most half of the connections do
-// that at the same time, and a quarter for one tenant; those who wait get their turns tenant by tenant. The turn ends with
-// the answer of the database, however slow the client is that it is for.
+// readInTurn is read for potentially long queries: those that return events or look at many rows. At most half of the
+// connections run such queries at the same time, and a quarter for one tenant. Waiting tenants take turns. A turn ends
+// with the database's answer, however slow the client is.
 func (s *Store) readInTurn(ctx context.Context, tenant domain.TenantID, reset func(), queries ...query) error {
 	turn := s.reading.Account(tenant)
 	if err := turn.Wait(ctx, 1, 0); err != nil {
@@ -228,14 +230,14 @@ func (s *Store) readInTurn(ctx context.Context, tenant domain.TenantID, reset fu
 	return s.read(ctx, tenant, reset, queries...)
 }
 
-// readSnapshot is read where all queries see the same snapshot. They must not lock anything.
+// readSnapshot is read with one snapshot for all queries. They must not lock anything.
 func (s *Store) readSnapshot(ctx context.Context, tenant domain.TenantID, reset func(), queries ...query) error {
 	return s.repeat(ctx, &snapshotStatement, tenant, reset, queries)
 }
 
-// repeat runs queries in one transaction, once more where a connection breaks: what they do must be harmless to do twice.
+// repeat runs queries in one transaction and retries if a connection breaks, so running them twice must be harmless.
 //
-// Where events cannot be read they are marked, and the queries run once more and step over them.
+// If events cannot be read, it marks them and runs the queries again, which then skip them.
 func (s *Store) repeat(ctx context.Context, begin *statement, tenant domain.TenantID, reset func(), queries []query) error {
 	for attempt, gaps := 1, 0; ; attempt++ {
 		if reset != nil {

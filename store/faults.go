@@ -12,7 +12,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A fault is a row of the tenant whose event it is; those of a shared projection are therefore many tenants' rows.
+// A fault is a row of the tenant that the event belongs to. So the faults of a shared projection are rows of many
+// tenants.
 
 const faultColumns = `f.tenant_id, f.owner, f.name, f.build, f.position, f.event_id, f.stream, f.event_type, f.document_id, f.place,
 	f.expression, f.message, f.before, f.at`
@@ -24,8 +25,8 @@ func scanFault(row pgx.CollectableRow) (domain.Fault, error) {
 	return f, err
 }
 
-// PutFault keeps the event at which a build stands still for a tenant, in place of an earlier one. At is the database's
-// now.
+// PutFault stores the event at which a build has stopped for a tenant, and replaces an earlier fault. At is the
+// database's current time.
 func (s *Store) PutFault(ctx context.Context, fault domain.Fault) error {
 	return under(ctx, s.app, fault.Tenant, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
@@ -44,7 +45,7 @@ func (s *Store) PutFault(ctx context.Context, fault domain.Fault) error {
 	})
 }
 
-// jsonOrNull is a parameter for a jsonb column.
+// jsonOrNull returns a parameter for a jsonb column.
 func jsonOrNull(raw json.RawMessage) *string {
 	if raw == nil {
 		return nil
@@ -52,7 +53,7 @@ func jsonOrNull(raw json.RawMessage) *string {
 	return new(string(raw))
 }
 
-// Fault returns the event at which a build stands still for a tenant; ok is false where it does not.
+// Fault returns the event at which a build has stopped for a tenant; ok is false if it has not stopped.
 func (s *Store) Fault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) (fault domain.Fault, ok bool, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, "select "+faultColumns+` from faults f
@@ -89,22 +90,22 @@ func (s *Store) DeleteFault(ctx context.Context, tenant domain.TenantID, id doma
 	})
 }
 
-// RetryFault removes one tenant's fault of a build, if it has one, and tells every process that the event is to be tried
-// again: see ListenRetries.
+// RetryFault removes one tenant's fault of a build, if it has one, and notifies every process to retry the event: see
+// ListenRetries.
 func (s *Store) RetryFault(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) error {
 	return s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
 		return deleteFault(ctx, tx, tenant, id, build)
 	})
 }
 
-// A Retry is that a tenant's pair with a projection is to have another look at what it stands before, and at what is left
-// out of its folding. The zero value means any pair: notices may have been lost.
+// Retry says that a projection must check again, for a tenant, the event before which it has stopped and the events it
+// leaves out. The zero value means every tenant and projection, because notices may have been lost.
 type Retry struct {
 	Tenant     domain.TenantID
 	Projection domain.ProjectionID
 }
 
-// retry runs do in a transaction under the tenant, and tells every process of it when it is through.
+// retry runs do in a transaction under the tenant and notifies every process after the commit.
 func (s *Store) retry(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, do func(pgx.Tx) error) error {
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		if err := do(tx); err != nil {
@@ -119,16 +120,15 @@ func (s *Store) retry(ctx context.Context, tenant domain.TenantID, id domain.Pro
 	return nil
 }
 
-// ListenRetries calls retry when somebody asked for an event to be tried again or passed over, or for parked documents to be
-// left alone no more, in whichever process, and with zero values where notices may have been lost, which is also so at the
-// start. retry must return soon, and is called by several goroutines. ListenRetries blocks until ctx ends, and returns nil
-// then.
+// ListenRetries calls retry when any process has requested that an event be retried or skipped, or that parked
+// documents be released. It calls retry with zero values if notices may have been lost, including at the start. retry
+// must return soon, and is called by several goroutines. ListenRetries blocks until ctx ends, and then returns nil.
 func (s *Store) ListenRetries(ctx context.Context, retry func(tenant domain.TenantID, id domain.ProjectionID)) error {
 	defer s.retries.add(func(r Retry) { retry(r.Tenant, r.Projection) })()
 	s.listen(ctx, retriesChannel, func() { retry(domain.TenantID{}, domain.ProjectionID{}) }, func(payload string) {
 		r, err := parseRetry(payload)
 		if err != nil {
-			r = Retry{} // sent by somebody else: the careful answer is to look at everything
+			r = Retry{} // from an unknown sender: check everything, to be safe
 		}
 		retry(r.Tenant, r.Projection)
 	})
@@ -162,9 +162,9 @@ func (s *Store) DeleteFaults(ctx context.Context, id domain.ProjectionID, build 
 	return nil
 }
 
-// deleteOwnFaults removes the faults of a tenant's own build, as part of a transaction under that tenant. Those of a
-// shared build are other tenants' rows, which no one transaction may touch: they go when the build is forgotten, and
-// until then nobody asks for them, since a fault is that of a build.
+// deleteOwnFaults removes the faults of a tenant's own build, within a transaction under that tenant. The faults of a
+// shared build are rows of other tenants, which no single transaction may touch. They are removed when the build is
+// forgotten. Until then nobody reads them, because a fault belongs to a build.
 func deleteOwnFaults(ctx context.Context, tx pgx.Tx, build domain.Build) error {
 	return deleteFault(ctx, tx, build.Owner, build.ProjectionID, build.Number)
 }

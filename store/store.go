@@ -1,10 +1,11 @@
-// Package store is every SQL statement on Manifold's own PostgreSQL tables: the log, snapshots, tenants, keys,
-// definitions, rebuilds, groups with their ledgers, webhooks and retention policies.
+// Package store contains every SQL statement on Manifold's own PostgreSQL tables: the log, snapshots, tenants, keys,
+// definitions, rebuilds, groups with their ledgers, webhooks and retention policies. Start with Open, Config and Store;
+// Store.Append and Store.ReadLog write and read the log.
 //
-// It speaks through three logins (migrations.Role): app, under one tenant at a time; system, across tenants, for heads
-// and lists; retention, which removes. Row-level security holds the tenant in the database as well: each transaction
-// sets it locally, and a statement names it once more in its own where clause, which is what lets the database be
-// sharded by tenant.
+// The store uses three logins (migrations.Role). The app login works under one tenant at a time. The system login works
+// across tenants, for heads and lists. The retention login removes events. Row-level security also enforces the tenant
+// in the database: each transaction sets the tenant locally. Each statement names the tenant in its where clause as
+// well, so that the database can be sharded by tenant.
 package store
 
 import (
@@ -29,36 +30,36 @@ type Config struct {
 	AppURL       string
 	SystemURL    string
 	RetentionURL string
-	MaxConns     int // of the app login; 0: 16. System and retention have a quarter of it, at least two
+	MaxConns     int // of the app login; 0: 16. System and retention get a quarter of it, at least two
 	Log          *slog.Logger
 
-	// QueueBytes bounds what waits to be appended, or is being appended, for one tenant (0: 32 MiB), and TotalQueueBytes
-	// for all of them (0: 256 MiB). A request that is alone is always taken.
+	// QueueBytes limits the appends of one tenant that are waiting or being written (0: 32 MiB), and TotalQueueBytes
+	// those of all tenants (0: 256 MiB). A request that is alone is always accepted.
 	QueueBytes, TotalQueueBytes int64
-	// AppendTimeout is how long an append may take, with everything that is tried for it; 0: 10 s.
+	// AppendTimeout is how long an append may take, including all retries; 0: 10 s.
 	AppendTimeout time.Duration
-	// Inline folds what is appended into inline builds; nil: nothing does, and they are left behind until somebody does.
+	// Inline folds appended events into inline builds. If it is nil, inline builds lag behind until another process
+	// catches them up.
 	Inline Inline
-	// Member is the process. The connections that listen for changes bear it in their names, so that other processes see
-	// when it is gone. Zero: they do not.
+	// Member identifies this process. Connections that listen for changes carry it in their names, so that other
+	// processes notice when this one is gone. Zero: they do not carry it.
 	Member domain.MemberID
-	// Observer is told of what the store does.
+	// Observer receives metrics about the store's work.
 	Observer Observer
 }
 
-// Observer has functions that are called as things happen, for metrics; each may be nil. They are called by many
-// goroutines, and must return at once.
+// Observer has callbacks for metrics; each may be nil. They are called concurrently and must return at once.
 type Observer struct {
-	// Appended is called for each batch that was committed. took is the time from sending it to the database's answer.
+	// Appended is called for each committed batch. took is the time from sending the batch to the database's answer.
 	Appended func(events, requests int, took time.Duration)
-	// ReadEvents is called for each reading of events, with their number.
+	// ReadEvents is called for each read of events, with their number.
 	ReadEvents func(n int)
-	// Connected is called when any login has made a connection.
+	// Connected is called when any login has opened a connection.
 	Connected func()
 }
 
-// Store is Manifold's own database. All methods may be called concurrently. Errors that a client can act on are
-// *domain.Error; a database that cannot be reached is one with domain.CodeUnavailable.
+// Store accesses Manifold's own database. All methods may be called concurrently. An error that a client can act on is
+// a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
 type Store struct {
 	app, system, retention *pgxpool.Pool
 	log                    *slog.Logger
@@ -75,17 +76,17 @@ type Store struct {
 	writers                     writers
 	inline                      Inline // may be nil
 	member                      domain.MemberID
-	inlineChanges               chan struct{}     // has an element for each change of inline builds that is under way
-	reading                     *fairshare.Budget // connections that read events
+	inlineChanges               chan struct{}     // has an element for each change of inline builds in progress
+	reading                     *fairshare.Budget // limits the connections that read events
 	heads                       *heads
 	groups                      *groupNotices
 	gaps                        gapSearches
-	appending                   context.Context // of the writers' work; ends when they have drained
+	appending                   context.Context // of the writers' work; ends after they have drained
 	stopAppending               context.CancelFunc
-	announcing                  sync.WaitGroup // the goroutines that tell other processes of moved heads and of groups
+	announcing                  sync.WaitGroup // the goroutines that notify other processes of moved heads and of groups
 }
 
-// Open connects with each login. The store must be closed. Of an error, Absence says whether waiting may help.
+// Open connects with each login. The caller must close the store. If Open fails, Absence says whether waiting may help.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	most := config.MaxConns
 	if most == 0 {
@@ -102,7 +103,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		heads:           newHeads(),
 		groups:          newGroupNotices(),
 		inlineChanges:   make(chan struct{}, max(1, most/4)),
-		// The other half is for appends and what is as short.
+		// The other half is for appends and other short work.
 		reading: fairshare.New("readings", int64(max(1, most/2)), int64(max(1, most/4))),
 		gaps:    gapSearches{running: make(map[domain.TenantID]*gapSearch), places: make(chan struct{}, gapSearchesAtOnce)},
 	}
@@ -146,7 +147,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	return s, nil
 }
 
-// remedy says what to do where a login cannot connect; it is empty where nothing is known.
+// remedy says what to do if a login cannot connect; it is empty if there is no known remedy.
 func remedy(err error) string {
 	switch sqlState(err) {
 	case "28P01", "28000": // the password is wrong, or there is no such login
@@ -157,16 +158,16 @@ func remedy(err error) string {
 	return ""
 }
 
-// plannerSettings are those of the connections that read and remove events. Their statements are made for an index each; a plan
-// that reads the whole table looks better to the planner while the table is small, and a prepared statement keeps it when it is
-// not.
+// plannerSettings apply to connections that read and remove events. Each of their statements is meant to use a certain
+// index. While the table is small, the planner prefers to read all of it, and a prepared statement would keep that plan
+// after the table has grown.
 var plannerSettings = map[string]string{
 	"enable_seqscan":    "off",
 	"enable_bitmapscan": "off",
 	"plan_cache_mode":   "force_generic_plan",
 }
 
-// appSettings are those of the app login's connections.
+// appSettings apply to the app login's connections.
 var appSettings = with(plannerSettings, map[string]string{
 	"lock_timeout":      "4000",
 	"statement_timeout": "30000",
@@ -179,9 +180,9 @@ func with(settings, others map[string]string) map[string]string {
 	return all
 }
 
-// connectTimeout is how long the making of a connection may take, unless the URL says otherwise (connect_timeout). Whoever works in
-// the background waits without a deadline of its own, and a server may take a connection and then answer nothing: one that goes down
-// at that moment, say. The pool's own bound is two minutes.
+// connectTimeout is how long opening a connection may take, unless the URL sets connect_timeout. Background work waits
+// without a separate deadline. A server that is just shutting down, for example, may accept a connection and then never
+// answer. The pool's default limit is two minutes.
 const connectTimeout = 10 * time.Second
 
 func openPool(ctx context.Context, url string, most int, settings map[string]string, connected func()) (*pgxpool.Pool, error) {
@@ -198,13 +199,13 @@ func openPool(ctx context.Context, url string, most int, settings map[string]str
 	}
 	config.ConnConfig.MaxProtocolMessageBodyLen = maxMessageBytes
 	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, connectTimeout)
-	// Statements name tables without the schema; the search path is a property of the connection.
+	// Statements name tables without the schema, because the connection sets the search path.
 	config.ConnConfig.RuntimeParams["search_path"] = "manifold"
 	config.ConnConfig.RuntimeParams["application_name"] = "manifold"
-	// A sender that stalls in the middle of a transaction must not hold a log.
+	// A client that stalls in the middle of a transaction must not keep a log locked.
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10000"
 	maps.Copy(config.ConnConfig.RuntimeParams, settings)
-	// A connection to what has become a standby is of no use any more: the next one may lead to the new primary.
+	// A connection to a server that has become a standby is useless: a new one may reach the new primary.
 	keep := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != readOnly && keep(conn, err)
@@ -220,7 +221,7 @@ func openPool(ctx context.Context, url string, most int, settings map[string]str
 	return pool, nil
 }
 
-// Close refuses new appends, waits for what is under way, and closes all connections.
+// Close refuses new appends, waits for those in progress, and closes all connections.
 func (s *Store) Close() {
 	s.writers.close()
 	s.stopAppending()
@@ -232,7 +233,7 @@ func (s *Store) Close() {
 	}
 }
 
-// spare reports whether there is a connection that nobody uses: then nobody waits for one.
+// spare reports whether a connection is free. If one is, nobody waits for one.
 func (s *Store) spare() bool {
 	stat := s.app.Stat()
 	return stat.AcquiredConns() < stat.MaxConns()
@@ -246,11 +247,11 @@ func (s *Store) Ping(ctx context.Context) error {
 	return unavailable(s.system.Ping(ctx))
 }
 
-// under runs do in a read-committed transaction of pool in which the tenant is set, and commits it when do returns nil.
-// It is for what is not on a hot path: it takes a round trip for each of begin, do's statements, and commit.
+// under runs do in a read-committed transaction of pool with the tenant set, and commits it if do returns nil. It is
+// not for hot paths: begin, each statement of do, and commit take a round trip each.
 func under(ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, do func(pgx.Tx) error) error {
 	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{
-		// SET takes no parameters; the tenant's canonical form is hexadecimal digits and dashes only.
+		// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
 		BeginQuery: "begin; set local manifold.tenant = '" + tenant.String() + "'",
 	}, do)
 	return unavailable(err)
