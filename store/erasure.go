@@ -20,7 +20,7 @@ var (
 	logTables   = [...]string{"logs", "retention_policies", "retention_floors", "retention_spared", "events", "snapshots", "stream_floors"}
 	otherTables = [...]string{"aggregates", "upcasters", "upcaster_sets", "faults", "build_losses", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",
-		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // the groupTables
+		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // the tables of groupTables
 )
 
 // EraseLog removes a tenant's keys, webhooks, events and snapshots, in slices. After it, no projection can fold an

@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// flight is a batch that was sent to be written, and what was answered.
+// flight is a batch that was sent to be written, with the answers so far.
 type flight struct {
 	*batch
 	id       batchID
@@ -19,16 +19,16 @@ type flight struct {
 	moved    bool
 	at       time.Time
 	inserted int64
-	first    int64   // the head that it was sent for
-	ahead    bool    // the log is known as it is behind this batch, though that may not be committed
-	next     *flight // sent behind it
+	first    int64   // the head for which it was sent
+	ahead    bool    // the log state already includes this batch, which may not be committed yet
+	next     *flight // sent after this one
 }
 
-// pipelined is from how many events on a batch has another one sent behind it. With fewer it is better that all who wait
-// go in one batch: what each transaction costs would outweigh the pauses.
+// pipelined is the number of events from which on a batch has another one sent after it. Below that, it is better to
+// put all waiting requests into one batch: the cost of each transaction would outweigh the pauses.
 const pipelined = 100
 
-// write moves the head and inserts the plan's events behind it; then it does so for what was sent behind that.
+// write moves the head and inserts the plan's events, and then does the same for the batches sent after it.
 func (a *attempt) write(ctx context.Context) error {
 	f, err := a.send(ctx, a.batch)
 	if f == nil {
@@ -46,7 +46,7 @@ func (a *attempt) write(ctx context.Context) error {
 	return err
 }
 
-// send sends the plan of a batch off, in a transaction that ends with it.
+// send sends the plan of a batch, in a transaction that ends with it.
 func (a *attempt) send(ctx context.Context, b *batch) (*flight, error) {
 	a.begin()
 	a.begun = false
@@ -79,7 +79,7 @@ func (a *attempt) send(ctx context.Context, b *batch) (*flight, error) {
 	if err := a.sendFolds(b); err != nil {
 		return nil, err
 	}
-	// Documents are loaded for a head that is there: nothing is sent behind a batch that saves some.
+	// Documents are loaded for a committed head, so nothing is sent after a batch that saves documents.
 	if b.rows >= pipelined && !a.locked && !a.log.contended && a.next != nil && a.log.folds == nil {
 		a.x.reached(func() { a.follow(ctx, f) })
 	}
@@ -89,7 +89,7 @@ func (a *attempt) send(ctx context.Context, b *batch) (*flight, error) {
 	return f, err
 }
 
-// follow sends another batch behind one that was inserted and is being committed. Where that is not simple, it is left to
+// follow sends another batch after one that was inserted and is being committed. Anything that is not simple is left to
 // the next attempt.
 func (a *attempt) follow(ctx context.Context, f *flight) {
 	if !f.whole() || f.single || len(f.written)+len(f.settled) < len(f.requests) || !a.mayGoOn() {
@@ -106,12 +106,12 @@ func (a *attempt) follow(ctx context.Context, f *flight) {
 		next.reset()
 		return
 	}
-	// Where it cannot be sent, the connection is broken, and the commit before it fails as well.
+	// If it cannot be sent, the connection is broken, and the commit before it fails as well.
 	f.next, _ = a.send(ctx, next)
 }
 
-// mayGoOn reports whether the connection may be kept for another batch: nobody waits for one, and so much time is left of
-// the attempt's that it cannot end before PostgreSQL has answered.
+// mayGoOn reports whether the connection may be kept for another batch. Nobody may be waiting for a connection. And
+// enough of the attempt's time must be left for PostgreSQL to answer before it ends.
 func (a *attempt) mayGoOn() bool {
 	s := a.w.store
 	return time.Since(a.since) < s.appendTimeout/10 && s.spare()
@@ -120,7 +120,7 @@ func (a *attempt) mayGoOn() bool {
 // whole reports whether the batch was inserted as planned.
 func (f *flight) whole() bool { return f.moved && f.inserted == int64(f.rows) }
 
-// advance takes the log to be as it is behind the batch.
+// advance sets the log state to what it is after the batch.
 func (a *attempt) advance(f *flight) {
 	if f.ahead {
 		return
@@ -131,14 +131,14 @@ func (a *attempt) advance(f *flight) {
 	a.remember(f.batch)
 }
 
-// remember keeps the versions that a plan has come to.
+// remember stores the versions that a plan results in.
 func (a *attempt) remember(b *batch) {
 	for stream, version := range b.versions {
 		a.log.versions.put(stream, version)
 	}
 }
 
-// land takes what became of a batch that was sent: err is how its transaction ended.
+// land handles the outcome of a batch that was sent; err is the error of its transaction.
 func (a *attempt) land(f *flight, err error) error {
 	b, log := f.batch, a.log
 	switch {
@@ -155,7 +155,7 @@ func (a *attempt) land(f *flight, err error) error {
 		a.lost()
 		if len(b.guesses) > 0 {
 			b.careful = true
-			log.calm = calmAfter - 1 // it may have been a guess only
+			log.calm = calmAfter - 1 // it may only have been a wrong guess
 		}
 		return nil
 	case log.folds != nil && (sqlState(err) == buildElsewhere || sqlState(err) == noTable):
@@ -175,7 +175,8 @@ func (a *attempt) land(f *flight, err error) error {
 	rows, requests := b.rows, len(b.written)
 	a.answer(b, f.first)
 	if log.begun {
-		// Who changed an upcaster meanwhile did not find them: they are opened anew, now that they can be found.
+		// Another process may have changed an upcaster meanwhile without seeing these builds. They are visible now, so
+		// open them again.
 		log.forgetAll()
 	}
 	s := a.w.store
@@ -186,8 +187,8 @@ func (a *attempt) land(f *flight, err error) error {
 	return nil
 }
 
-// duplicated is told of a broken unique constraint: ids of the batch are there already, and the next attempt looks them
-// up. Where they had been looked up, something that is remembered is wrong.
+// duplicated handles a violated unique constraint: ids of the batch already exist, and the next attempt looks them up.
+// If they had been looked up before, something that the writer remembers is wrong.
 func (a *attempt) duplicated(err error) error {
 	b := a.batch
 	explained := false
@@ -208,8 +209,8 @@ func (a *attempt) duplicated(err error) error {
 	return nil
 }
 
-// elsewhere is told that a build was not where the batch has begun: an earlier release has appended, say, and folded
-// nothing. What is folded into is opened anew.
+// elsewhere handles a build that was not at the batch's beginning. For example, an earlier release may have appended
+// without folding. The builds are then opened again.
 func (a *attempt) elsewhere(err error) error {
 	a.log.forgetAll()
 	if a.batch.puzzles++; a.batch.puzzles > maxPuzzles {
@@ -219,7 +220,7 @@ func (a *attempt) elsewhere(err error) error {
 	return nil
 }
 
-// answer answers what was written behind a position, and what the plan settled without writing.
+// answer answers the requests that were written after a position, and those that the plan settled without writing.
 func (a *attempt) answer(b *batch, position int64) {
 	first := 0
 	for _, r := range b.written {

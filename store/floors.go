@@ -9,11 +9,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// What retention has removed shows to readers by floors: of each category the highest position that is gone, and of each
-// stream the version that it had when its newest event went. Both are written in the transaction that removes. Who reads
-// events first and the floor behind them, in a snapshot of its own, sees the floor of everything that it has missed.
+// Readers learn from floors what retention has removed. A category's floor is the highest removed position; a stream's
+// floor is the version that it had when its newest event was removed. Both are written in the transaction that removes
+// the events. A reader that reads events first and the floor after them, in a separate snapshot, sees the floor of
+// everything that it has missed.
 
-// ofCategories narrows retention_floors as f to the categories of a parameter; none: all.
+// ofCategories restricts retention_floors as f to the categories of a parameter; none: all.
 const ofCategories = `(cardinality($2::text[]) = 0 or f.category = any($2::text[]))`
 
 var (
@@ -27,7 +28,7 @@ var (
 		select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = $2::text`}
 )
 
-// LogSlice is ReadLog with what is no longer there of the query's categories.
+// LogSlice is ReadLog, and reports what retention has removed of the query's categories.
 func (s *Store) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) (domain.LogSlice, error) {
 	var slice domain.LogSlice
 	var err error
@@ -35,7 +36,7 @@ func (s *Store) LogSlice(ctx context.Context, tenant domain.TenantID, q domain.L
 	return slice, err
 }
 
-// StreamSlice is ReadStream with what is no longer there of the stream and of its category.
+// StreamSlice is ReadStream, and reports what retention has removed of the stream and of its category.
 func (s *Store) StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) (domain.StreamSlice, error) {
 	var slice domain.StreamSlice
 	var err error
@@ -48,7 +49,7 @@ func (s *Store) StreamSlice(ctx context.Context, tenant domain.TenantID, stream 
 	return slice, err
 }
 
-// removedToQuery reads the highest position that was removed of the categories; none: of all. Floors only rise.
+// removedToQuery reads the highest removed position of the categories; none: of all. Floors only rise.
 func removedToQuery(tenant domain.TenantID, categories []string, highest *int64) query {
 	return query{&removedTo, [][]byte{tenantParam(tenant), textsParam(categories)}, func(values [][]byte) error {
 		*highest = int8Value(values[0])
@@ -56,8 +57,8 @@ func removedToQuery(tenant domain.TenantID, categories []string, highest *int64)
 	}}
 }
 
-// Floors returns how much of a tenant's categories was removed, of those of which something at the position from or above it
-// was, or is about to be; none: of all categories.
+// Floors returns how much of a tenant's categories was removed; none: of all categories. It leaves out categories in
+// which nothing at or after the position from was, or is about to be, removed.
 func (s *Store) Floors(ctx context.Context, tenant domain.TenantID, categories []string, from int64) ([]domain.RetentionFloor, error) {
 	var found []domain.RetentionFloor
 	err := s.read(ctx, tenant, func() { found = nil }, query{&floors,
@@ -69,8 +70,8 @@ func (s *Store) Floors(ctx context.Context, tenant domain.TenantID, categories [
 	return found, err
 }
 
-// TenantFloors returns how much of the categories (none: of all) was removed, or is about to be, of each of the tenants' logs
-// (none: of all) of which something was; by tenant and category.
+// TenantFloors returns how much of the categories (none: all) was or is about to be removed from the tenants' logs
+// (none: all). It leaves out categories from which nothing was, and orders by tenant and category.
 func (s *Store) TenantFloors(ctx context.Context, tenants []domain.TenantID, categories []string) ([]domain.TenantFloor, error) {
 	named := make([]string, len(tenants))
 	for i, tenant := range tenants {
@@ -93,7 +94,8 @@ func (s *Store) TenantFloors(ctx context.Context, tenants []domain.TenantID, cat
 	return found, nil
 }
 
-// PutLosses notes that a tenant's documents of a build lack events. What was noted before stays, with the higher position.
+// PutLosses notes that a tenant's documents of a build lack events. For a category noted before, the higher position is
+// kept.
 func (s *Store) PutLosses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, losses []domain.Loss) error {
 	if len(losses) == 0 {
 		return nil
@@ -103,7 +105,7 @@ func (s *Store) PutLosses(ctx context.Context, tenant domain.TenantID, id domain
 		categories[i], positions[i] = loss.Category, loss.RemovedTo
 	}
 	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		// The tenant comes from its log's row: whoever has lost events has one.
+		// The tenant comes from its log's row: every tenant that has lost events has one.
 		_, err := tx.Exec(ctx, `
 			insert into build_losses as b (tenant_id, owner, name, build, category, removed_to)
 			select g.tenant_id, $2, $3, $4, n.category, n.removed_to
@@ -118,7 +120,8 @@ func (s *Store) PutLosses(ctx context.Context, tenant domain.TenantID, id domain
 	})
 }
 
-// Losses returns what a tenant's documents of a build lack, by category: at most domain.GapCategories, the highest positions.
+// Losses returns what a tenant's documents of a build lack, by category: at most domain.GapCategories, those with the
+// highest positions.
 func (s *Store) Losses(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64) ([]domain.Loss, error) {
 	var losses []domain.Loss
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -136,7 +139,7 @@ func (s *Store) Losses(ctx context.Context, tenant domain.TenantID, id domain.Pr
 	return losses, err
 }
 
-// deleteLosses forgets what a build lacked, for all tenants, tenant by tenant.
+// deleteLosses removes a build's losses for all tenants, tenant by tenant.
 func (s *Store) deleteLosses(ctx context.Context, build domain.Build) error {
 	rows, _ := s.system.Query(ctx, `
 		select distinct b.tenant_id from build_losses b

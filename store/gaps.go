@@ -15,23 +15,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Earlier releases took numbers such as 1e131071, of which JSONB prints every digit. An event that is full of them cannot be
-// printed: PostgreSQL gives up beyond 1 GB, or sends more than this process should hold. No read pays for looking out for
-// such events. The one that fails on them looks for them in the range that it was asked for, marks them in the
-// column gap, and reads again; from then on every read steps over them at no cost
-// (docs/decisions/0049-gaps-in-place.md).
+// Earlier releases accepted numbers such as 1e131071, of which JSONB prints every digit. An event full of them cannot
+// be printed: PostgreSQL gives up beyond 1 GB, or sends more than this process should hold. Reads do not look for such
+// events in advance. A read that fails on them searches for them in its range, marks them in the column gap, and reads
+// again. From then on every read skips them at no cost (docs/decisions/0049-gaps-in-place.md).
 
-// unreadableBytes is how long an event's data and metadata are when they are printed, together and at least, to be marked as
-// unreadable.
+// unreadableBytes is the printed length of data and metadata together from which on an event is marked as unreadable.
 const unreadableBytes = 16 << 20
 
-// maxMessageBytes bounds what one row of an answer may take in memory. It must be above twice unreadableBytes: what is
-// printed is estimated to within a factor of two.
+// maxMessageBytes limits the memory for one row of an answer. It must be more than twice unreadableBytes, because
+// printed lengths are estimated to within a factor of two.
 const maxMessageBytes = 48 << 20
 
-// printedSQL estimates how long a jsonb is when it is printed, from below and without printing it: of each number
-// the digits after the decimal point, and those before it rounded down to a power of two, from 16 on. What fits into 2,000 bytes
-// as it is stored, and is not compressed, cannot be long: so little is looked at of most events.
+// printedSQL estimates the printed length of a jsonb without printing it; the estimate is never too high. For each
+// number it adds the digits after the decimal point, and the digits before it rounded down to a power of two, from 16
+// on. A value that is stored uncompressed in less than 2,000 bytes cannot be long. So for most events only the stored
+// size is examined.
 func printedSQL(column string) string {
 	return `case when pg_column_size(` + column + `) < 2000 and pg_column_compression(` + column + `) is null then 0 else (
 		select coalesce(sum(scale(n.number) + (array[0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536])[1 + width_bucket(abs(n.number),
@@ -46,15 +45,15 @@ func printedSQL(column string) string {
 var unreadableSQL = fmt.Sprintf(`(e.gap is null and %s + %s > %d)`,
 	printedSQL("e.event_data"), printedSQL("coalesce(e.metadata, 'null')"), unreadableBytes)
 
-// gapSQL is why an event, of the events table as e, has no data, as putGap expects it.
+// gapSQL returns why an event, of the events table as e, has no data, in the form that putGap expects.
 const gapSQL = `case when e.gap is not null then jsonb_build_object('reason', case e.gap when 'r' then 'redacted' else 'unreadable' end,
 			'message', case e.gap when 'r' then e.metadata -> 'redacted' end, 'at', e.gap_at) end`
 
 const unreadableMessage = "its data is too long to be read: it has numbers such as 1e131071, which are kept with all their digits"
 
-// putGap makes an event one without data.
+// putGap removes an event's data and sets its gap.
 func putGap(event *domain.Event, text []byte) error {
-	gap := domain.EventGap{Message: unreadableMessage} // a redacted one brings the operator's
+	gap := domain.EventGap{Message: unreadableMessage} // a redacted event has the operator's message
 	if err := json.Unmarshal(text, &gap); err != nil {
 		return fmt.Errorf("read why the event at position %d has no data: %w", event.Position, err)
 	}
@@ -69,14 +68,14 @@ func unprintable(err error) bool {
 		return true
 	}
 	switch sqlState(err) {
-	case "54000", "53200": // a string became too long, memory was not to be had
+	case "54000", "53200": // a string became too long; out of memory
 		return true
 	}
 	return false
 }
 
-// gapSearches are the searches for unreadable events that are under way: one of a tenant, and few of all. A search takes
-// processor time in PostgreSQL, up to appSettings' statement_timeout.
+// gapSearches are the running searches for unreadable events: at most one per tenant and only a few in total. A search
+// takes processor time in PostgreSQL, up to the statement_timeout of appSettings.
 type gapSearches struct {
 	mu      sync.Mutex
 	running map[domain.TenantID]*gapSearch
@@ -92,12 +91,13 @@ type gapSearch struct {
 const (
 	gapSearchesAtOnce = 2
 	gapSearchTimeout  = time.Minute
-	// gapRounds is how often one read looks for unreadable events: each round marks all those that it has met.
+	// gapRounds is how often one read searches for unreadable events. Each round marks all those that it finds.
 	gapRounds = 3
 )
 
-// markGaps looks for unreadable events among those that queries read, and marks them. It returns how many there were. Others
-// of the tenant that ask meanwhile are given the same answer; that of one whose client has gone is of use to the next.
+// markGaps searches the events that queries read for unreadable ones, marks them, and returns their number. Concurrent
+// calls for the same tenant share the result. The search continues after its client has gone, for the benefit of the
+// next.
 func (s *Store) markGaps(ctx context.Context, tenant domain.TenantID, queries []query) (int, error) {
 	s.gaps.mu.Lock()
 	search, running := s.gaps.running[tenant]
@@ -139,7 +139,7 @@ func (s *Store) searchGaps(tenant domain.TenantID, queries []query) (int, error)
 		if !strings.Contains(q.statement.sql, columns) {
 			continue
 		}
-		// The same rows, in the same order. What was found before an error, such as that it takes too long, counts.
+		// The query finds the same rows in the same order. Events found before an error, such as a timeout, count.
 		st := statement{q.statement.name + "_gaps", strings.Replace(q.statement.sql, columns, "e.position, "+unreadableSQL, 1)}
 		err := s.once(ctx, &beginStatement, tenant, []query{{&st, q.params, func(values [][]byte) error {
 			if boolValue(values[1]) {
@@ -175,8 +175,8 @@ func (s *Store) putGaps(ctx context.Context, tenant domain.TenantID, positions [
 	return nil
 }
 
-// FindUnreadable looks through the events of a tenant's log in the positions (after, upTo] and returns those that cannot be
-// read, by position; what an operator has redacted is not among them. It prints none of them, and changes nothing.
+// FindUnreadable searches the positions (after, upTo] of a tenant's log and returns the unreadable events, ordered by
+// position. It leaves out events that an operator has redacted. It prints no event and changes nothing.
 func (s *Store) FindUnreadable(ctx context.Context, tenant domain.TenantID, after, upTo int64) ([]domain.UnreadableEvent, error) {
 	var found []domain.UnreadableEvent
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -197,9 +197,9 @@ func (s *Store) FindUnreadable(ctx context.Context, tenant domain.TenantID, afte
 	return found, err
 }
 
-// RedactEvent removes the data and metadata of an event that cannot be read, and notes why in their place. Id, stream, version,
-// position, type and times stay. What was redacted before stays as it is. domain.CodeNotFound: there is no such event;
-// domain.CodeConflict: it can be read.
+// RedactEvent removes the data and metadata of an unreadable event and stores the reason in their place. Id, stream,
+// version, position, type and times stay. An event that was redacted before stays unchanged. It returns
+// domain.CodeNotFound if there is no such event, and domain.CodeConflict if the event can be read.
 func (s *Store) RedactEvent(ctx context.Context, tenant domain.TenantID, position int64, reason string) (domain.Event, error) {
 	err := under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
 		var before string

@@ -15,7 +15,7 @@ var (
 	keepGroupRow = statement{"manifold_keep_group", `
 		select s.revision from subscriptions as s where s.tenant_id = $1::uuid and s.name = $2::text for key share`}
 
-	// Another sweep may be at the same rows: none waits for the other.
+	// Another sweep may be processing the same rows; neither waits for the other.
 	sweepGroupMembers = statement{"manifold_sweep_group_members", `
 		delete from subscription_members as m
 		where m.tenant_id = $1::uuid and m.name = $2::text and m.member_id in (
@@ -46,11 +46,11 @@ var (
 
 func deadAfter() []byte { return int8Param(domain.GroupMemberDead.Microseconds()) }
 
-// AnnounceGroupMember gives a member's sign of life, removes the members of its group that have been silent for
-// domain.GroupMemberDead, and returns those that are alive, by their ids; all by the database's clock, and in one round
-// trip. With join the member comes to be one, with its label; without, it must be one that is alive, else it is
-// domain.CodeNotFound, as where there is no such group. A group has up to domain.MaxGroupMembers; one more is
-// domain.CodeTooManyRequests.
+// AnnounceGroupMember records a member's sign of life, removes the group's members that have been silent for
+// domain.GroupMemberDead, and returns the alive members, ordered by id. It uses the database's clock and takes one
+// round trip. With join, it adds the member with its label. Without join, the member must be alive; otherwise, or if
+// there is no such group, the error is domain.CodeNotFound. A group may have domain.MaxGroupMembers; beyond that the
+// error is domain.CodeTooManyRequests.
 func (s *Store) AnnounceGroupMember(ctx context.Context, tenant domain.TenantID, name string, member domain.GroupMember, join bool) ([]domain.GroupMember, error) {
 	place := [][]byte{tenantParam(tenant), []byte(name)}
 	with := func(more ...[]byte) [][]byte { return append(place[:2:2], more...) }
@@ -87,12 +87,12 @@ func (s *Store) AnnounceGroupMember(ctx context.Context, tenant domain.TenantID,
 		return nil, domain.Errorf(domain.CodeNotFound, "memberId", "group %q has no member %s, or it was silent for too long; join again", name, member.ID)
 	}
 	if join || swept {
-		s.NotifyGroup(tenant, name) // partitions go to others
+		s.NotifyGroup(tenant, name) // partitions are reassigned
 	}
 	return alive, nil
 }
 
-// GroupMembers returns the members of a group that are alive, by their ids; domain.CodeNotFound where there is no such group.
+// GroupMembers returns the alive members of a group, ordered by id, or domain.CodeNotFound if there is no such group.
 func (s *Store) GroupMembers(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error) {
 	var group domain.Group
 	var alive []domain.GroupMember
@@ -112,7 +112,7 @@ func groupMembersQuery(tenant domain.TenantID, name string, members *[]domain.Gr
 	}}
 }
 
-// RemoveGroupMember ends a membership; domain.CodeNotFound where there is no such member, or no such group.
+// RemoveGroupMember ends a membership. It returns domain.CodeNotFound if there is no such member or group.
 func (s *Store) RemoveGroupMember(ctx context.Context, tenant domain.TenantID, name string, id domain.GroupMemberID) error {
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		if err := holdGroup(ctx, tx, tenant, name); err != nil {

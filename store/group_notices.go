@@ -10,26 +10,26 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// groupsChannel is where processes tell one another of groups that may have something to deliver. The payload is who sends
-// it, a semicolon, and a list of tenant:name with commas; or groupsMany instead of very many. As with heads, notices are
-// sent apart, for all groups together, by one goroutine.
+// groupsChannel is the channel on which processes notify one another of groups that may have something to deliver. The
+// payload is the sender, a semicolon, and a comma-separated list of tenant:name, or groupsMany instead of a very long
+// list. As with heads, one goroutine sends the notices for all groups, separately from other statements.
 const (
 	groupsChannel = "manifold_groups"
 	groupsMany    = "all"
 	groupsPause   = 50 * time.Millisecond // between two notices of this process
-	groupsAgain   = time.Second           // until notices that could not be sent are sent again
-	groupsBytes   = 7900                  // a notice has less than 8,000
-	groupsNotices = 10                    // at once, at most
-	groupsWait    = 10 * time.Second      // for the answer to a notice
+	groupsAgain   = time.Second           // before notices that could not be sent are retried
+	groupsBytes   = 7900                  // the limit of a notice is just under 8,000
+	groupsNotices = 10                    // at most this many at once
+	groupsWait    = 10 * time.Second      // the longest wait for the answer to a notice
 )
 
-// groupNotices are what this process has to tell of groups.
+// groupNotices holds the changes of groups that this process has yet to announce.
 type groupNotices struct {
-	sender string // this store, which does not listen to itself
+	sender string // this store, which ignores its own notices
 
 	mu      sync.Mutex
 	pending map[groupName]struct{}
-	some    chan struct{} // has one while pending is not empty
+	some    chan struct{} // has an element while pending is not empty
 }
 
 type groupName struct {
@@ -41,8 +41,9 @@ func newGroupNotices() *groupNotices {
 	return &groupNotices{sender: domain.NewMemberID().String(), pending: make(map[groupName]struct{}), some: make(chan struct{}, 1)}
 }
 
-// NotifyGroup tells other processes that a group has changed, or may have something to deliver: at once, or with the next
-// notice, some 50 ms later. It returns at once. Where the database does not answer, the notice comes later.
+// NotifyGroup notifies other processes that a group has changed or may have something to deliver. It returns at once;
+// the notice is sent immediately or with the next one, about 50 ms later. If the database does not answer, the notice
+// is sent later.
 func (s *Store) NotifyGroup(tenant domain.TenantID, name string) {
 	g := s.groups
 	g.mu.Lock()
@@ -51,7 +52,7 @@ func (s *Store) NotifyGroup(tenant domain.TenantID, name string) {
 	g.wake()
 }
 
-// run sends notices until ctx ends, and what is left then once more.
+// run sends notices until ctx ends, and then sends the remaining ones.
 func (g *groupNotices) run(ctx context.Context, s *Store) {
 	for {
 		select {
@@ -75,14 +76,14 @@ func (g *groupNotices) run(ctx context.Context, s *Store) {
 	}
 }
 
-// send tells of all groups that are pending. Where it fails, they still are.
+// send announces all pending groups. If it fails, they stay pending.
 func (g *groupNotices) send(s *Store) (sent bool) {
 	g.mu.Lock()
 	pending := g.pending
 	g.pending = make(map[groupName]struct{})
 	g.mu.Unlock()
 	if len(pending) == 0 {
-		return true // it went with the last notice
+		return true // the last notice included it
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), groupsWait)
 	defer cancel()
@@ -97,7 +98,7 @@ func (g *groupNotices) send(s *Store) (sent bool) {
 	return false
 }
 
-// wake has run send what is pending.
+// wake makes run send the pending notices.
 func (g *groupNotices) wake() {
 	select {
 	case g.some <- struct{}{}:
@@ -105,7 +106,7 @@ func (g *groupNotices) wake() {
 	}
 }
 
-// payloads are the notices of groups.
+// payloads returns the notices for groups.
 func (g *groupNotices) payloads(groups map[groupName]struct{}) []string {
 	var all []string
 	var payload []byte
@@ -131,7 +132,7 @@ func (g *groupNotices) payloads(groups map[groupName]struct{}) []string {
 	return all
 }
 
-// parseGroups reads a notice; ok is false where it does not name the groups.
+// parseGroups parses a notice; ok is false if it does not name the groups.
 func parseGroups(payload string) (sender string, groups []groupName, ok bool) {
 	sender, list, _ := strings.Cut(payload, ";")
 	for part := range strings.SplitSeq(list, ",") {
@@ -145,10 +146,10 @@ func parseGroups(payload string) (sender string, groups []groupName, ok bool) {
 	return sender, groups, true
 }
 
-// ListenGroups calls notice for each group that another process has told of, and with domain.Everyone and no name where
-// notices may have been lost, or there are many: any group of any tenant may have changed then. That is also so at the
-// start. What this process changes it does not tell. notice must return at once. ListenGroups blocks until ctx ends, and
-// returns nil then.
+// ListenGroups calls notice for each group that another process has announced. It calls notice with domain.Everyone and
+// no name if notices may have been lost, including at the start, or if there are very many. Any group of any tenant may
+// then have changed. Changes made by this process are not reported. notice must return at once. ListenGroups blocks
+// until ctx ends, and then returns nil.
 func (s *Store) ListenGroups(ctx context.Context, notice func(tenant domain.TenantID, name string)) error {
 	s.listen(ctx, groupsChannel, func() { notice(domain.Everyone, "") }, func(payload string) {
 		sender, groups, ok := parseGroups(payload)

@@ -14,10 +14,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Who locks several rows of a group locks the group's own first, and then those of its ledgers in the order of their
-// partitions. Who writes rows beside them, a member say, holds the group's row so that it cannot be removed meanwhile.
+// Lock order: a transaction that locks several rows of a group locks the group's own row first, and then its ledgers in
+// the order of their partitions. A transaction that writes related rows, such as a member, holds the group's row so
+// that the group cannot be removed meanwhile.
 
-// keptGroup is how a group's definition is kept. What a later release adds is left out by this one, which runs beside it.
+// keptGroup is the stored form of a group's definition. Fields of a later release, which may run at the same time, are
+// ignored.
 type keptGroup struct {
 	Stream      string   `json:"stream,omitempty"`
 	Categories  []string `json:"categories,omitempty"`
@@ -45,7 +47,7 @@ func keepGroup(d domain.GroupDefinition) keptGroup {
 	}
 }
 
-// orNil makes one of the two lists that have nothing in them.
+// orNil returns nil for an empty list.
 func orNil(list []string) []string {
 	if len(list) == 0 {
 		return nil
@@ -66,10 +68,10 @@ func readGroupDefinition(raw []byte) (domain.GroupDefinition, error) {
 	}, nil
 }
 
-// groupColumns are what groupValue expects first, of the table of groups as s.
+// groupColumns are the first columns that groupValue expects, of the table of groups as s.
 const groupColumns = `s.name, s.definition, s.revision, s.paused, s.created_at, s.updated_at`
 
-// groupValue reads groupColumns.
+// groupValue decodes groupColumns.
 func groupValue(values [][]byte) (domain.Group, error) {
 	definition, err := readGroupDefinition(jsonValue(values[1]))
 	return domain.Group{
@@ -93,10 +95,11 @@ func noGroup(name string) error {
 	return domain.Errorf(domain.CodeNotFound, "name", "there is no group %q; put one at /v1/subscriptions/%s", name, name)
 }
 
-// PutGroup makes a group, whose partitions then begin to read at the position start, or replaces the definition of the one
-// that is there, and returns it as it is then. Where the definition is the same nothing changes, the revision neither. How
-// many partitions a group has, and its ordering, stay: another one is domain.CodeConflict. Of several calls at once one makes
-// the group. A tenant has up to domain.MaxGroups, not counting service groups; one more is domain.CodeQuotaExceeded.
+// PutGroup creates a group, whose partitions begin to read at the position start, or replaces the definition of an
+// existing one. It returns the resulting group. If the definition is the same, nothing changes, including the revision.
+// The number of partitions and the ordering cannot change; the error is domain.CodeConflict. Of several concurrent
+// calls, one creates the group. A tenant may have domain.MaxGroups, not counting service groups; beyond that the error
+// is domain.CodeQuotaExceeded.
 func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created bool, err error) {
 	if err := domain.CheckGroupName("name", name); err != nil {
 		return domain.Group{}, false, err
@@ -115,7 +118,7 @@ func (s *Store) PutGroup(ctx context.Context, tenant domain.TenantID, name strin
 	return group, created, nil
 }
 
-// putGroup makes a group or changes its definition, as PutGroup does.
+// putGroup creates a group or changes its definition, as PutGroup does.
 func putGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, definition domain.GroupDefinition, start int64) (group domain.Group, created, changed bool, err error) {
 	kept := keepGroup(definition)
 	raw, err := json.Marshal(kept)
@@ -152,11 +155,11 @@ func putGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name strin
 	return group, false, true, nil
 }
 
-// firstRevision is where a revision begins: anywhere, so that a group that is made anew has none that another one of its name
-// has had, and whoever still knows that one notices.
+// firstRevision returns a random first revision. So a group that is created again has no revision of an earlier group
+// of that name, and anyone who still knows the earlier one notices.
 func firstRevision() int64 { return rand.Int64N(1 << 50) }
 
-// makeLedgers makes the rows of a new group's partitions.
+// makeLedgers creates the rows of a new group's partitions.
 func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, partitions int, readTo int64) error {
 	if _, _, ours := domain.ParseServiceGroup(name); !ours {
 		if err := groupQuota.check(ctx, tx, tenant); err != nil {
@@ -174,7 +177,7 @@ func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name st
 	return nil
 }
 
-// lockGroup locks a group's row, and returns it; domain.CodeNotFound where there is none.
+// lockGroup locks a group's row and returns the group, or domain.CodeNotFound if there is none.
 func lockGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (domain.Group, error) {
 	rows, _ := tx.Query(ctx, "select "+groupColumns+" from subscriptions as s where s.tenant_id = $1 and s.name = $2 for update", tenant, name)
 	group, err := pgx.CollectExactlyOneRow(rows, scanGroup)
@@ -189,7 +192,7 @@ func lockGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name stri
 
 var oneGroup = statement{"manifold_group", `select ` + groupColumns + ` from subscriptions as s where s.tenant_id = $1::uuid and s.name = $2::text`}
 
-// Group returns a group; domain.CodeNotFound where there is none.
+// Group returns a group, or domain.CodeNotFound if there is none.
 func (s *Store) Group(ctx context.Context, tenant domain.TenantID, name string) (domain.Group, error) {
 	var group domain.Group
 	err := s.read(ctx, tenant, func() { group = domain.Group{} }, groupQuery(tenant, name, &group))
@@ -199,7 +202,7 @@ func (s *Store) Group(ctx context.Context, tenant domain.TenantID, name string) 
 	return group, err
 }
 
-// groupQuery reads a group; the name is empty where there is none.
+// groupQuery reads a group. The name is empty if there is none.
 func groupQuery(tenant domain.TenantID, name string, group *domain.Group) query {
 	return query{&oneGroup, [][]byte{tenantParam(tenant), []byte(name)}, func(values [][]byte) (err error) {
 		*group, err = groupValue(values)
@@ -207,7 +210,7 @@ func groupQuery(tenant domain.TenantID, name string, group *domain.Group) query 
 	}}
 }
 
-// A group's definition, which may be long, stands in the first of its rows only.
+// Only the first of a group's rows contains its definition, which may be long.
 const statusSQL = `
 	select s.name, case when l.partition = 0 then s.definition end, s.revision, s.paused, s.created_at, s.updated_at,
 		l.partition::bigint, l.checkpoint, l.read_to, l.oldest, l.in_flight, l.retrying, l.parked, l.owner
@@ -224,7 +227,7 @@ var (
 		`select * from subscriptions as s where s.tenant_id = $1::uuid and s.name > $2::text order by s.name limit $3::bigint`)}
 )
 
-// GroupStatus returns a group with how far it has come; domain.CodeNotFound where there is none.
+// GroupStatus returns a group with its progress, or domain.CodeNotFound if there is none.
 func (s *Store) GroupStatus(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error) {
 	found, err := s.groupStatuses(ctx, tenant, &groupStatus, tenantParam(tenant), []byte(name))
 	if err == nil && len(found) == 0 {
@@ -236,7 +239,8 @@ func (s *Store) GroupStatus(ctx context.Context, tenant domain.TenantID, name st
 	return found[0], nil
 }
 
-// Groups returns the first limit groups behind the name after (empty: from the first) with how far they have come, by name.
+// Groups returns the first limit groups after the name after (empty: from the first) with their progress, ordered by
+// name.
 func (s *Store) Groups(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error) {
 	return s.groupStatuses(ctx, tenant, &groupStatuses, tenantParam(tenant), []byte(after), int8Param(int64(limit)))
 }
@@ -279,7 +283,8 @@ func partitionValue(values [][]byte) domain.PartitionStatus {
 	}
 }
 
-// PauseGroup pauses or resumes a group, and returns it as it is then. One that is so already keeps its revision.
+// PauseGroup pauses or resumes a group and returns the resulting group. If it already is in that state, it keeps its
+// revision.
 func (s *Store) PauseGroup(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Group, error) {
 	var group domain.Group
 	changed := false
@@ -305,12 +310,12 @@ func (s *Store) PauseGroup(ctx context.Context, tenant domain.TenantID, name str
 	return group, nil
 }
 
-// groupTables are the tables with a group's rows, in the order in which they are emptied: who saves a ledger finds none any
-// more, or is waited for.
+// groupTables are the tables with a group's rows, in the order in which they are emptied. A concurrent save of a ledger
+// then finds none, or is waited for.
 var groupTables = [...]string{"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"}
 
-// DeleteGroup removes a group with all that belongs to it; domain.CodeNotFound where there is none. Its dead letters go
-// before it, in slices: where the call is cut off, the group may be there with fewer of them.
+// DeleteGroup removes a group with everything that belongs to it, or returns domain.CodeNotFound if there is none. It
+// removes the dead letters first, in slices. If the call is interrupted, the group may remain with fewer dead letters.
 func (s *Store) DeleteGroup(ctx context.Context, tenant domain.TenantID, name string) error {
 	if _, err := s.DiscardDeadLetters(ctx, tenant, name, domain.EventID{}); err != nil {
 		return err
@@ -324,7 +329,7 @@ func (s *Store) DeleteGroup(ctx context.Context, tenant domain.TenantID, name st
 	return err
 }
 
-// removeGroup removes a group's rows; domain.CodeNotFound where there is none.
+// removeGroup removes a group's rows, or returns domain.CodeNotFound if there is no such group.
 func removeGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) error {
 	if _, err := lockGroup(ctx, tx, tenant, name); err != nil {
 		return err
@@ -340,7 +345,7 @@ func removeGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name st
 	return nil
 }
 
-// lockLedgers locks the ledgers of a group's partitions, or (nil) of all.
+// lockLedgers locks the ledgers of a group's partitions; nil: of all.
 func lockLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, partitions []int) error {
 	_, err := tx.Exec(ctx, `
 		select from subscription_ledgers as l
@@ -351,7 +356,8 @@ func lockLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name st
 	return nil
 }
 
-// holdGroup sees to it that a group is not removed before the transaction ends; domain.CodeNotFound where there is none.
+// holdGroup prevents the removal of a group until the transaction ends. It returns domain.CodeNotFound if there is no
+// such group.
 func holdGroup(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) error {
 	held, err := tx.Exec(ctx, "select from subscriptions as s where s.tenant_id = $1 and s.name = $2 for key share", tenant, name)
 	switch {

@@ -10,11 +10,11 @@ import (
 var (
 	readHead = statement{"manifold_head", `select l.head, l.last_at from logs as l where l.tenant_id = $1::uuid`}
 
-	// The search halves what lies between lo and hi: everything up to lo was recorded by then, nothing above hi. It looks
-	// at the newest event up to the middle, since retention may have removed the one in the middle.
+	// The search halves the range between lo and hi. Everything up to lo was recorded in time, nothing after hi was. It
+	// examines the newest event up to the middle, because retention may have removed the event in the middle.
 	//
-	// The middle is calculated apart ("offset 0" keeps it so): under row-level security a condition that calculates is
-	// none for an index, as calculating may fail, and then tell of rows that are not the tenant's.
+	// The middle is calculated separately, which "offset 0" ensures. Under row-level security, an index cannot serve a
+	// condition that calculates: the calculation might fail and so reveal rows of other tenants.
 	positionAt = statement{"manifold_position_at", halvingSQL("e.position", "e.created_at", "$2::timestamptz",
 		"select l.head from logs as l where l.tenant_id = $1::uuid", "")}
 	versionAt     = statement{"manifold_version_at", halvingSQL("e.stream_version", "e.created_at", "$2::timestamptz", newestInStream, "and e.stream_id = $3::text")}
@@ -23,7 +23,7 @@ var (
 
 const newestInStream = `select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = $3::text order by e.stream_version desc limit 1`
 
-// halvingSQL finds the last place whose event has an at of up to the one that is asked for; both grow together.
+// halvingSQL finds the last place whose event has an at up to the requested one. Both must increase together.
 func halvingSQL(place, at, upTo, newest, and string) string {
 	return `with recursive search(lo, hi) as (
 			select 0::bigint, coalesce((` + newest + `), 0)
@@ -41,7 +41,7 @@ func halvingSQL(place, at, upTo, newest, and string) string {
 		select s.lo from search as s where s.lo >= s.hi`
 }
 
-// Head returns how far the tenant's log has come; position 0 where nothing was ever appended.
+// Head returns the head of the tenant's log; position 0 if nothing was ever appended.
 func (s *Store) Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error) {
 	head := domain.Head{Tenant: tenant}
 	err := s.read(ctx, tenant, nil, query{&readHead, [][]byte{tenantParam(tenant)}, func(values [][]byte) error {
@@ -51,9 +51,9 @@ func (s *Store) Head(ctx context.Context, tenant domain.TenantID) (domain.Head, 
 	return head, err
 }
 
-// Heads returns the heads of all tenants' logs whose newest event was recorded after the given time; of all that have an
-// event where it is zero. An append may show only some time after the moment that it records: whoever asks again and
-// again has to go back a little each time. Listen does.
+// Heads returns the heads of all logs whose newest event was recorded after the given time. If the time is zero, it
+// returns the heads of all logs with an event. An append may become visible some time after the moment that it records.
+// So a caller that polls must go back a little each time, as Listen does.
 func (s *Store) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
 	rows, err := s.system.Query(ctx, `select l.tenant_id, l.head, l.last_at from logs as l
 		where l.last_at > coalesce($1::timestamptz, '-infinity') order by l.tenant_id`, instant(since))
@@ -73,13 +73,13 @@ func (s *Store) Heads(ctx context.Context, since time.Time) ([]domain.Head, erro
 	return heads, unavailable(rows.Err())
 }
 
-// PositionAt returns the last position that was recorded at the given time or before it; 0 where there is none. What
-// retention has removed counts as recorded when the next older event was that is still there.
+// PositionAt returns the last position that was recorded at or before the given time; 0 if there is none. A removed
+// event counts as recorded at the time of the next older event that still exists.
 func (s *Store) PositionAt(ctx context.Context, tenant domain.TenantID, at time.Time) (int64, error) {
 	return s.number(ctx, tenant, &positionAt, tenantParam(tenant), timeParam(at))
 }
 
-// VersionAt returns the version that the stream had at the given time, by when its events were recorded; 0 where it had
+// VersionAt returns the version that the stream had at the given time, by the recorded times of its events; 0 if it had
 // none.
 func (s *Store) VersionAt(ctx context.Context, tenant domain.TenantID, stream string, at time.Time) (int64, error) {
 	return s.number(ctx, tenant, &versionAt, tenantParam(tenant), timeParam(at), []byte(stream))

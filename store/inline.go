@@ -13,55 +13,57 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A tenant's appends fold into its inline builds: its rows of tenant_builds without a base. logs.inline_revision grows
-// with each change of them, in the transaction of the change, which holds the log's row. A writer goes by the rows that
-// it has read under that revision, and moves the head only where it is the same still. So whoever has changed the rows
-// can go by it that every event behind that was folded into the builds that they name.
-// docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument, and 0056 why no broken connection ends one.
+// A tenant's appends fold into its inline builds, which are its rows of tenant_builds without a base. Each change of
+// these rows increments logs.inline_revision, in the same transaction, which holds the log's row. A writer uses the
+// rows that it has read under one revision, and moves the head only if the revision is still the same. So after a
+// change of the rows, every later event is folded into the builds that they name.
+// docs/decisions/0025-inline-in-the-appends-transaction.md has the whole argument, and 0056 explains why a broken
+// connection never ends an inline build.
 
-// Inline is what folds events into inline builds. It is used by the writers of many tenants at once.
+// Inline folds events into inline builds. The writers of many tenants call it concurrently.
 type Inline interface {
-	// Open makes ready to fold into a tenant's builds, each with its Definition, whose log is at head and does not move
-	// meanwhile. gone are those that this process cannot fold into, whatever their checkpoint is; where there is one, folds
-	// is of no use. Else checkpoints are the statements that read the builds' checkpoints, in their order: one row with one
-	// bigint, or no row for 0; SQLSTATE 42P01 where a build has no table. folds is right if all of them are at head. Open asks
-	// no database about the builds: what another connection says need not be so while this one holds the log.
+	// Open prepares to fold into a tenant's builds, each with its Definition. The log is at head and does not move
+	// meanwhile. gone lists the builds that this process cannot fold into, whatever their checkpoint; if there are any,
+	// folds must not be used. Otherwise, checkpoints are the statements that read the builds' checkpoints, in order.
+	// Each returns one row with one bigint, or no row for 0, or fails with SQLSTATE 42P01 if a build has no table.
+	// folds is valid if all checkpoints are at head. Open asks no database about the builds: another connection's
+	// answer may not hold while this one holds the log.
 	Open(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (folds InlineFolds, checkpoints []domain.Statement, gone []domain.TenantBuild, err error)
 
-	// Mend folds what is in the log up to head into builds that are behind. It returns those for which that cannot be done,
-	// or not soon; a connection that fails is an error, and says nothing about a build.
+	// Mend folds the log up to head into builds that lag behind. It returns the builds for which this is not possible,
+	// or not soon. A failed connection is an error, and says nothing about a build.
 	Mend(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) (unfit []domain.TenantBuild, err error)
 }
 
-// InlineFolds fold what is appended to one tenant's log into its inline builds, batch by batch. They are for one
-// goroutine at a time, and keep nothing that must be closed.
+// InlineFolds folds the events appended to one tenant's log into its inline builds, batch by batch. It is not safe for
+// concurrent use, and holds nothing that must be closed.
 type InlineFolds interface {
-	// Begin begins a batch behind head, anew where it was begun already.
+	// Begin begins a batch after head, or restarts a batch that was begun.
 	Begin(head int64)
 
-	// Fold folds the events of one request, which stand behind one another and behind everything folded since Begin. Where
-	// again is true it has folded nothing: Load is to be called, and then everything folded once more since Begin. An error
-	// refuses the request, and nothing of it was folded. Where ctx ends nothing is known.
+	// Fold folds the events of one request. They are consecutive, and follow everything folded since Begin. If again is
+	// true, nothing was folded: call Load, and then fold everything since Begin once more. An error refuses the
+	// request, and nothing of it was folded. If ctx ends, the outcome is unknown.
 	Fold(ctx context.Context, events []domain.Event) (again bool, err error)
 
-	// Load loads the documents that Fold has missed, as they are at the head. Where current is false a build is not there
-	// any more.
+	// Load loads the documents that Fold was missing, as of the head. current is false if a build no longer exists.
 	Load(ctx context.Context) (current bool, err error)
 
-	// Save returns what saves the batch, up to position to, in the transaction that appends it.
+	// Save returns the statements that save the batch, up to position to, in the transaction that appends it.
 	Save(to int64) ([]domain.Statement, error)
 
-	// Committed says that it was saved: the next batch begins at to.
+	// Committed says that the batch was saved: the next batch begins at to.
 	Committed()
 
-	// Forget says that others have appended: documents are to be loaded anew.
+	// Forget says that other processes have appended: documents must be loaded again.
 	Forget()
 }
 
-// SQLSTATEs by which the transaction of an append with inline builds fails where it cannot be right: see the migrations.
+// SQLSTATEs with which the transaction of an append with inline builds fails if its assumptions are wrong: see the
+// migrations.
 const (
-	lostAttempt    = "ML001" // the head, or the builds to fold into, are not those that were known
-	buildElsewhere = "ML002" // a build is not where the batch begins
+	lostAttempt    = "ML001" // the head, or the builds to fold into, have changed
+	buildElsewhere = "ML002" // a build is not at the batch's beginning
 	noTable        = "42P01"
 )
 
@@ -73,8 +75,8 @@ var (
 		where b.tenant_id = $1::uuid and b.base is null
 		order by b.owner, b.name`}
 
-	// Where nothing was ever appended, a projection's empty build is at the head: the first append folds into it. The
-	// definition is noted with each build, since a rebuild moves tenant by tenant to another one.
+	// If nothing was ever appended, a projection's empty build is at the head, and the first append folds into it. Each
+	// row contains the definition, because a rebuild moves tenant by tenant to another one.
 	beginInline = statement{"manifold_begin_inline", `
 		with begun as (
 			insert into tenant_builds (tenant_id, owner, name, build, definition)
@@ -88,8 +90,8 @@ var (
 		update logs as l set inline_revision = l.inline_revision + 1
 		where l.tenant_id = $1::uuid and exists (select from begun)`}
 
-	// EndInline in the transaction of an attempt that holds the log's row, but for pinned builds: a base above 0 is that of a
-	// pinned build, which its tenant keeps, and which the runner follows.
+	// EndInline in the transaction of an attempt that holds the log's row, except for pinned builds. A base above 0
+	// marks a pinned build, which its tenant keeps and the runner follows.
 	endInline = statement{"manifold_end_inline", `
 		with ended as (
 			update tenant_builds as b
@@ -102,18 +104,18 @@ var (
 
 	notifyProjections = statement{"manifold_notify_projections", "select pg_notify('" + projectionsChannel + "', '')"}
 
-	// A statement about a table that is not there must not cost the lock.
+	// A failed statement about a missing table must not lose the lock.
 	beforeCheckpoint = statement{"manifold_before_checkpoint", "savepoint checkpoint"}
 	undoCheckpoint   = statement{"manifold_undo_checkpoint", "rollback to savepoint checkpoint"}
 )
 
-// errReopen ends an attempt that has found out what is to be done before the next one, without its connection.
+// errReopen ends an attempt that has found work to do before the next one, without its connection.
 var errReopen = errors.New("the inline builds are to be seen to first")
 
-// mendTries is how often in a row builds are mended that were behind, until they are left to the runner.
+// mendTries is how many consecutive times lagging builds are caught up before they are left to the runner.
 const mendTries = 3
 
-// openFolds reads what the tenant's appends fold into. The log's row is locked.
+// openFolds reads which builds the tenant's appends fold into. The caller holds the lock on the log's row.
 func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 	log, s := a.log, a.w.store
 	log.revision, log.folds = revision, nil
@@ -130,7 +132,7 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 		}
 		if err := decodeStrictly(slices.Clone(values[3]), build.Definition); err != nil {
 			s.log.Warn("an inline build's definition is of another release", "projection", build.Name, "tenant", build.Tenant.String(), "build", build.Build, "error", err)
-			gone = append(gone, build) // appends come first
+			gone = append(gone, build) // appends have priority
 			return nil
 		}
 		build.PinnedTo = int8Value(values[5])
@@ -155,7 +157,7 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 	}
 	switch {
 	case len(gone) > 0 && log.begun:
-		log.plain = true // none of them is there when this transaction has ended; the runner begins those that can be
+		log.plain = true // none of them exists after this transaction; the runner begins those that can be begun
 		a.before = func(context.Context) error { return nil }
 	case len(gone) > 0:
 		if err := a.endInline(gone); err != nil {
@@ -180,9 +182,9 @@ func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 	return errReopen
 }
 
-// compareCheckpoints holds the builds' checkpoints against the head, in the transaction that holds the log's row: if its
-// connection breaks, there is no answer to draw a wrong conclusion from. gone are the builds that cannot be folded into any
-// more: they have no table, are beyond the head, or are behind and were found unfit to be caught up. behind are the others
+// compareCheckpoints compares the builds' checkpoints with the head, in the transaction that holds the log's row. If
+// the connection breaks, there is no answer, and so no wrong conclusion. gone are the builds that can no longer be
+// folded into: they have no table, are beyond the head, or lag behind and cannot be caught up. behind are the others
 // that are not at the head.
 func (a *attempt) compareCheckpoints(head int64, builds []domain.TenantBuild, checkpoints []domain.Statement) (gone, behind []domain.TenantBuild, err error) {
 	unfit := func(build domain.TenantBuild) bool {
@@ -216,7 +218,7 @@ func (a *attempt) compareCheckpoints(head int64, builds []domain.TenantBuild, ch
 	return gone, behind, nil
 }
 
-// endInline ends builds in the transaction that has found out that they cannot be folded into.
+// endInline ends builds in the transaction that has found that they cannot be folded into.
 func (a *attempt) endInline(builds []domain.TenantBuild) error {
 	s := a.w.store
 	for i := range builds {
@@ -236,8 +238,8 @@ func (a *attempt) endInline(builds []domain.TenantBuild) error {
 	return nil
 }
 
-// events returns a request's events as they are in the log, if they stand there behind head. Versions are those behind what
-// the plan has accepted so far.
+// eventsOf returns a request's events as they will be in the log if they are appended after head. Their versions follow
+// those that the plan has accepted so far.
 func (b *batch) eventsOf(r *request, head int64) []domain.Event {
 	events := make([]domain.Event, 0, r.events)
 	clear(b.ahead)
@@ -267,7 +269,7 @@ func (b *batch) eventsOf(r *request, head int64) []domain.Event {
 	return events
 }
 
-// refusal names the request's event that an inline projection cannot fold, by its place.
+// refusal sets the place of the request's event that an inline projection cannot fold.
 func (r *request) refusal(err error) error {
 	refused, ok := errors.AsType[*domain.Error](err)
 	if !ok {
@@ -283,7 +285,7 @@ func (r *request) refusal(err error) error {
 	return refused
 }
 
-// sendFolds sends what saves the documents that a batch was folded into.
+// sendFolds sends the statements that save the documents which a batch was folded into.
 func (a *attempt) sendFolds(b *batch) error {
 	if a.log.folds == nil {
 		return nil
@@ -310,9 +312,9 @@ func (s *Store) InlineBuilds(ctx context.Context, id domain.ProjectionID) ([]dom
 	return builds, nil
 }
 
-// StrayInlineBuilds returns the inline builds that are not what their projection has any more: it is gone, is not inline now
-// or has another definition, or the build was retired. Those that a rebuild under way has made are where they belong. What
-// such a rebuild was moving away from inline, and has left behind, is among them, with its Base; what is pinned is not.
+// StrayInlineBuilds returns the inline builds that no longer match their projection: it was deleted, is not inline, or
+// has another definition, or the build was retired. Builds made by a running rebuild do match. The result includes
+// builds, with their Base, that a rebuild away from inline has left unfinished. It leaves out pinned builds.
 func (s *Store) StrayInlineBuilds(ctx context.Context) ([]domain.TenantBuild, error) {
 	rows, _ := s.system.Query(ctx, `
 		select b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, coalesce(b.pinned_to, 0)
@@ -342,10 +344,10 @@ func scanInline(row pgx.CollectableRow) (domain.TenantBuild, error) {
 	return b, err
 }
 
-// BeginInline has the tenant's appends fold into the build that is live for it, as LiveProjection has returned it, from now
-// on, if ready says that this is at the log's head; nobody appends meanwhile, so ready must not take long. begun is false
-// where it is not ready, where another build is live or a rebuild holds it still, where the projection is not inline, and
-// where there is no log: its first append does that.
+// BeginInline makes the tenant's appends fold into the build that is live for it, as returned by LiveProjection, if
+// ready reports that the build is at the log's head. Nobody can append meanwhile, so ready must be quick. begun is
+// false if the build is not ready, another build is live, a rebuild holds it still, or the projection is not inline. It
+// is also false if there is no log: its first append begins the build.
 func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, live domain.Projection, ready func(ctx context.Context, head int64) (bool, error)) (begun bool, err error) {
 	err = s.changeInline(ctx, tenant, func(tx pgx.Tx, head int64, there bool) (bool, error) {
 		if !there {
@@ -374,10 +376,11 @@ func (s *Store) BeginInline(ctx context.Context, tenant domain.TenantID, live do
 	return begun && err == nil, err
 }
 
-// MoveInline has the tenant's appends fold into another build than from, if ready says that this is at the log's head, as
-// for BeginInline. Where to has a Base, it is not inline: it is followed behind the appends, and in force while Base is the
-// projection's live build; below 0 never, so that the projection's own is live for the tenant. moved is false where it is
-// not ready; where from, with its Base, is not the tenant's any more it is domain.CodeConflict.
+// MoveInline makes the tenant's appends fold into another build than from, if ready reports that it is at the log's
+// head, as for BeginInline. If to has a Base, it is not inline: it follows after the appends, and is in force while
+// Base is the projection's live build. A Base below 0 means never, so that the projection's own build is live for the
+// tenant. moved is false if the build is not ready. It returns domain.CodeConflict if from, with its Base, is no longer
+// the tenant's.
 func (s *Store) MoveInline(ctx context.Context, from, to domain.TenantBuild, ready func(ctx context.Context, head int64) (bool, error)) (moved bool, err error) {
 	var definition []byte
 	if to.Definition != nil {
@@ -413,12 +416,12 @@ func (s *Store) MoveInline(ctx context.Context, from, to domain.TenantBuild, rea
 	return moved && err == nil, err
 }
 
-// ended is the base of a tenant's build that is not in force any more, whatever the projection's own is. Its row goes in a
-// while: until then it tells those who look for changes.
+// ended is the base of a tenant's build that is no longer in force, whatever the projection's own build is. Its row is
+// removed after a while; until then it informs readers of changes.
 const ended = -1
 
-// EndInline has the tenant's appends not fold into the build any more: the projection's own is live for it then, if there
-// is one, and followed behind the appends. Where the build is not the tenant's it does nothing.
+// EndInline stops folding the tenant's appends into the build. The projection's own build, if there is one, is then
+// live for the tenant and follows after the appends. If the build is not the tenant's, EndInline does nothing.
 func (s *Store) EndInline(ctx context.Context, build domain.TenantBuild) error {
 	return s.changeInline(ctx, build.Tenant, func(tx pgx.Tx, _ int64, _ bool) (bool, error) {
 		done, err := tx.Exec(ctx, `
@@ -432,7 +435,7 @@ func (s *Store) EndInline(ctx context.Context, build domain.TenantBuild) error {
 	})
 }
 
-// endInlineOf does so for all tenants, behind the removal of a projection. What it leaves undone is stray.
+// endInlineOf does the same for all tenants after a projection was removed. Builds that it misses are stray.
 func (s *Store) endInlineOf(ctx context.Context, id domain.ProjectionID) error {
 	builds, err := s.InlineBuilds(ctx, id)
 	if err != nil {
@@ -446,11 +449,11 @@ func (s *Store) endInlineOf(ctx context.Context, id domain.ProjectionID) error {
 	return nil
 }
 
-// changeInline runs change while nobody appends to the tenant's log, which is at head, or (there is false) does not exist,
-// and lets every writer know that there was one.
+// changeInline runs change while nobody appends to the tenant's log, and then informs every writer of the change. The
+// log is at head; there is false if it does not exist.
 //
-// A change reads the log by another connection than the one that it holds, and the tenant's writer waits with a third: so
-// only a few are made at a time, else all of them could wait for a connection for ever.
+// A change reads the log over another connection than the one it holds, and the tenant's writer waits with a third. So
+// only a few changes run at a time; otherwise all of them could wait for a connection endlessly.
 func (s *Store) changeInline(ctx context.Context, tenant domain.TenantID, change func(tx pgx.Tx, head int64, there bool) (changed bool, err error)) error {
 	select {
 	case s.inlineChanges <- struct{}{}:

@@ -12,7 +12,7 @@ import (
 
 const keyColumns = "k.tenant_id, k.key_id, k.name, k.hash, k.scopes, k.created_at, k.revoked_at"
 
-// scanKey reads a row of keyColumns and what follows them.
+// scanKey reads a row of keyColumns and the columns after them.
 func scanKey(row pgx.CollectableRow, more ...any) (domain.APIKey, error) {
 	var key domain.APIKey
 	var hash []byte
@@ -29,8 +29,9 @@ func scanKey(row pgx.CollectableRow, more ...any) (domain.APIKey, error) {
 	return key, nil
 }
 
-// CreateKey keeps a key; CreatedAt is now where zero. The tenant must be active or suspended, else it is
-// domain.CodeNotFound. A tenant has up to domain.MaxKeys that are not revoked; one more is domain.CodeQuotaExceeded.
+// CreateKey stores a key. CreatedAt is now if zero. If the tenant is neither active nor suspended, the error is
+// domain.CodeNotFound. A tenant may have domain.MaxKeys that are not revoked; beyond that the error is
+// domain.CodeQuotaExceeded.
 func (s *Store) CreateKey(ctx context.Context, key domain.APIKey) error {
 	err := pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
@@ -66,8 +67,8 @@ func (s *Store) CreateKey(ctx context.Context, key domain.APIKey) error {
 	return nil
 }
 
-// Keys returns the first limit of a tenant's keys after the one with the id after (zero: from the first), in the order of
-// their ids, which is about that of their creation; revoked ones too.
+// Keys returns the first limit of a tenant's keys after the key with the id after (zero: from the first), including
+// revoked ones. They are ordered by id, which is roughly the order of creation.
 func (s *Store) Keys(ctx context.Context, tenant domain.TenantID, after domain.KeyID, limit int) ([]domain.APIKey, error) {
 	rows, _ := s.system.Query(ctx, "select "+keyColumns+` from keys k
 		where k.tenant_id = $1 and k.key_id > $2 order by k.key_id limit $3`, tenant, after, limit)
@@ -78,7 +79,7 @@ func (s *Store) Keys(ctx context.Context, tenant domain.TenantID, after domain.K
 	return keys, nil
 }
 
-// Key returns a key, also a revoked one, and the state that its tenant is in; domain.CodeNotFound where there is none.
+// Key returns a key, even a revoked one, and the state of its tenant, or domain.CodeNotFound if there is none.
 func (s *Store) Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error) {
 	var state domain.TenantState
 	rows, _ := s.system.Query(ctx, "select "+keyColumns+`, t.state
@@ -93,8 +94,8 @@ func (s *Store) Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID
 	return key, state, nil
 }
 
-// RevokeKey makes a key stop working for good. Revoking it again changes nothing; one that is not there is
-// domain.CodeNotFound.
+// RevokeKey invalidates a key permanently. Revoking it again changes nothing. It returns domain.CodeNotFound if there
+// is no such key.
 func (s *Store) RevokeKey(ctx context.Context, tenant domain.TenantID, id domain.KeyID) error {
 	err := pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
 		found, err := tx.Exec(ctx,

@@ -21,8 +21,8 @@ var (
 		select ` + columns + ` from events as e where e.tenant_id = $1::uuid and e.event_id = $2::uuid`}
 )
 
-// Latest returns the newest event of each of the streams, in their order; a stream that has no events is left out. The answer
-// ends with the event that passes maxBytes of data and metadata; 0: there is no such bound.
+// Latest returns the newest event of each stream, in the order of streams. Streams without events are left out. The
+// result ends with the event that exceeds maxBytes of data and metadata; 0: no limit.
 func (s *Store) Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error) {
 	events := eventReader{maxBytes: maxBytes}
 	err := s.readInTurn(ctx, tenant, func() { events.back(eventMark{}) },
@@ -34,7 +34,7 @@ func (s *Store) Latest(ctx context.Context, tenant domain.TenantID, streams []st
 	return events.events, nil
 }
 
-// Event returns one event by its id. CodeNotFound: there is none, or none any more.
+// Event returns one event by its id, or CodeNotFound if it does not exist or no longer exists.
 func (s *Store) Event(ctx context.Context, tenant domain.TenantID, id domain.EventID) (domain.Event, error) {
 	var events eventReader
 	err := s.readInTurn(ctx, tenant, func() { events.back(eventMark{}) },

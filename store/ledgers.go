@@ -40,8 +40,9 @@ var readReplaysBeside = statement{"manifold_replays_beside", `
 	where d.tenant_id = $1::uuid and d.name = $2::text and d.partition = $3::int and d.replay_at is not null and d.stream_id <> all($4::text[])
 	order by d.replay_at, d.position limit $5::bigint`}
 
-// ReplaysBeside returns the first limit dead letters of a partition whose replay was asked for and that are of none of these streams, oldest
-// first: for an ordered group where the first ones, which Ledger gives, are all of streams that must wait.
+// ReplaysBeside returns the first limit dead letters of a partition with a requested replay that belong to none of
+// these streams, oldest first. It is for an ordered group in which the first replays, as returned by Ledger, all belong
+// to streams that must wait.
 func (s *Store) ReplaysBeside(ctx context.Context, tenant domain.TenantID, name string, partition int, streams []string, limit int) ([]domain.DeadLetter, error) {
 	var letters []domain.DeadLetter
 	params := append(ledgerParams(tenant, name, partition), textsParam(streams), int8Param(int64(limit)))
@@ -52,9 +53,9 @@ func (s *Store) ReplaysBeside(ctx context.Context, tenant domain.TenantID, name 
 	return letters, err
 }
 
-// Ledger returns a partition of a group with all that belongs to it, in one snapshot; domain.CodeNotFound where there is no
-// such group, or it has no such partition. Retries are in the order of their positions. With wait it first waits for whoever
-// is saving the ledger: that is for one who has lost a save to another, and would lose the next as well.
+// Ledger returns a partition of a group with everything that belongs to it, in one snapshot, or domain.CodeNotFound if
+// there is no such group or partition. Retries are ordered by position. With wait it first waits for a save of the
+// ledger in progress. That is for callers that have lost a save to another process and would lose the next one as well.
 func (s *Store) Ledger(ctx context.Context, tenant domain.TenantID, name string, partition int, wait bool) (domain.LedgerRow, error) {
 	var row domain.LedgerRow
 	found := false
@@ -82,7 +83,7 @@ func (s *Store) Ledger(ctx context.Context, tenant domain.TenantID, name string,
 	}
 	var err error
 	if wait {
-		// While it holds the row, nobody changes what is read behind it: see SaveLedger, and those who change dead letters.
+		// While it holds the row, nobody changes what it reads next: see SaveLedger, and the changes of dead letters.
 		err = s.read(ctx, tenant, reset, append([]query{{&lockLedger, place, nil}}, queries...)...)
 	} else {
 		err = s.readSnapshot(ctx, tenant, reset, queries...)
@@ -102,13 +103,13 @@ func ledgerParams(tenant domain.TenantID, name string, partition int) [][]byte {
 	return [][]byte{tenantParam(tenant), []byte(name), int4Param(partition)}
 }
 
-// The statements of a save. Where the compare-and-set on the revisions fails, no ledger has the write, and there is nothing
-// to put and nothing to remove. The tenant and the name of what is put come from the ledger's row.
+// The statements of a save. If the compare-and-set on the revisions fails, no ledger has this write, and nothing is
+// inserted or removed. The tenant and the name in the inserted rows come from the ledger's row.
 var (
 	saveLedger = statement{"manifold_save_ledger", saveSQL("")}
 
-	// The same where retries or dead letters come or go. How many there are is right only with the revision, which passes
-	// nobody else's change of them.
+	// Like saveLedger, for saves that add or remove retries or dead letters. The revision check ensures that the counts
+	// are right, since every other change of them changes the revision.
 	saveLedgerCounting = statement{"manifold_save_ledger_counting", saveSQL(`,
 		retrying = l.retrying + $13::bigint - (select count(*) from unnest($14::bigint[]) as p(position) cross join lateral (
 			select from subscription_retries as r
@@ -117,8 +118,8 @@ var (
 			select from dead_letters as d
 			where d.tenant_id = $1::uuid and d.name = $2::text and d.position = p.position limit 1) as d)`)}
 
-	// One by one: where a table is small, or a group has few rows and another very many, the planner would rather look through
-	// all of a group's rows than search for several positions.
+	// Remove them one by one. If a table is small, or one group has few rows and another very many, the planner would
+	// scan all of a group's rows rather than search for several positions.
 	removeRetry = statement{"manifold_remove_retry", `
 		delete from subscription_retries as r
 		where r.tenant_id = $1::uuid and r.name = $2::text and r.partition = $3::int and r.position = $5::bigint
@@ -171,14 +172,14 @@ func saveSQL(set string) string {
 		select clock_timestamp(), exists (select from saved)`
 }
 
-// SaveLedger makes a change of a partition, whole, in one round trip: where saved is false, nothing was written, since the
-// group or the ledger has another revision, or is not there. A position stands at most once among what is put, and once
-// among what is removed; what is put wins. Times that are zero are now; FirstParkedAt of one that is there stays where it is
-// earlier. now is the database's clock, from before the commit.
+// SaveLedger saves a change of a partition as a whole, in one round trip. If saved is false, nothing was written,
+// because the group or the ledger has another revision or does not exist. A position may occur once among the rows to
+// write and once among those to remove; writing wins. Zero times mean now. FirstParkedAt of an existing row stays if it
+// is earlier. now is the database's clock, from before the commit.
 //
-// Where the connection breaks and nobody knows what became of the change, that is found out, and the change made if need be,
-// within the time that an append has, whatever becomes of ctx. The error is domain.CodeOutcomeUnknown where that does not
-// come to an end, or others have saved several times since.
+// If the connection breaks and the outcome is unknown, SaveLedger finds it out and repeats the change if necessary. It
+// takes at most the time limit of an append, even if ctx ends. The error is domain.CodeOutcomeUnknown if it does not
+// finish in time, or if other processes have saved several times since.
 func (s *Store) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change domain.LedgerChange) (now time.Time, saved bool, err error) {
 	save := ledgerSave{tenant: tenant, name: name, change: &change, id: domain.NewEventID()}
 	sent, err := save.make(ctx, s)
@@ -216,13 +217,13 @@ type ledgerSave struct {
 	tenant domain.TenantID
 	name   string
 	change *domain.LedgerChange
-	id     [16]byte // of the write
+	id     [16]byte // identifies this write
 
 	now   time.Time
 	saved bool
 }
 
-// make makes the change. sent is false where nothing of it can have reached the database.
+// make sends the change. sent is false if nothing of it can have reached the database.
 func (l *ledgerSave) make(ctx context.Context, s *Store) (sent bool, err error) {
 	x, err := s.exchange(ctx, s.app)
 	if err != nil {
@@ -235,9 +236,9 @@ func (l *ledgerSave) make(ctx context.Context, s *Store) (sent bool, err error) 
 	return true, x.run()
 }
 
-// settle finds out what became of a change that was sent, and makes it where it was not made. It locks the ledger first: that
-// waits for the lost transaction, and one that comes later still finds another revision. Without known and an error it cannot
-// be found out any more.
+// settle finds out what became of a change that was sent, and repeats it if it was not saved. It locks the ledger
+// first, which waits for the lost transaction; if that transaction runs later, it finds another revision. If settle
+// returns neither known nor an error, the outcome can no longer be determined.
 func (l *ledgerSave) settle(ctx context.Context, s *Store) (known bool, err error) {
 	x, err := s.exchange(ctx, s.app)
 	if err != nil {
@@ -265,7 +266,7 @@ func (l *ledgerSave) settle(ctx context.Context, s *Store) (known bool, err erro
 		l.saved = true
 		return true, nil
 	case !there, revision == l.change.Revision+1:
-		return true, nil // the group is gone, or somebody else came first
+		return true, nil // the group is gone, or another process was first
 	case revision != l.change.Revision:
 		return false, nil
 	}
@@ -312,7 +313,7 @@ func (l *ledgerSave) send(x *exchange) {
 	}
 }
 
-// once leaves out what stands there twice.
+// once sorts positions and removes duplicates.
 func once(positions []int64) []int64 {
 	slices.Sort(positions)
 	return slices.Compact(positions)
@@ -325,7 +326,7 @@ func ownerParam(owner domain.GroupMemberID) []byte {
 	return uuidParam(owner)
 }
 
-// retryParams are the columns of retries, each as an array.
+// retryParams returns the columns of retries, each as an array.
 func retryParams(retries []domain.Retry) [][]byte {
 	n := len(retries)
 	positions, versions := appendArrayHeader(nil, pgtype.Int8OID, n), appendArrayHeader(nil, pgtype.Int8OID, n)
@@ -342,10 +343,11 @@ func retryParams(retries []domain.Retry) [][]byte {
 	return [][]byte{positions, ids, streams, versions, attempts, bases, replays, dues, reasons}
 }
 
-// SeekGroup gives a group another revision and writes the ledgers of all its partitions anew, in one transaction: remake is
-// called for each, in their order, with what its ledger is, and returns what it is to be, and its status for lists. Retries are
-// removed, and dead letters whose replay was asked for and that come anyway, behind where a partition goes on; the other dead letters stay. An
-// error of remake is returned, and nothing is changed.
+// SeekGroup changes a group's revision and rewrites the ledgers of all its partitions, in one transaction. It calls
+// remake for each partition in order, with the current ledger; remake returns the new ledger and its status for lists.
+// SeekGroup removes retries. It also removes dead letters with a requested replay after the position where a partition
+// continues, because they are delivered anyway. Other dead letters stay. If remake fails, SeekGroup returns its error
+// and changes nothing.
 func (s *Store) SeekGroup(
 	ctx context.Context, tenant domain.TenantID, name string,
 	remake func(partition int, ledger []byte) (again []byte, status domain.PartitionStatus, err error),
@@ -392,7 +394,8 @@ func (s *Store) SeekGroup(
 		if _, err := tx.Exec(ctx, "delete from subscription_retries as r where r.tenant_id = $1 and r.name = $2", tenant, name); err != nil {
 			return fmt.Errorf("remove a group's retries: %w", err)
 		}
-		// A replay would come beside the delivery. Whoever holds the ledger's row is the only one to ask for replays.
+		// A replay would duplicate the delivery. Nobody else can request replays while this transaction holds the
+		// ledger's row.
 		_, err = tx.Exec(ctx, `
 			with gone as (
 				delete from dead_letters as d using subscription_ledgers as l

@@ -11,25 +11,26 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// Login is what a login of Manifold's own database is, and may do.
+// Login describes a login to Manifold's own database and its privileges.
 type Login struct {
 	User        string
 	ServerIs    string        // the server's version, such as "16.4"
-	Supported   bool          // the server's version is one that Manifold works on
-	ClockAhead  time.Duration // of the server's clock before this machine's, give or take half a round trip
+	Supported   bool          // Manifold supports the server's version
+	ClockAhead  time.Duration // the server's clock minus this machine's, to within half a round trip
 	RoundTrip   time.Duration
 	Superuser   bool
-	SeesAll     bool     // row-level security does not hold for it
-	Administers bool     // it may make roles or databases
+	SeesAll     bool     // row-level security does not apply to it
+	Administers bool     // it may create roles or databases
 	OwnsLog     bool     // it owns Manifold's tables, or is a member of the role that does
 	Lacks       []string // privileges that its role needs, such as "insert on manifold.events"
 	HasTooMuch  []string // privileges that its role must not have
 }
 
-// oldestServer is the oldest version that Manifold works on, as server_version_num has it.
+// oldestServer is the oldest supported version, as in server_version_num.
 const oldestServer = 140000
 
-// rights are what a role needs, and what it must not have: table -> privileges. A role that is not here has none.
+// rights lists the privileges that a role needs and those it must not have: table -> privileges. A role without an
+// entry has none.
 var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 	migrations.RoleApp: {
 		needs: map[string]string{
@@ -80,8 +81,8 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 	},
 }
 
-// CheckLogin connects with a login and looks at what it may do, held against what its role needs and must not have. A
-// table that is not there is neither lacked nor too much: see CheckSchema. The connection is closed again.
+// CheckLogin connects with a login and compares its privileges with what its role needs and must not have. A missing
+// table counts for neither: see CheckSchema. CheckLogin closes the connection again.
 func CheckLogin(ctx context.Context, url string, role migrations.Role) (Login, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -90,13 +91,13 @@ func CheckLogin(ctx context.Context, url string, role migrations.Role) (Login, e
 	defer func() {
 		closing, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer done()
-		_ = conn.Close(closing) // nothing hangs on it
+		_ = conn.Close(closing) // the result does not depend on it
 	}()
 	login := Login{}
 	var version int
 	var now time.Time
 	sent := time.Now()
-	// The clock's own time is asked for alone, so that nothing else is in the round trip.
+	// The time is requested alone, so that nothing else is in the round trip.
 	if err := conn.QueryRow(ctx, "select clock_timestamp()").Scan(&now); err != nil {
 		return Login{}, fmt.Errorf("ask for the server's time: %w", err)
 	}
@@ -128,7 +129,7 @@ func CheckLogin(ctx context.Context, url string, role migrations.Role) (Login, e
 	return login, nil
 }
 
-// privilegesOn returns those of a table's privileges that the login has, or has not.
+// privilegesOn returns those of a table's privileges that the login has, or lacks.
 func privilegesOn(ctx context.Context, conn *pgx.Conn, table string, privileges []string, has bool) ([]string, error) {
 	rows, _ := conn.Query(ctx, `
 		select p || ' on ' || $1::text from unnest($2::text[]) p

@@ -10,10 +10,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// membersKept is how long a member's row stays behind its last sign of life: much longer than anybody takes it for alive.
+// membersKept is how long a member's row is kept after its last sign of life. It is much longer than a member can count
+// as alive.
 const membersKept = time.Hour
 
-// Join forgets every other member of this one's name: a process that has started where another one was.
+// Join removes every other member with this one's name: this process has started in its place.
 func (s *Store) Join(ctx context.Context, member domain.Member) error {
 	if _, err := s.system.Exec(ctx, "delete from members m where m.name = $1 and m.member_id <> $2", member.Name, member.ID); err != nil {
 		return unavailable(fmt.Errorf("announce a member: %w", err))
@@ -21,10 +22,10 @@ func (s *Store) Join(ctx context.Context, member domain.Member) error {
 	return nil
 }
 
-// Announce gives a sign of life of a member, whose StartedAt and AliveAt are the database's, and returns those that have
-// given one within the time, by the database's clock, in the order in which they started; the member is one of them.
-// Members that have been silent for an hour are forgotten. tenants, where it is not nil, is set to all that have a log, in
-// order.
+// Announce records a member's sign of life. It returns the members with a sign of life within the given time, by the
+// database's clock, in the order in which they started, including this one. StartedAt and AliveAt are the database's
+// times. Members that have been silent for an hour are removed. If tenants is not nil, Announce sets it to all tenants
+// with a log, in order.
 func (s *Store) Announce(ctx context.Context, member domain.Member, within time.Duration, tenants *[]domain.TenantID) ([]domain.Member, error) {
 	var batch pgx.Batch
 	batch.Queue("begin")
@@ -54,7 +55,8 @@ func (s *Store) Announce(ctx context.Context, member domain.Member, within time.
 	return alive, nil
 }
 
-// A listener's connection ends with its process, however that ends. The view shows the name of connections of the same login.
+// A listener's connection ends with its process, however the process ends. The view shows the names of connections of
+// the same login.
 const aliveMembers = `
 	select m.member_id, m.name, m.version, m.started_at, m.alive_at,
 		exists (select from pg_stat_activity a where a.application_name = '` + listenerName + `' || m.member_id::text)
@@ -67,8 +69,8 @@ func scanMember(row pgx.CollectableRow) (domain.Member, error) {
 	return m, err
 }
 
-// Members returns the members that have given a sign of life within the time, by the database's clock, in the order in
-// which they started.
+// Members returns the members with a sign of life within the given time, by the database's clock, in the order in which
+// they started.
 func (s *Store) Members(ctx context.Context, within time.Duration) ([]domain.Member, error) {
 	rows, _ := s.system.Query(ctx, aliveMembers, within.Seconds())
 	alive, err := pgx.CollectRows(rows, scanMember)
@@ -78,7 +80,7 @@ func (s *Store) Members(ctx context.Context, within time.Duration) ([]domain.Mem
 	return alive, nil
 }
 
-// Leave forgets a member. One that is not there is no error.
+// Leave removes a member. Removing a member that does not exist is no error.
 func (s *Store) Leave(ctx context.Context, id domain.MemberID) error {
 	if _, err := s.system.Exec(ctx, "delete from members m where m.member_id = $1", id); err != nil {
 		return unavailable(fmt.Errorf("forget a member: %w", err))

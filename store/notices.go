@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The channels on which processes tell one another what changed. Their senders are rare statements: never an append,
-// since NOTIFY makes commits queue for the whole database.
+// The channels on which processes notify one another of changes. Only rare statements send notices, and never an
+// append, because NOTIFY makes the commits of the whole database queue up.
 const (
 	keysChannel        = "manifold_keys"        // the payload is the tenant
 	projectionsChannel = "manifold_projections" // no payload
@@ -21,30 +21,31 @@ const (
 	webhooksChannel    = "manifold_webhooks"    // the payload is the tenant
 )
 
-// listenerName stands before a process's id in the names of the connections that listen.
+// listenerName precedes a process's id in the names of listening connections.
 const listenerName = "manifold-listener "
 
-// Waits of a listener.
+// Intervals of a listener.
 const (
-	listenRetry     = time.Second      // before a lost connection is made again
-	projectionsPoll = 10 * time.Second // between two looks that no notice asked for
+	listenRetry     = time.Second      // before a lost connection is reopened
+	projectionsPoll = 10 * time.Second // between two checks without a notice
 )
 
-// ListenKeys calls changed when a key or the state of a tenant changed: before the method that changed it returns in
-// this process, and as soon as PostgreSQL tells it in every other one. It calls it with domain.Everyone where notices
-// may have been lost, which is also so at the start: everything known of any tenant's keys is then to be forgotten.
-// changed must return soon, and is called by several goroutines. ListenKeys blocks until ctx ends, and returns nil then.
+// ListenKeys calls changed when a key or the state of a tenant has changed. In this process, that happens before the
+// changing method returns; in others, as soon as PostgreSQL delivers the notice. ListenKeys calls changed with
+// domain.Everyone if notices may have been lost, including at the start: the caller must then forget all cached keys.
+// changed must return soon, and is called by several goroutines. ListenKeys blocks until ctx ends, and then returns
+// nil.
 func (s *Store) ListenKeys(ctx context.Context, changed func(tenant domain.TenantID)) error {
 	defer s.keysChanged.add(changed)()
 	s.listenTenants(ctx, keysChannel, changed)
 	return nil
 }
 
-// listenTenants calls changed for each notice on a channel whose payload is a tenant, and with domain.Everyone where some may
-// have been lost.
+// listenTenants calls changed for each notice on a channel whose payload is a tenant, and with domain.Everyone if
+// notices may have been lost.
 func (s *Store) listenTenants(ctx context.Context, channel string, changed func(tenant domain.TenantID)) {
 	s.listen(ctx, channel, func() { changed(domain.Everyone) }, func(payload string) {
-		// What cannot be read was sent by somebody else: the careful answer is to forget everything.
+		// An unreadable payload has an unknown sender. To be safe, report a change of everything.
 		tenant, err := domain.ParseTenantID(payload)
 		if err != nil {
 			tenant = domain.Everyone
@@ -53,18 +54,18 @@ func (s *Store) listenTenants(ctx context.Context, channel string, changed func(
 	})
 }
 
-// ListenWebhooks calls changed when a tenant's webhooks, their secrets or their replays changed, or its own state, in whichever process; with
-// domain.Everyone where notices may have been lost, which is also so at the start. changed must return soon, and is called
-// by several goroutines. ListenWebhooks blocks until ctx ends, and returns nil then.
+// ListenWebhooks calls changed when any process has changed a tenant's webhooks, their secrets or replays, or the
+// tenant's state. It calls changed with domain.Everyone if notices may have been lost, including at the start. changed
+// must return soon, and is called by several goroutines. ListenWebhooks blocks until ctx ends, and then returns nil.
 func (s *Store) ListenWebhooks(ctx context.Context, changed func(tenant domain.TenantID)) error {
 	defer s.webhooksChanged.add(changed)()
 	s.listenTenants(ctx, webhooksChannel, changed)
 	return nil
 }
 
-// ListenProjections calls changed when a projection or a rebuild was made, changed or removed, in whichever process, and
-// every 10 s without a reason. A rebuild's progress is no change. changed must return soon, and is called by several
-// goroutines. ListenProjections blocks until ctx ends, and returns nil then.
+// ListenProjections calls changed when any process has created, changed or removed a projection or a rebuild, and every
+// 10 s regardless. A rebuild's progress is not a change. changed must return soon, and is called by several goroutines.
+// ListenProjections blocks until ctx ends, and then returns nil.
 func (s *Store) ListenProjections(ctx context.Context, changed func()) error {
 	defer s.projectionsChanged.add(func(struct{}) { changed() })()
 	var poll sync.WaitGroup
@@ -85,8 +86,8 @@ func (s *Store) ListenProjections(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// listen calls notice for each notice on channel until ctx ends. It calls lost after each LISTEN, the first included:
-// what was sent before it is not known.
+// listen calls notice for each notice on channel until ctx ends. It calls lost after each LISTEN, including the first,
+// because earlier notices may have been missed.
 func (s *Store) listen(ctx context.Context, channel string, lost func(), notice func(payload string)) {
 	for ctx.Err() == nil {
 		if err := s.listenOnce(ctx, channel, lost, notice); err != nil && ctx.Err() == nil {
@@ -100,7 +101,7 @@ func (s *Store) listen(ctx context.Context, channel string, lost func(), notice 
 }
 
 func (s *Store) listenOnce(ctx context.Context, channel string, lost func(), notice func(payload string)) error {
-	// A connection of its own: one from the pool would be missing there for good.
+	// This uses a separate connection: a pooled one would be missing from the pool permanently.
 	config := s.system.Config().ConnConfig
 	if s.member != (domain.MemberID{}) {
 		config.RuntimeParams["application_name"] = listenerName + s.member.String()
@@ -131,14 +132,14 @@ func notify(ctx context.Context, tx pgx.Tx, channel, payload string) error {
 	return nil
 }
 
-// subscribers are those of this process who want to know of a change. The zero value has none.
+// subscribers are the subscribers to a change in this process. The zero value has none.
 type subscribers[T any] struct {
 	mu    sync.Mutex
 	last  int
 	calls map[int]func(T)
 }
 
-// add subscribes, and returns what ends the subscription.
+// add subscribes, and returns a function that ends the subscription.
 func (s *subscribers[T]) add(call func(T)) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +156,7 @@ func (s *subscribers[T]) add(call func(T)) (remove func()) {
 	}
 }
 
-// tell calls every subscriber. One that is just unsubscribing may be called once more.
+// tell calls every subscriber. A subscriber that is just being removed may be called once more.
 func (s *subscribers[T]) tell(what T) {
 	s.mu.Lock()
 	calls := make([]func(T), 0, len(s.calls))

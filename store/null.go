@@ -8,7 +8,7 @@ import (
 // moment scans a timestamp as UTC; a null is the zero time.
 type moment time.Time
 
-// Scan is database/sql's contract.
+// Scan implements sql.Scanner.
 func (t *moment) Scan(value any) error {
 	switch value := value.(type) {
 	case nil:
@@ -23,10 +23,10 @@ func (t *moment) Scan(value any) error {
 
 func (t moment) time() time.Time { return time.Time(t) }
 
-// nullText scans a text whose null is the empty string.
+// nullText scans a text; a null is the empty string.
 type nullText string
 
-// Scan is database/sql's contract.
+// Scan implements sql.Scanner.
 func (t *nullText) Scan(value any) error {
 	switch value := value.(type) {
 	case nil:
@@ -39,7 +39,7 @@ func (t *nullText) Scan(value any) error {
 	return nil
 }
 
-// text turns the empty string into a null.
+// text returns nil, a null, for the empty string.
 func text(value string) *string {
 	if value == "" {
 		return nil
@@ -47,7 +47,7 @@ func text(value string) *string {
 	return &value
 }
 
-// instant turns the zero time into a null.
+// instant returns nil, a null, for the zero time.
 func instant(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -12,11 +12,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Whoever touches what waits for a parked document holds the document's row locked: who parks events for share, who
-// takes them away for update. So a document is never left behind with events that somebody is just parking.
+// A transaction that touches events waiting for a parked document locks the document's row: for share to park events,
+// for update to remove them. So a document is never released while another transaction parks events for it.
 
-// Aside returns what a build of the projection, made by that version of its definition, leaves out for a tenant. Version 0
-// is that of a definition which is no version yet: only lasting skips hold for it. Both are of one snapshot.
+// Aside returns what a build, made by a version of the projection's definition, leaves out for a tenant. Version 0
+// represents a definition that is no version yet: only lasting skips apply to it. Both parts come from one snapshot.
 func (s *Store) Aside(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build, version int64) (domain.Aside, error) {
 	var aside domain.Aside
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -48,11 +48,11 @@ func (s *Store) Aside(ctx context.Context, tenant domain.TenantID, id domain.Pro
 	return aside, err
 }
 
-// Park sets documents aside, and events for these and for documents that are parked already. It may be repeated. ok is false
-// where one of the documents that events are for is parked no more, and is not among documents: then nothing was kept, and
-// who asked does not know any more what is set aside.
+// Park sets documents aside, and events for these and for already parked documents. It may be repeated. ok is false if
+// an event's document is no longer parked and not among documents. Nothing was stored then, and the caller's knowledge
+// of what is set aside is outdated.
 //
-// A document that is parked already from an earlier position on stays so.
+// A document that is already parked from an earlier position keeps that position.
 func (s *Store) Park(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, documents []domain.ParkedDocument, events []domain.ParkedEvent) (ok bool, err error) {
 	waiting := make(map[string]struct{})
 	ids, positions := make([]string, len(events)), make([]int64, len(events))
@@ -60,7 +60,7 @@ func (s *Store) Park(ctx context.Context, tenant domain.TenantID, id domain.Proj
 		ids[i], positions[i] = event.DocumentID, event.Position
 		waiting[event.DocumentID] = struct{}{}
 	}
-	all := slices.Sorted(maps.Keys(waiting)) // in one order, so that no two wait for one another
+	all := slices.Sorted(maps.Keys(waiting)) // a fixed order avoids deadlocks
 	documents = slices.SortedFunc(slices.Values(documents), func(a, b domain.ParkedDocument) int { return compareText(a.ID, b.ID) })
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		if len(documents) > 0 {
@@ -96,7 +96,7 @@ func (s *Store) Park(ctx context.Context, tenant domain.TenantID, id domain.Proj
 	return err == nil, err
 }
 
-// errLeft gives a transaction up in which a document turns out to be parked no more.
+// errLeft aborts a transaction that finds a document no longer parked.
 var errLeft = errors.New("a document is parked no more")
 
 func compareText(a, b string) int {
@@ -144,8 +144,8 @@ func scanParked(row pgx.CollectableRow) (domain.ParkedDocument, error) {
 	return d, err
 }
 
-// ParkedDocuments returns the first limit documents behind the id after (empty: from the first) that a build has parked for
-// a tenant, ordered by id.
+// ParkedDocuments returns the first limit documents after the id after (empty: from the first) that a build has parked
+// for a tenant, ordered by id.
 func (s *Store) ParkedDocuments(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, after string, limit int) ([]domain.ParkedDocument, error) {
 	var documents []domain.ParkedDocument
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -174,7 +174,7 @@ func (s *Store) CountParked(ctx context.Context, tenant domain.TenantID, id doma
 	return count, err
 }
 
-// ParkedDocument returns one of them; ok is false where it is not parked.
+// ParkedDocument returns one parked document; ok is false if it is not parked.
 func (s *Store) ParkedDocument(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (parked domain.ParkedDocument, ok bool, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, "select "+parkedColumns+` from parked_documents d
@@ -189,8 +189,8 @@ func (s *Store) ParkedDocument(ctx context.Context, tenant domain.TenantID, id d
 	return parked, ok, err
 }
 
-// RemoveParked keeps in mind that a parked document is about to be removed by the event at a position that waits for it. Of
-// one that is not parked it keeps nothing.
+// RemoveParked records that a waiting event, at a position, is about to remove a parked document. For a document that
+// is not parked it records nothing.
 func (s *Store) RemoveParked(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, position int64) error {
 	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
@@ -204,7 +204,7 @@ func (s *Store) RemoveParked(ctx context.Context, tenant domain.TenantID, id dom
 	})
 }
 
-// ParkedEvents returns the first limit events behind position after that wait for a parked document of a build, in order.
+// ParkedEvents returns the first limit events after position after that wait for a build's parked document, in order.
 func (s *Store) ParkedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, after int64, limit int) ([]domain.Event, error) {
 	var events []domain.Event
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
@@ -237,10 +237,10 @@ func scanEvent(row pgx.CollectableRow) (domain.Event, error) {
 	return e, err
 }
 
-// Unpark takes events that wait for a parked document of a build away, at the positions given, since they have taken effect.
-// Where nothing else waits any more the document is parked no more, and left is true; what came to wait meanwhile keeps it.
-// With a failure, which is then that of the first event that still waits, it stays in any case. A document that is not
-// parked has been left already.
+// Unpark removes waiting events, at the given positions, of a build's parked document, because they have taken effect.
+// If no event waits any more, the document is released and left is true; events parked meanwhile keep it parked. With a
+// failure, which must be that of the first event still waiting, the document stays in any case. left is also true for a
+// document that is not parked.
 func (s *Store) Unpark(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error) {
 	err = s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
 		if left, _, err = lockParked(ctx, tx, tenant, id, build, document); left || err != nil {
@@ -252,14 +252,14 @@ func (s *Store) Unpark(ctx context.Context, tenant domain.TenantID, id domain.Pr
 	return left && err == nil, err
 }
 
-// UnparkHeld is Unpark of what fold returns, which is called while nothing can come to wait for the document: whoever wants
-// to let an event wait is held up until this returns, or for 4 s, after which their try has failed. fold is given the
-// position of the event that has removed the document (0: none, see RemoveParked), and waiting, which is ParkedEvents of the
-// document; that it answers says that the document is held still. With an error of fold, which is returned, nothing is taken
-// away. fold is not called where the document is not parked.
+// UnparkHeld is Unpark with the result of fold. While fold runs, no event can be parked for the document: an attempt to
+// do so waits until UnparkHeld returns, or fails after 4 s. fold receives the position of the event that removed the
+// document (0: none, see RemoveParked) and waiting, which is ParkedEvents of the document. If waiting answers, the
+// document is still held. If fold returns an error, UnparkHeld returns it and removes nothing. fold is not called if
+// the document is not parked.
 //
-// A connection of the app login is taken for all that time. fold must ask nothing else of the store: there may be no other
-// connection left. So only a few of a process may do this at a time, which is up to the caller.
+// UnparkHeld holds a connection of the app login for all that time. fold must make no other call to the store, because
+// no other connection may be left. So the caller must allow only a few of these at a time in a process.
 func (s *Store) UnparkHeld(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, build int64, document string,
 	fold func(ctx context.Context, removedAt int64, waiting func(ctx context.Context, after int64, limit int) ([]domain.Event, error)) (done []int64, failure *domain.ParkedDocument, err error),
 ) (left bool, err error) {
@@ -286,7 +286,7 @@ func (s *Store) UnparkHeld(ctx context.Context, tenant domain.TenantID, id domai
 	return left && err == nil, err
 }
 
-// unpark does what Unpark says in a transaction that has the document's row locked.
+// unpark does the work of Unpark in a transaction that has locked the document's row.
 func unpark(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string, done []int64, failure *domain.ParkedDocument) (left bool, err error) {
 	_, err = tx.Exec(ctx, `
 		delete from parked_events e
@@ -320,8 +320,8 @@ func unpark(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.Pr
 	return gone.RowsAffected() > 0, nil
 }
 
-// lockParked locks a parked document's row, and returns the position of the event that has removed the document (0: none);
-// left is true where there is no row.
+// lockParked locks a parked document's row and returns the position of the event that removed the document (0: none).
+// left is true if there is no row.
 func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document string) (left bool, removedAt int64, err error) {
 	err = tx.QueryRow(ctx, `
 		select coalesce(d.removed_at, 0) from parked_documents d
@@ -336,9 +336,10 @@ func lockParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domai
 	return false, removedAt, nil
 }
 
-// DiscardParked gives up what waits for a parked document of a build: each event becomes one that the projection passes
-// over, with skip's Version, By and Reason, and the document is parked no more. Events at or below folded are in
-// the document already, by a replay that came no further: they are not passed over. domain.CodeNotFound where it is not parked.
+// DiscardParked gives up the events that wait for a build's parked document. Each becomes a skipped event of the
+// projection, with skip's Version, By and Reason, and the document is released. Events at or before folded are already
+// in the document, through an incomplete replay, and are not skipped. It returns domain.CodeNotFound if the document is
+// not parked.
 func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, build int64, document string, folded int64) error {
 	return s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
 		left, _, err := lockParked(ctx, tx, skip.Tenant, skip.ProjectionID, build, document)
@@ -364,7 +365,7 @@ func (s *Store) DiscardParked(ctx context.Context, skip domain.SkippedEvent, bui
 	})
 }
 
-// deleteParked removes what a build has parked for a tenant: one document with its events, or (nil) all.
+// deleteParked removes what a build has parked for a tenant: one document with its events; nil: all.
 func deleteParked(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, build int64, document *string) error {
 	for _, table := range []string{"parked_events", "parked_documents"} {
 		_, err := tx.Exec(ctx, "delete from "+table+` t
