@@ -38,7 +38,7 @@ func (s *Store) CreateKey(ctx context.Context, key domain.APIKey) error {
 			insert into keys (tenant_id, key_id, name, hash, scopes, created_at)
 			select t.tenant_id, $2, $3, $4, $5, coalesce($6, now())
 			from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended')
-			for share`, // so that no key comes after a tenant's were erased
+			for share`, // no key may be added after a tenant's keys were erased
 			key.Tenant, key.ID, key.Name, key.Hash[:], key.Grants.Texts(), instant(key.CreatedAt))
 		switch {
 		case sqlState(err) == uniqueViolation:

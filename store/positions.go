@@ -14,7 +14,7 @@ var (
 		) as e
 		order by p.n`}
 
-	// The limit stands within, where it counts what the index gives: what lies beyond the position may be very many.
+	// The limit is inside, where it counts what the index returns: very many events may lie beyond the position.
 	nextInStreams = statement{"manifold_next_in_streams", `
 		select ` + columns + ` from unnest($2::text[], $3::bigint[]) with ordinality as p(stream_id, version, n)
 		cross join lateral (
@@ -28,15 +28,14 @@ var (
 	eventPosition = statement{"manifold_event_position", `select e.position from events as e where e.tenant_id = $1::uuid and e.event_id = $2::uuid`}
 )
 
-// ReadPositions returns the events at these positions, in the order in which they are given; those that are not there are
-// left out.
+// ReadPositions returns the events at these positions, in the given order. Missing events are left out.
 func (s *Store) ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error) {
 	return s.readEvents(ctx, tenant, &atPositions, tenantParam(tenant), int8sParam(positions))
 }
 
-// NextInStreams returns, of each stream, the next limit events behind the place, as far as they are not beyond the position
-// to; stream by stream in the order of places, each in the order of its versions. Where a stream has fewer than limit, there
-// are no more up to that position. What it costs does not depend on how much else there is of a stream.
+// NextInStreams returns, for each stream, the next limit events after the place and not beyond the position to. The
+// result is ordered by places, and for each stream by version. If a stream has fewer than limit events, there are no
+// more up to that position. The cost does not depend on how many other events a stream has.
 func (s *Store) NextInStreams(ctx context.Context, tenant domain.TenantID, places []domain.StreamPlace, to int64, limit int) ([]domain.Event, error) {
 	guesses := make([]streamVersion, len(places))
 	for i, place := range places {
@@ -55,7 +54,7 @@ func (s *Store) readEvents(ctx context.Context, tenant domain.TenantID, st *stat
 	return events.events, nil
 }
 
-// EventPosition returns where an event is; domain.CodeNotFound where it is not.
+// EventPosition returns the position of an event, or domain.CodeNotFound if there is no such event.
 func (s *Store) EventPosition(ctx context.Context, tenant domain.TenantID, id domain.EventID) (int64, error) {
 	position, err := s.number(ctx, tenant, &eventPosition, tenantParam(tenant), uuidParam(id))
 	if err == nil && position == 0 {
@@ -64,8 +63,8 @@ func (s *Store) EventPosition(ctx context.Context, tenant domain.TenantID, id do
 	return position, err
 }
 
-// VersionBefore returns the version that a stream had below a position: that of its newest event there, or, where retention
-// has removed that, one below its next event's. It is 0 where the stream had none.
+// VersionBefore returns the version that a stream had before a position: that of its newest event there. If retention
+// has removed that event, it is one less than the next event's version. It is 0 if the stream had none.
 func (s *Store) VersionBefore(ctx context.Context, tenant domain.TenantID, stream string, position int64) (int64, error) {
 	return s.number(ctx, tenant, &versionBefore, tenantParam(tenant), int8Param(position-1), []byte(stream))
 }

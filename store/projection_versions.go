@@ -10,9 +10,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// insertVersion keeps what a projection's definition has become, as its next version, whose number it returns; Version
-// and At are the database's. It is for the transaction that changes the projection's row, which has that row locked, or
-// has just made it: so nobody else takes the same number. Of a projection the newest domain.MaxVersions are kept.
+// insertVersion stores a projection's new definition as its next version, and returns the version's number. Version and
+// At are the database's. It must run in the transaction that changes the projection's row and has locked or just
+// created it, so that nobody else takes the same number. The newest domain.MaxVersions of a projection are kept.
 func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (version int64, err error) {
 	definition, err := json.Marshal(v.Definition)
 	if err != nil {
@@ -39,8 +39,8 @@ func insertVersion(ctx context.Context, tx pgx.Tx, v domain.ProjectionVersion) (
 	return version, nil
 }
 
-// ProjectionVersions returns the versions that a projection's definition has had, at most limit of them, newest first;
-// none where there never was such a projection.
+// ProjectionVersions returns the versions of a projection's definition, newest first and at most limit. It returns none
+// if there never was such a projection.
 func (s *Store) ProjectionVersions(ctx context.Context, id domain.ProjectionID, limit int) ([]domain.ProjectionVersion, error) {
 	var versions []domain.ProjectionVersion
 	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {

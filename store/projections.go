@@ -12,9 +12,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Shared projections are rows of domain.Everyone, whose setting no tenant's key ever brings about.
+// Shared projections are rows of domain.Everyone, which no tenant's key can ever select.
 //
-// Whoever locks several rows locks the projection's first and a rebuild's then, so that no two wait for one another.
+// Lock order: a transaction that locks several rows locks the projection's first and then a rebuild's, so that no two
+// wait for each other.
 
 const projectionColumns = "p.tenant_id, p.name, p.definition, p.build, p.version, p.revision, p.held_by::text, p.created_at, p.updated_at"
 
@@ -34,9 +35,10 @@ func scanProjectionAnd(row pgx.CollectableRow, more ...any) (domain.Projection, 
 	return p, decodeStrictly(definition, &p.Definition)
 }
 
-// CreateProjection makes a projection with its first build, whose number NextBuild has given, and keeps its definition as
-// a version made by by. Version, Revision and times are the database's. A name that the owner has already is
-// domain.CodeAlreadyExists. A tenant has up to domain.MaxProjections; one more is domain.CodeQuotaExceeded.
+// CreateProjection creates a projection with its first build, whose number comes from NextBuild. It stores the
+// definition as a version made by by. Version, Revision and times are the database's. If the owner already has the
+// name, the error is domain.CodeAlreadyExists. A tenant may have domain.MaxProjections; beyond that the error is
+// domain.CodeQuotaExceeded.
 func (s *Store) CreateProjection(ctx context.Context, projection domain.Projection, by string) error {
 	definition, err := json.Marshal(projection.Definition)
 	if err != nil {
@@ -60,7 +62,7 @@ func (s *Store) CreateProjection(ctx context.Context, projection domain.Projecti
 		if err := takeAnnounced(ctx, tx, projection.ProjectionID, projection.Build); err != nil {
 			return err
 		}
-		// Where there was one of this name before, its versions go on.
+		// If the name was used before, its versions continue.
 		version, err := insertVersion(ctx, tx, domain.ProjectionVersion{
 			ProjectionID: projection.ProjectionID, Definition: projection.Definition, Cause: domain.VersionCreated, By: by,
 		})
@@ -75,7 +77,7 @@ func (s *Store) CreateProjection(ctx context.Context, projection domain.Projecti
 	})
 }
 
-// Projection returns a projection; domain.CodeNotFound where there is none.
+// Projection returns a projection, or domain.CodeNotFound if there is none.
 func (s *Store) Projection(ctx context.Context, id domain.ProjectionID) (domain.Projection, error) {
 	var projection domain.Projection
 	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
@@ -108,10 +110,10 @@ func (s *Store) Projections(ctx context.Context, owner domain.TenantID) ([]domai
 }
 
 // AllProjections returns the projections of all owners that were changed after since, the greatest UpdatedAt that the
-// caller has seen; all where it is zero. Removed projections are in no answer.
+// caller has seen; zero: all. It never returns removed projections.
 //
-// UpdatedAt is when the change's transaction began, which others see only when it has ended. So what was changed up to
-// 10 s before since, the most that a transaction may stand idle, comes again as long as it is new.
+// UpdatedAt is when the change's transaction began, but others see the change only after its end. So recent changes are
+// returned repeatedly if they are at most 10 s older than since, which is the longest that a transaction may be idle.
 func (s *Store) AllProjections(ctx context.Context, since time.Time) ([]domain.Projection, error) {
 	rows, _ := s.system.Query(ctx, "select "+projectionColumns+` from projections p
 		where p.updated_at > $1
@@ -123,7 +125,7 @@ func (s *Store) AllProjections(ctx context.Context, since time.Time) ([]domain.P
 	return projections, nil
 }
 
-// NextBuild takes the owner's next build number: above all that were ever taken.
+// NextBuild takes the owner's next build number, which is above all numbers taken before.
 func (s *Store) NextBuild(ctx context.Context, owner domain.TenantID) (int64, error) {
 	var number int64
 	err := under(ctx, s.app, owner, func(tx pgx.Tx) error {
@@ -138,9 +140,9 @@ func (s *Store) NextBuild(ctx context.Context, owner domain.TenantID) (int64, er
 	return number, err
 }
 
-// DeleteProjection removes a projection, retires its live build, and cancels a rebuild that is under way, whose worker
-// finds out with its next save. The builds may be dropped at dropAt. That by removed it is kept as its last version.
-// domain.CodeNotFound where there is none.
+// DeleteProjection removes a projection, retires its live build, and cancels a running rebuild, whose worker notices at
+// its next save. The builds may be dropped at dropAt. It stores the removal by by as the projection's last version. It
+// returns domain.CodeNotFound if there is no such projection.
 func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dropAt time.Time, by string) error {
 	err := s.changeProjection(ctx, id, func(tx pgx.Tx) error {
 		live, err := lockProjection(ctx, tx, id)
@@ -180,13 +182,13 @@ func (s *Store) DeleteProjection(ctx context.Context, id domain.ProjectionID, dr
 	if err != nil {
 		return err
 	}
-	// Until then appends fold into builds that stay for a while yet, and could refuse events for their sake.
+	// Until then, appends fold into builds that remain for a while, and could refuse events because of them.
 	return s.endInlineOf(ctx, id)
 }
 
-// ResetProjection makes an empty build live at once, which follows from position 0, and retires the old one. The number
-// is one that BeginReset has registered: the new build holds from then on what that has held. domain.CodeUnavailable where that took so
-// long that the reset counted as dead; it may be repeated.
+// ResetProjection makes an empty build live at once, which follows from position 0, and retires the old one. BeginReset
+// must have registered the build's number; from now on, the new build holds what the registration held. It returns
+// domain.CodeUnavailable if the reset took so long that it counted as dead. It may be repeated.
 func (s *Store) ResetProjection(ctx context.Context, id domain.ProjectionID, build int64, dropAt time.Time) error {
 	return s.changeProjection(ctx, id, func(tx pgx.Tx) error {
 		live, err := lockProjection(ctx, tx, id)
@@ -216,7 +218,7 @@ func (s *Store) ResetProjection(ctx context.Context, id domain.ProjectionID, bui
 	})
 }
 
-// changeProjection runs do in a transaction under the projection's owner, and tells every process when it is through.
+// changeProjection runs do in a transaction under the projection's owner, and notifies every process after the commit.
 func (s *Store) changeProjection(ctx context.Context, id domain.ProjectionID, do func(pgx.Tx) error) error {
 	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
 		if err := do(tx); err != nil {
@@ -231,7 +233,7 @@ func (s *Store) changeProjection(ctx context.Context, id domain.ProjectionID, do
 	return nil
 }
 
-// lockProjection locks a projection's row and returns the live build, without its indexes; domain.CodeNotFound where
+// lockProjection locks a projection's row and returns the live build, without its indexes, or domain.CodeNotFound if
 // there is none.
 func lockProjection(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) (domain.Build, error) {
 	live := domain.Build{ProjectionID: id}

@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// quota is how many rows of a table a tenant may have. The table is known as t in where, which may be empty.
+// quota limits a tenant's rows of a table. The condition where may be empty; it refers to the table as t.
 type quota struct {
 	things string // for people: "groups"
 	table  string
@@ -26,8 +26,8 @@ var (
 	retentionQuota  = quota{"retention policies", "retention_policies", "", domain.MaxRetentionPolicies}
 )
 
-// check refuses what the transaction has just inserted if the tenant now has more than it may have:
-// domain.CodeQuotaExceeded. What is inserted at the same moment by others is not counted. Shared things have no quota.
+// check returns domain.CodeQuotaExceeded if the tenant has more than allowed after an insert in this transaction.
+// Concurrent inserts are not counted. Shared things have no quota.
 func (q quota) check(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) error {
 	if tenant == domain.Everyone {
 		return nil

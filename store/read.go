@@ -10,13 +10,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// ReadLog returns events of a tenant's log in the order of the query. Positions that it passes over are either not of
-// the query or not there: there are no gaps that a later append would fill.
+// ReadLog returns events of a tenant's log in the order of the query. A position that it skips either does not match
+// the query or has no event. Later appends never fill such gaps.
 func (s *Store) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
 	return s.readLog(ctx, tenant, q)
 }
 
-// readLog is ReadLog; behind each page the others are asked as well: in the same round trip, unless the page was given up.
+// readLog is ReadLog. After each page it also runs the other queries, in the same round trip unless the page was cut
+// off.
 func (s *Store) readLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, others ...query) ([]domain.Event, error) {
 	page := func(from int64, limit int, events *eventReader) query {
 		return logQuery(tenant, q, from, limit, events)
@@ -24,7 +25,7 @@ func (s *Store) readLog(ctx context.Context, tenant domain.TenantID, q domain.Lo
 	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Position }, others)
 }
 
-// ReadStream returns events of one stream in the order of the query; none where there is no such stream.
+// ReadStream returns events of one stream in the order of the query; none if there is no such stream.
 func (s *Store) ReadStream(ctx context.Context, tenant domain.TenantID, stream string, q domain.StreamQuery) ([]domain.Event, error) {
 	return s.readStream(ctx, tenant, stream, q)
 }
@@ -40,11 +41,11 @@ func (s *Store) readStream(ctx context.Context, tenant domain.TenantID, stream s
 	return s.readPages(ctx, tenant, q.Limit, q.MaxBytes, q.From, q.Direction, page, func(e *domain.Event) int64 { return e.Version }, others)
 }
 
-// firstPage is how many events are read first where the answer is bounded by bytes: the size of events is not known yet.
+// firstPage is how many events are read first if the result is limited by bytes, because their size is not known yet.
 const firstPage = 500
 
-// readPages reads in as many statements as it takes to come near to maxBytes without reading much more, one where there
-// is no such bound.
+// readPages reads in as many statements as it takes to come close to maxBytes without reading much more. Without such a
+// limit it uses one statement.
 func (s *Store) readPages(
 	ctx context.Context, tenant domain.TenantID, limit, maxBytes int, from int64, direction domain.Direction,
 	page func(from int64, limit int, events *eventReader) query, at func(*domain.Event) int64, others []query,
@@ -60,7 +61,7 @@ func (s *Store) readPages(
 		before := events.mark()
 		queries[0] = page(from, size, &events)
 		err := s.readInTurn(ctx, tenant, func() { events.back(before) }, queries...)
-		if errors.Is(err, errEnough) { // before the others, which come behind the events in any case
+		if errors.Is(err, errEnough) { // the others did not run, because they come after the events
 			if err = nil; len(others) > 0 {
 				err = s.read(ctx, tenant, nil, others...)
 			}
@@ -90,13 +91,13 @@ func (s *Store) observeRead(events int) {
 	}
 }
 
-// columns are what eventReader.row expects, of the events table as e.
+// columns are the columns that eventReader.row expects, of the events table as e.
 const columns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type,
 			case when e.gap is null then e.event_data end, case when e.gap is null then e.metadata end, e.occurred_at, e.created_at,
 			` + gapSQL
 
-// The statements that read events. Each has one sensible plan: it follows an index in the order that is asked for. Where to
-// begin and where to stop are both included.
+// The statements that read events. Each has one sensible plan: it follows an index in the requested order. The bounds
+// are inclusive.
 var (
 	logForward  = statement{"manifold_log_forward", logSQL("", "asc")}
 	logBackward = statement{"manifold_log_backward", logSQL("", "desc")}
@@ -130,8 +131,8 @@ func logSQL(and, order string) string {
 		order by e.position ` + order + ` limit $4::bigint`
 }
 
-// categoriesSQL finds the positions first, for each category from its own part of the index, which holds the type as
-// well; so events of other types are not touched. Only then it reads the events.
+// categoriesSQL first finds the positions, for each category in its part of the index. The index contains the type as
+// well, so events of other types are not touched. Only then does it read the events.
 func categoriesSQL(and, order string) string {
 	return `select ` + columns + ` from (
 			select p.position from unnest($5::text[]) as k(category)
@@ -182,7 +183,7 @@ func logQuery(tenant domain.TenantID, q domain.LogQuery, from int64, limit int, 
 	return query{st, params, events.row}
 }
 
-// categoriesParam leaves out what stands there twice, which would give events twice.
+// categoriesParam removes duplicates, which would return events twice.
 func categoriesParam(categories []string) []byte {
 	seen := make(map[string]struct{}, len(categories))
 	once := make([]string, 0, len(categories))
@@ -195,7 +196,7 @@ func categoriesParam(categories []string) []byte {
 	return textsParam(once)
 }
 
-// first is where a query begins, where its From says so or means the end that the direction comes from.
+// first returns where a query begins: at its From, or at the end where its direction starts.
 func first(from int64, direction domain.Direction) int64 {
 	if from == 0 && direction == domain.Backward {
 		return math.MaxInt64
@@ -203,7 +204,7 @@ func first(from int64, direction domain.Direction) int64 {
 	return from
 }
 
-// last is where a query stops.
+// last returns where a query stops.
 func last(to int64, direction domain.Direction) int64 {
 	if direction == domain.Backward {
 		return 1
@@ -214,27 +215,27 @@ func last(to int64, direction domain.Direction) int64 {
 	return to
 }
 
-// Blocks of memory for data and metadata begin small, for reads of an event or two, and double from there.
+// Memory blocks for data and metadata begin small, for reads of an event or two, and then double.
 const (
 	firstBlock = 1 << 10
 	lastBlock  = 64 << 10
 )
 
-// errEnough ends a read whose remaining rows are not wanted.
+// errEnough ends a read whose remaining rows are not needed.
 var errEnough = errors.New("enough was read")
 
-// eventReader makes events of rows. Data and metadata share blocks of memory, so that an event costs next to no
-// allocation; names are strings of their own, since they are what is kept of an event when it is gone.
+// eventReader converts rows to events. Data and metadata share memory blocks, so that an event needs almost no
+// allocation. Names are separate strings, because they may be kept longer than the event.
 type eventReader struct {
 	maxBytes int
-	toTheEnd bool // read to the end of the answer even where that is far
+	toTheEnd bool // read to the end of the answer even if much remains
 
 	events []domain.Event
 	bytes  int  // of data and metadata
-	full   bool // maxBytes was passed: what follows is left out
+	full   bool // maxBytes was exceeded: the remaining events are left out
 	block  []byte
 	types  map[string]string
-	stream string // the last one
+	stream string // the last stream
 }
 
 type eventMark struct{ events, bytes int }
@@ -245,7 +246,8 @@ func (r *eventReader) back(to eventMark) {
 	r.events, r.bytes, r.full = r.events[:to.events], to.bytes, false
 }
 
-// beyond is how much of what is left out is read to the end of the answer; from there on the connection is given up.
+// beyond is how many bytes of omitted events are read to reach the end of the answer. After that the connection is
+// closed.
 const beyond = 16 << 20
 
 func (r *eventReader) row(values [][]byte) error {
@@ -293,7 +295,7 @@ func (r *eventReader) eventType(b []byte) string {
 	return name
 }
 
-// json copies a jsonb's text, which stands behind the version of its binary form; a null is nil.
+// json copies the text of a jsonb, which follows the version of its binary form; a null is nil.
 func (r *eventReader) json(b []byte) json.RawMessage {
 	if len(b) == 0 {
 		return nil

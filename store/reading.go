@@ -7,9 +7,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// projectionRow looks up the build that is live for a tenant, and whether a rebuild, of all tenants or of that one, holds it
-// still; and which upcasters are in force. Row-level security lets a tenant see its own projections and the shared ones, and
-// its own builds.
+// projectionRow reads which build is live for a tenant, whether a rebuild for all tenants or for that one holds it
+// still, and which upcasters are in force. Row-level security lets a tenant see its own projections, the shared ones,
+// and its own builds.
 var projectionRow = statement{"manifold_projection_row", `
 	select coalesce(b.build, p.build), p.held_by is not null or b.held_by is not null, b.build is not null and b.base is null,
 	` + fmt.Sprintf(upcasterRevision, "$3::uuid") + `

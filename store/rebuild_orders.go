@@ -10,34 +10,34 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// What people ask of a rebuild is kept in its row. Whoever works on it finds it there with the next save, also where that
-// is another process than the one that was asked.
+// Requests of people for a rebuild are stored in its row. Its worker finds them at its next save, even if another
+// process received the request.
 
-// CancelRebuild asks for a rebuild to be cancelled; its worker does it. One that has ended is domain.CodeConflict, one
-// that is not there domain.CodeNotFound.
+// CancelRebuild requests the cancellation of a rebuild; its worker carries it out. It returns domain.CodeConflict if
+// the rebuild has ended, and domain.CodeNotFound if there is none.
 func (s *Store) CancelRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error {
 	return s.orderRebuild(ctx, id, rebuild, "cancel", "cancel = true")
 }
 
-// PauseRebuild asks for a rebuild to rest: its worker gives it back, and nobody claims it until ResumeRebuild. Errors are
-// those of CancelRebuild.
+// PauseRebuild requests a pause: the rebuild's worker releases it, and nobody claims it until ResumeRebuild. The errors
+// are those of CancelRebuild.
 func (s *Store) PauseRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error {
 	return s.orderRebuild(ctx, id, rebuild, "pause", "paused = true")
 }
 
-// ResumeRebuild lets a rebuild go on after PauseRebuild; one that does not rest stays as it is. Errors are those of
-// CancelRebuild.
+// ResumeRebuild lets a paused rebuild continue. It does not change a rebuild that is not paused. The errors are those
+// of CancelRebuild.
 func (s *Store) ResumeRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error {
 	return s.orderRebuild(ctx, id, rebuild, "resume", "paused = false")
 }
 
-// ApproveRebuild lets a rebuild swap that waits for it or will. One that needs no approval is domain.CodeConflict; the
-// other errors are those of CancelRebuild.
+// ApproveRebuild approves the swap of a rebuild that waits for approval now or later. It returns domain.CodeConflict if
+// the rebuild needs no approval; the other errors are those of CancelRebuild.
 func (s *Store) ApproveRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) error {
 	return s.orderRebuild(ctx, id, rebuild, "approve", "approved = true")
 }
 
-// orderRebuild changes the row of a rebuild that has not ended; set is one of the texts above.
+// orderRebuild changes the row of a rebuild that has not ended; set is one of the SQL fragments above.
 func (s *Store) orderRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, what, set string) error {
 	return s.changeProjection(ctx, id, func(tx pgx.Tx) error {
 		var state domain.RebuildState

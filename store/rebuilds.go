@@ -12,7 +12,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// running holds for a rebuild that has not ended: the condition of the index that lets a projection have one of them.
+// running is the condition for a rebuild that has not ended. It equals that of the index which allows a projection only
+// one such rebuild.
 const running = "r.state in ('queued', 'building', 'catching-up', 'validating', 'awaiting-approval')"
 
 const rebuildColumns = `r.tenant_id, r.name, r.rebuild_id, r.build, r.definition, r.options,
@@ -63,7 +64,7 @@ func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 	return r, nil
 }
 
-// encodeDifference writes a rebuild's difference; nil where there is none.
+// encodeDifference encodes a rebuild's difference; nil if there is none.
 func encodeDifference(rebuild domain.Rebuild) ([]byte, error) {
 	if rebuild.Difference == nil {
 		return nil, nil
@@ -75,7 +76,7 @@ func encodeDifference(rebuild domain.Rebuild) ([]byte, error) {
 	return text, nil
 }
 
-// encodeFaulted writes which tenants a rebuild leaves behind; nil where there are none.
+// encodeFaulted encodes the tenants that a rebuild leaves on their old build; nil if there are none.
 func encodeFaulted(rebuild domain.Rebuild) ([]byte, error) {
 	if rebuild.Faulted == nil {
 		return nil, nil
@@ -87,8 +88,8 @@ func encodeFaulted(rebuild domain.Rebuild) ([]byte, error) {
 	return text, nil
 }
 
-// CreateRebuild queues a rebuild; its build number is one that NextBuild has given. Where the projection has one that
-// has not ended it is domain.CodeRebuildRunning, and without a projection domain.CodeNotFound.
+// CreateRebuild queues a rebuild; its build number comes from NextBuild. It returns domain.CodeRebuildRunning if the
+// projection has a rebuild that has not ended, and domain.CodeNotFound if there is no projection.
 func (s *Store) CreateRebuild(ctx context.Context, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
@@ -98,7 +99,7 @@ func (s *Store) CreateRebuild(ctx context.Context, rebuild domain.Rebuild) error
 	})
 }
 
-// insertRebuild queues a rebuild in a transaction that has the projection's row locked.
+// insertRebuild queues a rebuild in a transaction that has locked the projection's row.
 func insertRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error {
 	definition, err := json.Marshal(rebuild.Definition)
 	if err != nil {
@@ -122,7 +123,7 @@ func insertRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error
 	case err != nil:
 		return fmt.Errorf("create a rebuild: %w", err)
 	}
-	// Those that swapped are counted apart, so that many that failed do not push out the one that a rollback needs.
+	// Swapped rebuilds are counted separately, so that many failed ones do not push out the one that a rollback needs.
 	_, err = tx.Exec(ctx, `
 		delete from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.rebuild_id in (
 			select o.rebuild_id from (
@@ -135,7 +136,7 @@ func insertRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) error
 	return mustEnd(ctx, tx, rebuild.ProjectionID, rebuild.Definition)
 }
 
-// Rebuild returns a rebuild; domain.CodeNotFound where there is none.
+// Rebuild returns a rebuild, or domain.CodeNotFound if there is none.
 func (s *Store) Rebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error) {
 	var found domain.Rebuild
 	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
@@ -154,7 +155,7 @@ func (s *Store) Rebuild(ctx context.Context, id domain.ProjectionID, rebuild dom
 	return found, err
 }
 
-// Rebuilds returns a projection's last domain.MaxRebuilds rebuilds, the newest first.
+// Rebuilds returns a projection's last domain.MaxRebuilds rebuilds, newest first.
 func (s *Store) Rebuilds(ctx context.Context, id domain.ProjectionID) ([]domain.Rebuild, error) {
 	var rebuilds []domain.Rebuild
 	err := under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
@@ -170,7 +171,7 @@ func (s *Store) Rebuilds(ctx context.Context, id domain.ProjectionID) ([]domain.
 	return rebuilds, err
 }
 
-// RunningRebuilds returns the rebuilds of all owners that have not ended, queued ones too, the oldest first.
+// RunningRebuilds returns the rebuilds of all owners that have not ended, including queued ones, oldest first.
 func (s *Store) RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error) {
 	rows, _ := s.system.Query(ctx, "select "+rebuildColumns+" from rebuilds r where "+running+" order by r.created_at")
 	rebuilds, err := pgx.CollectRows(rows, scanRebuild)
@@ -180,10 +181,10 @@ func (s *Store) RunningRebuilds(ctx context.Context) ([]domain.Rebuild, error) {
 	return rebuilds, nil
 }
 
-// ClaimRebuild makes worker (a UUID) the one that works on a rebuild, if nobody does, or if who did has not saved for
-// staleAfter by the database's clock; a queued one is then building. It returns the rebuild as it is afterwards, or
-// false where it has ended, is paused and not to be cancelled, somebody else is at it, or worker itself has claimed it
-// already: of any number of claims at one time one wins.
+// ClaimRebuild assigns a rebuild to worker (a UUID) if it has no worker, or if its worker has not saved for staleAfter
+// by the database's clock. A queued rebuild then becomes building. ClaimRebuild returns the resulting rebuild. It
+// returns false if the rebuild has ended, is paused without a cancellation, or has a worker, even if that is worker
+// itself. Of several concurrent claims, exactly one wins.
 func (s *Store) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, worker string, staleAfter time.Duration) (claimed domain.Rebuild, ok bool, err error) {
 	err = under(ctx, s.app, id.Owner, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
@@ -206,9 +207,9 @@ func (s *Store) ClaimRebuild(ctx context.Context, id domain.ProjectionID, rebuil
 	return claimed, ok && err == nil, err
 }
 
-// SaveRebuild stores state, progress and the sign of life of the rebuild's worker. It returns the rebuild with what people
-// have asked for meanwhile: Cancel, Paused, Approved. Where the rebuild has ended or another worker has it, it is
-// domain.CodeConflict, and the caller must stop. A final state is not for it: see EndRebuild and SwapProjection.
+// SaveRebuild stores state, progress and sign of life of the rebuild's worker. It returns the rebuild with the requests
+// made meanwhile: Cancel, Paused, Approved. It returns domain.CodeConflict if the rebuild has ended or has another
+// worker; the caller must then stop. It does not accept a final state: see EndRebuild and SwapProjection.
 func (s *Store) SaveRebuild(ctx context.Context, rebuild domain.Rebuild) (saved domain.Rebuild, err error) {
 	difference, err := encodeDifference(rebuild)
 	if err != nil {
@@ -232,7 +233,7 @@ func (s *Store) BeatRebuild(ctx context.Context, rebuild domain.Rebuild) (saved 
 	return s.saveRebuild(ctx, rebuild, "")
 }
 
-// saveRebuild stores a rebuild's progress; set is one of the texts above, with its values behind it.
+// saveRebuild stores a rebuild's progress; set is one of the SQL fragments above, and more holds its values.
 func (s *Store) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set string, more ...any) (domain.Rebuild, error) {
 	if rebuild.State.Ended() {
 		return domain.Rebuild{}, fmt.Errorf("save a rebuild: %s is a final state", rebuild.State)
@@ -257,8 +258,8 @@ func (s *Store) saveRebuild(ctx context.Context, rebuild domain.Rebuild, set str
 	return rebuild, err
 }
 
-// ReleaseRebuild gives a rebuild back before its end, so that another worker need not wait until this one counts as
-// dead. It does nothing where another one has it.
+// ReleaseRebuild releases a rebuild before its end, so that another worker need not wait until this one counts as dead.
+// It does nothing if another worker has the rebuild.
 func (s *Store) ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
@@ -272,10 +273,11 @@ func (s *Store) ReleaseRebuild(ctx context.Context, rebuild domain.Rebuild) erro
 	})
 }
 
-// EndRebuild ends a rebuild without a swap, as cancelled, failed or reported, with its last progress: it lets go of the
-// live build if the rebuild held it, and retires the new build, which may be dropped at dropAt, unless it is live for
-// somebody. Only the rebuild's worker may (or, for one that nobody has claimed, whoever passes an empty Worker); else it is
-// domain.CodeConflict. Tenants that it holds still are let go of by ReleaseTenant.
+// EndRebuild ends a rebuild without a swap, as cancelled, failed or reported, with its last progress. It releases the
+// live build if the rebuild held it, and retires the new build, which may be dropped at dropAt. If the new build is
+// live for a tenant, it is not retired. Only the rebuild's worker may call it or, if the rebuild is unclaimed, a caller
+// with an empty Worker. Otherwise it returns domain.CodeConflict. ReleaseTenant releases tenants that the rebuild still
+// holds.
 func (s *Store) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt time.Time) error {
 	switch rebuild.State {
 	case domain.RebuildCancelled, domain.RebuildFailed, domain.RebuildReported:
@@ -283,7 +285,7 @@ func (s *Store) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt t
 		return fmt.Errorf("end a rebuild: %s is not how one ends without a swap", rebuild.State)
 	}
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
-		// The projection's row first, as everywhere. The row is there: deleting it ends the rebuild.
+		// Lock the projection's row first, as everywhere. It exists, since deleting it ends the rebuild.
 		live, err := lockProjection(ctx, tx, rebuild.ProjectionID)
 		if domain.IsCode(err, domain.CodeNotFound) {
 			return notMine(rebuild)
@@ -301,13 +303,13 @@ func (s *Store) EndRebuild(ctx context.Context, rebuild domain.Rebuild, dropAt t
 			return err
 		}
 		if live.Number == rebuild.Build {
-			return nil // one that brings tenants back to the build of all the others
+			return nil // this rebuild moves tenants back to the build of all others
 		}
 		return retire(ctx, tx, rebuild.NewBuild(), dropAt)
 	})
 }
 
-// finishRebuild stores a rebuild's final state if its worker is still the one in it and the condition holds.
+// finishRebuild stores a rebuild's final state if it still has the same worker and the condition holds.
 func (s *Store) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition string) error {
 	difference, err := encodeDifference(rebuild)
 	if err != nil {
@@ -332,8 +334,8 @@ func (s *Store) finishRebuild(ctx context.Context, tx pgx.Tx, rebuild domain.Reb
 	return nil
 }
 
-// forgetExamples removes a tenant's documents from what rebuilds of shared projections have shown of differences, and its
-// faults from what they have shown of faulted tenants.
+// forgetExamples removes a tenant's documents from the examples of differences in rebuilds of shared projections, and
+// its faults from their lists of faulted tenants.
 func (s *Store) forgetExamples(ctx context.Context, tenant domain.TenantID) error {
 	return under(ctx, s.app, domain.Everyone, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `

@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// recordedAt looks only at the primary key, and at the one row that it leads to.
+// recordedAt reads only the primary key and the one row that it leads to.
 var recordedAt = statement{"manifold_recorded_at", `
 	select p.position, (
 		select e.created_at from events as e
@@ -17,8 +17,8 @@ var recordedAt = statement{"manifold_recorded_at", `
 	)
 	from unnest($2::bigint[]) as p(position)`}
 
-// RecordedAt says for each of the positions when its event was recorded, or where that is not there any more, the first one
-// behind it. A position behind the head is left out.
+// RecordedAt returns when the event at each position was recorded. If that event no longer exists, it returns the time
+// of the next event. Positions after the head are left out.
 func (s *Store) RecordedAt(ctx context.Context, tenant domain.TenantID, positions []int64) (map[int64]time.Time, error) {
 	var at map[int64]time.Time
 	reset := func() { at = make(map[int64]time.Time, len(positions)) }

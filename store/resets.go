@@ -10,14 +10,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A reset is registered before it is looked whether all events are there still: as a rebuild that has a worker which never saves.
-// So it holds what it is about to read, and of it and a run of retention one sees the other. Where the process dies before the reset,
-// somebody takes the row over after a while, finds that it is to be cancelled, and drops the build.
+// A reset is registered before the check that all events still exist. Its row is a rebuild with a worker that never
+// saves. So it holds the events that it is about to read, and either the reset sees a retention run or the run sees the
+// reset. If the process dies before the reset, another process eventually takes over the row, finds it to be cancelled,
+// and drops the build.
 
-// BeginReset registers that a projection is about to be reset, to a build whose number NextBuild has given: from then on retention
-// holds all that is of its source. ResetProjection or AbandonReset must follow, and until then nobody changes the definition.
-// domain.CodeRebuildRunning where a rebuild is under way, domain.CodeConflict where the projection's definition is not the given one any
-// more, and domain.CodeNotFound without a projection. by is who does it.
+// BeginReset registers that a projection is about to be reset to a build whose number comes from NextBuild. From then
+// on, everything from its source is held against retention. ResetProjection or AbandonReset must follow, and until then
+// nobody can change the definition. It returns domain.CodeRebuildRunning if a rebuild is running, domain.CodeConflict
+// if the definition is no longer the given one, and domain.CodeNotFound if there is no projection. by says who resets
+// it.
 func (s *Store) BeginReset(ctx context.Context, build domain.Build, definition domain.Definition, by string) error {
 	text, err := json.Marshal(definition)
 	if err != nil {
@@ -28,7 +30,7 @@ func (s *Store) BeginReset(ctx context.Context, build domain.Build, definition d
 		if err != nil {
 			return err
 		}
-		// What is held goes by its source, and the new build's table is in its database.
+		// The hold depends on the definition's source, and the new build's table is in its database.
 		if same, err := sameJSON(live.Definition, definition); err != nil || !same {
 			if err == nil {
 				err = definitionChanged(build.ProjectionID)
@@ -49,7 +51,7 @@ func (s *Store) BeginReset(ctx context.Context, build domain.Build, definition d
 	})
 }
 
-// AbandonReset takes back what BeginReset has registered. It may be repeated.
+// AbandonReset undoes BeginReset. It may be repeated.
 func (s *Store) AbandonReset(ctx context.Context, build domain.Build) error {
 	return under(ctx, s.app, build.Owner, func(tx pgx.Tx) error {
 		_, err := takeReset(ctx, tx, build)
@@ -57,7 +59,7 @@ func (s *Store) AbandonReset(ctx context.Context, build domain.Build) error {
 	})
 }
 
-// takeReset removes a reset's row. It reports false where somebody else has ended it: since then it has held nothing.
+// takeReset removes a reset's row. It returns false if another process has ended the reset, which then holds nothing.
 func takeReset(ctx context.Context, tx pgx.Tx, build domain.Build) (held bool, err error) {
 	rows, _ := tx.Query(ctx, `
 		delete from rebuilds r where r.tenant_id = $1 and r.name = $2 and r.build = $3 and r.worker = r.rebuild_id and `+running+`

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The app login keeps what somebody asked of retention; what is done of it is the retention login's, in retention_run.go.
+// The app login stores requests to retention. The retention login, in retention_run.go, carries them out.
 
 const retentionColumns = `p.category, coalesce(p.max_age_seconds, 0), coalesce(p.max_count, 0), p.compact, p.force, p.revision, p.created_at,
 	p.updated_at, p.asked_at, p.spared, p.held_by, p.last_run_at, p.last_error,
@@ -32,7 +32,7 @@ func scanRetention(row pgx.CollectableRow) (domain.RetentionStatus, error) {
 		return domain.RetentionStatus{}, err
 	}
 	status.MaxAge, status.Floor.Category = time.Duration(seconds)*time.Second, status.Category
-	// What a later release adds is left out by this one, which runs beside it.
+	// Fields of a later release, which may run at the same time, are ignored.
 	if err := json.Unmarshal(force, &status.Force); err != nil {
 		return domain.RetentionStatus{}, fmt.Errorf("a policy's force that is kept cannot be read: %w", err)
 	}
@@ -42,7 +42,7 @@ func scanRetention(row pgx.CollectableRow) (domain.RetentionStatus, error) {
 	return status, nil
 }
 
-// RetentionPolicies returns a tenant's policies with what has come of them, by category.
+// RetentionPolicies returns a tenant's policies with their results so far, ordered by category.
 func (s *Store) RetentionPolicies(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error) {
 	var policies []domain.RetentionStatus
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
@@ -55,7 +55,7 @@ func (s *Store) RetentionPolicies(ctx context.Context, tenant domain.TenantID) (
 	return policies, err
 }
 
-// RetentionPolicy returns a category's policy with what has come of it; domain.CodeNotFound where there is none.
+// RetentionPolicy returns a category's policy with its results so far, or domain.CodeNotFound if there is none.
 func (s *Store) RetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) (status domain.RetentionStatus, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		status, err = readRetention(ctx, tx, tenant, category)
@@ -80,9 +80,9 @@ func noRetention(category string) error {
 	return domain.Errorf(domain.CodeNotFound, "category", "there is no retention policy for the category %q; put one at /v1/retention/%s", category, category)
 }
 
-// PutRetentionPolicy keeps a policy, which must have passed its Check, in place of its category's, and returns it as it is then.
-// One that is the same stays as it was. What was removed stays so. A tenant has up to domain.MaxRetentionPolicies; one
-// more is domain.CodeQuotaExceeded.
+// PutRetentionPolicy stores a category's policy, replaces a previous one, and returns the resulting status. The policy
+// must have passed its Check. An identical policy changes nothing. Removed events stay removed. A tenant may have
+// domain.MaxRetentionPolicies; beyond that the error is domain.CodeQuotaExceeded.
 func (s *Store) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error) {
 	policy.Force = domain.RetentionForce{
 		Groups: orNil(policy.Force.Groups), Projections: orNil(policy.Force.Projections), Rebuilds: orNil(policy.Force.Rebuilds),
@@ -103,7 +103,7 @@ func (s *Store) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, 
 		default:
 			created = true
 		}
-		// By other rules events may have to go that are behind the last ones' places.
+		// Other rules may remove events before the positions that the last rules had reached.
 		_, err = tx.Exec(ctx, `
 			insert into retention_policies as p (tenant_id, category, max_age_seconds, max_count, compact, force, revision)
 			values ($1, $2, nullif($3::bigint, 0), nullif($4::bigint, 0), $5, $6, $7)
@@ -125,8 +125,8 @@ func (s *Store) PutRetentionPolicy(ctx context.Context, tenant domain.TenantID, 
 	return status, created, err
 }
 
-// DeleteRetentionPolicy removes a category's policy; domain.CodeNotFound where there is none. When it returns nothing more of
-// the category is removed by it. What was removed stays so.
+// DeleteRetentionPolicy removes a category's policy, or returns domain.CodeNotFound if there is none. After it returns,
+// the policy removes no more events. Removed events stay removed.
 func (s *Store) DeleteRetentionPolicy(ctx context.Context, tenant domain.TenantID, category string) error {
 	return s.changeRetention(ctx, tenant, func(tx pgx.Tx) (changed bool, err error) {
 		gone, err := tx.Exec(ctx, "delete from retention_policies p where p.tenant_id = $1 and p.category = $2", tenant, category)
@@ -140,11 +140,11 @@ func (s *Store) DeleteRetentionPolicy(ctx context.Context, tenant domain.TenantI
 	})
 }
 
-// AskRetention asks for a run of a policy as soon as somebody gets to it, and returns its status, which tells by AskedAt
-// whether that has been; domain.CodeNotFound where there is no policy.
+// AskRetention requests a run of a policy as soon as possible and returns the policy's status, in which AskedAt shows
+// whether the run is still to come. It returns domain.CodeNotFound if there is no policy.
 func (s *Store) AskRetention(ctx context.Context, tenant domain.TenantID, category string) (status domain.RetentionStatus, err error) {
 	err = s.changeRetention(ctx, tenant, func(tx pgx.Tx) (changed bool, err error) {
-		// The clock's own time, not the transaction's: a run that ends what was asked for before must not end this.
+		// Use the clock's time, not the transaction's: a run that ends an earlier request must not end this one.
 		_, err = tx.Exec(ctx, "update retention_policies p set asked_at = clock_timestamp() where p.tenant_id = $1 and p.category = $2", tenant, category)
 		if err != nil {
 			return false, fmt.Errorf("ask for a run of a retention policy: %w", err)
@@ -155,8 +155,8 @@ func (s *Store) AskRetention(ctx context.Context, tenant domain.TenantID, catego
 	return status, err
 }
 
-// changeRetention runs do in a transaction under the tenant, and tells every process when it is through, where it says that
-// something has changed.
+// changeRetention runs do in a transaction under the tenant. If do reports a change, changeRetention notifies every
+// process after the commit.
 func (s *Store) changeRetention(ctx context.Context, tenant domain.TenantID, do func(pgx.Tx) (changed bool, err error)) error {
 	changed := false
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
@@ -171,17 +171,17 @@ func (s *Store) changeRetention(ctx context.Context, tenant domain.TenantID, do 
 	return err
 }
 
-// ListenRetention calls changed when a tenant's policies have changed or one is to be run, in whichever process that was asked
-// for, and with domain.Everyone where notices may have been lost, which is also so at the start. changed must return soon, and
-// is called by several goroutines. ListenRetention blocks until ctx ends, and returns nil then.
+// ListenRetention calls changed when any process has changed a tenant's policies or requested a run. It calls changed
+// with domain.Everyone if notices may have been lost, including at the start. changed must return soon, and is called
+// by several goroutines. ListenRetention blocks until ctx ends, and then returns nil.
 func (s *Store) ListenRetention(ctx context.Context, changed func(tenant domain.TenantID)) error {
 	defer s.retentionChanged.add(changed)()
 	s.listenTenants(ctx, retentionChannel, changed)
 	return nil
 }
 
-// RetentionDue returns the policies of all tenants, in no order; and, of revision 0, categories without a policy of which a run
-// that has come to no end has announced that more would go.
+// RetentionDue returns the policies of all tenants, in no order. It also returns, with revision 0, categories without a
+// policy for which an interrupted run has announced further removals.
 func (s *Store) RetentionDue(ctx context.Context) ([]domain.RetentionDue, error) {
 	rows, _ := s.system.Query(ctx, `
 		select p.tenant_id, p.category, p.revision, coalesce(l.head, 0), p.asked_at is not null

@@ -10,9 +10,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// MissingForced returns those of the names that there is nothing of now: no group of the tenant's, and no projection, of its own
-// or a shared one. A webhook's groups are there as long as it is, and the group of a projection's changes as long as the projection
-// is, whether they were made yet or not.
+// MissingForced returns the names for which nothing exists now: no group of the tenant, and no projection, neither its
+// own nor a shared one. A webhook's groups exist as long as the webhook does, and the group of a projection's changes
+// as long as the projection does, even if they have not been created yet.
 func (s *Store) MissingForced(ctx context.Context, tenant domain.TenantID, force domain.RetentionForce) (missing domain.RetentionForce, err error) {
 	webhooks, projections := []string{}, slices.Concat([]string{}, force.Projections, force.Rebuilds)
 	for _, group := range force.Groups {
@@ -62,7 +62,7 @@ func (s *Store) MissingForced(ctx context.Context, tenant domain.TenantID, force
 	return missing, nil
 }
 
-// sift returns those of a list that are wanted; nil where none is.
+// sift returns the wanted elements of a list; nil if there are none.
 func sift(list []string, wanted func(string) bool) (some []string) {
 	for _, one := range list {
 		if wanted(one) {

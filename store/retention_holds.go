@@ -7,9 +7,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// groupHoldsSQL gives for each group of a tenant ($1) that may be for events of a category ($2) up to where it needs none of
-// them any more: it has looked at all of them, and what is not settled is above. What it has set aside for good are dead
-// letters, which hold their events one by one. A group that ends with a position needs none above it.
+// groupHoldsSQL returns, for each group of a tenant ($1) that may select events of a category ($2), the position up to
+// which it needs no more of them: it has read all of them, and everything unsettled is after it. Dead letters are not
+// included; they hold their events one by one. A group with a final position needs no events after that.
 const groupHoldsSQL = `
 	select s.name, l.position from subscriptions as s
 	cross join lateral (
@@ -24,8 +24,8 @@ const groupHoldsSQL = `
 
 var groupHolds = statement{"manifold_group_holds", groupHoldsSQL + ` order by l.position, s.name`}
 
-// RetentionHolds returns the groups of a tenant that may still have to read events of a category, and the rebuilds that are
-// under way over it for the tenant, which hold all of it.
+// RetentionHolds returns the groups of a tenant that may still have to read events of a category. It also returns the
+// rebuilds that are running over it for the tenant, which hold all of it.
 func (s *Store) RetentionHolds(ctx context.Context, tenant domain.TenantID, category string) ([]domain.RetentionHold, error) {
 	var holds []domain.RetentionHold
 	err := s.read(ctx, tenant, func() { holds = nil }, query{&groupHolds, [][]byte{tenantParam(tenant), []byte(category)}, func(values [][]byte) error {

@@ -12,17 +12,17 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A run of a policy announces how far it will remove, asks everybody what they still need, and removes slice by slice. All of
-// it is the retention login's. Of two runs of one policy only the one that announced last removes anything: its id is in the
-// floor's row, which each slice locks. The policy's row is held for share, so that whoever changes it or takes it away knows
-// that nothing is removed by the old one from then on. Whoever locks both locks the policy's first.
+// A run of a policy announces how far it will remove events, asks all holders, and removes slice by slice. It uses only
+// the retention login. Of two runs of one policy, only the one that announced last removes events: its id is in the
+// floor's row, which each slice locks. Each slice also holds the policy's row for share. So after a change or removal
+// of the policy, the old policy removes nothing more. Lock order: the policy's row, then the floor's.
 
 var (
-	// Recorded times never run backwards in a log, so what is old enough is all that is up to a position.
+	// Recorded times never run backwards in a log, so the events that are old enough are those up to a position.
 	retentionRipe = statement{"manifold_retention_ripe", halvingSQL("e.position", "e.created_at", "now() - $2::bigint * interval '1 microsecond'",
 		"select l.head from logs as l where l.tenant_id = $1::uuid", "")}
 
-	// The n-th newest event of a category below a position.
+	// The n-th newest event of a category before a position.
 	retentionNth = statement{"manifold_retention_nth", `
 		select e.position from events as e
 		where e.tenant_id = $1::uuid and e.category = $2::text and e.position < $3::bigint
@@ -33,8 +33,8 @@ var (
 		where e.tenant_id = $1::uuid and e.category = $2::text and e.position > $3::bigint order by e.position limit 1`}
 )
 
-// BeginRetention reads what a run of a category's policy begins with; domain.CodeNotFound where there is none. What was recorded
-// less than grace ago is not ripe.
+// BeginRetention reads the input of a run of a category's policy, or returns domain.CodeNotFound if there is none.
+// Events that were recorded less than grace ago are not ripe.
 func (s *Store) BeginRetention(ctx context.Context, tenant domain.TenantID, category string, grace time.Duration) (work domain.RetentionWork, err error) {
 	err = under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
 		status, err := readRetention(ctx, tx, tenant, category)
@@ -47,7 +47,7 @@ func (s *Store) BeginRetention(ctx context.Context, tenant domain.TenantID, cate
 	return work, err
 }
 
-// TryRetention is BeginRetention for a policy that need not be kept: as if it were new.
+// TryRetention is BeginRetention for a policy that need not be stored, as if it were new.
 func (s *Store) TryRetention(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy, grace time.Duration) (work domain.RetentionWork, err error) {
 	err = under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
 		work = domain.RetentionWork{RetentionPolicy: policy}
@@ -65,7 +65,7 @@ func readRetentionWork(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, g
 	if err != nil {
 		return fmt.Errorf("read how far retention has come: %w", err)
 	}
-	// The age first: both are as of the transaction's beginning.
+	// Read the age first: both are relative to the transaction's beginning.
 	for _, by := range []struct {
 		age time.Duration
 		to  *int64
@@ -80,8 +80,8 @@ func readRetentionWork(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, g
 	return nil
 }
 
-// RetentionNth returns the position of the n-th newest event of a category below a position; 0 where there are fewer. It walks
-// past all of them in the index: of many it is to be asked in several steps.
+// RetentionNth returns the position of the n-th newest event of a category before a position; 0 if there are fewer. It
+// walks past all of them in the index, so count many events in several steps.
 func (s *Store) RetentionNth(ctx context.Context, tenant domain.TenantID, category string, below, n int64) (position int64, err error) {
 	err = under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, retentionNth.sql, tenant, category, below, n-1).Scan(&position)
@@ -93,7 +93,7 @@ func (s *Store) RetentionNth(ctx context.Context, tenant domain.TenantID, catego
 	return position, err
 }
 
-// RetentionNext returns the first event of a category above a position, and when it was recorded; 0 where there is none.
+// RetentionNext returns the first event of a category after a position, and when it was recorded; 0 if there is none.
 func (s *Store) RetentionNext(ctx context.Context, tenant domain.TenantID, category string, above int64) (position int64, at time.Time, err error) {
 	err = under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, retentionNext.sql, tenant, category, above).Scan(&position, (*moment)(&at))
@@ -105,9 +105,9 @@ func (s *Store) RetentionNext(ctx context.Context, tenant domain.TenantID, categ
 	return position, at, err
 }
 
-// AnnounceRetention says that a run may remove events of a category up to a position from now on, in place of any other run,
-// and returns how far is announced then: no less than what is gone. An earlier announcement that is higher is taken back.
-// domain.CodeConflict where the policy of that revision is not there any more.
+// AnnounceRetention announces that a run may remove events of a category up to a position from now on, replacing any
+// other run. It returns the announced position, which is at least the highest removed one. A higher earlier
+// announcement is withdrawn. It returns domain.CodeConflict if the policy of that revision no longer exists.
 func (s *Store) AnnounceRetention(ctx context.Context, tenant domain.TenantID, category string, revision int64, run domain.RetentionRunID, upTo int64) (announced int64, err error) {
 	err = under(ctx, s.retention, tenant, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
@@ -132,7 +132,8 @@ func policyChanged(category string) error {
 	return domain.Errorf(domain.CodeConflict, "category", "the retention policy of the category %q was changed or removed, or another run of it has begun", category)
 }
 
-// WithdrawRetention takes a run's announcement back to what is gone, and anybody's where the category has no policy any more.
+// WithdrawRetention lowers a run's announcement to what has been removed. If the category has no policy any more, it
+// does so for any run's announcement.
 func (s *Store) WithdrawRetention(ctx context.Context, tenant domain.TenantID, category string, run domain.RetentionRunID) error {
 	return under(ctx, s.retention, tenant, func(tx pgx.Tx) error { return withdraw(ctx, tx, tenant, category, run) })
 }
@@ -148,8 +149,8 @@ func withdraw(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category s
 	return nil
 }
 
-// EndRetention takes a run's announcement back to what is gone, and keeps what became of the run with its policy, if that is
-// there still. spared is how many events of the category are spared now.
+// EndRetention lowers a run's announcement to what has been removed, and stores the run's result with its policy, if
+// that still exists. spared is the number of spared events of the category now.
 func (s *Store) EndRetention(ctx context.Context, tenant domain.TenantID, end domain.RetentionEnd) (spared int64, err error) {
 	heldBy := end.HeldBy
 	if heldBy == nil {

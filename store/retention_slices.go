@@ -13,15 +13,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The statements of a slice. All of them see one snapshot, so that what a group has just taken from its dead letters is either
-// a dead letter still, or holds what is above it.
+// The statements of a slice. All of them see one snapshot. So an event that a group has just taken from its dead
+// letters is either still a dead letter, or the group holds the events after it.
 var (
 	retentionWindow = statement{"manifold_retention_window", `
 		select e.position, e.event_id, e.stream_id, e.stream_version from events as e
 		where e.tenant_id = $1::uuid and e.category = $2::text and e.position > $3::bigint and e.position <= $4::bigint
 		order by e.position limit $5::bigint`}
 
-	// The newest event of each stream below a version.
+	// The newest event of each stream before a version.
 	retentionBefore = statement{"manifold_retention_before", `
 		select b.position, b.event_id, b.stream_id, b.stream_version
 		from unnest($2::text[], $3::bigint[]) as w(stream_id, version)
@@ -30,7 +30,7 @@ var (
 			order by e.stream_version desc limit 1
 		) as b`}
 
-	// Of which streams the next event after a version lies in the positions ($4, $5].
+	// The streams whose next event after a version is in the positions ($4, $5].
 	retentionSuperseded = statement{"manifold_retention_superseded", `
 		select w.stream_id from unnest($2::text[], $3::bigint[]) as w(stream_id, version)
 		cross join lateral (
@@ -38,8 +38,8 @@ var (
 			order by e.stream_version limit 1
 		) as n where n.position > $4::bigint and n.position <= $5::bigint`}
 
-	// The spared ones are looked through from a position on, with whether there is a newer event of their stream up to another.
-	// Those that have gone since have nothing but their positions.
+	// The spared events after a position, and whether their stream has a newer event up to another position. Events
+	// that have been removed since have only their positions.
 	retentionSpared = statement{"manifold_retention_spared", `
 		select s.position, e.event_id, e.stream_id, e.stream_version,
 			coalesce((select n.position from events as n where n.tenant_id = $1::uuid and n.stream_id = e.stream_id
@@ -52,7 +52,7 @@ var (
 		left join lateral (select * from events as e where e.tenant_id = $1::uuid and e.position = s.position limit 1) as e on true
 		order by s.position`}
 
-	// Which of some events are named by a dead letter or wait for a parked document, of those that are not forced.
+	// The events that a dead letter names or that wait for a parked document, except forced ones.
 	retentionNamed = statement{"manifold_retention_named", `
 		select c.position from unnest($2::bigint[], $3::uuid[]) as c(position, event_id)
 		where (select true from dead_letters as d where d.tenant_id = $1::uuid and d.event_id = c.event_id and d.name <> all($4::text[])
@@ -62,8 +62,8 @@ var (
 			or (select true from parked_documents as p where p.tenant_id = $1::uuid and p.position = c.position and p.name <> all($5::text[])
 				order by p.name limit 1)`}
 
-	// What goes of a stretch is an interval but for a list, and the rest goes one by one: a planner that knows of few rows would
-	// rather look through all of a tenant's than search for several of a list.
+	// The removed part of a range is an interval minus a list, and single events are removed one by one. A planner that
+	// expects few rows would scan all of a tenant's events rather than search for several from a list.
 	retentionRemove = statement{"manifold_retention_remove", `
 		delete from events as e
 		where e.tenant_id = $1::uuid and e.category = $2::text and e.position > $3::bigint and e.position <= $4::bigint
@@ -71,9 +71,10 @@ var (
 	retentionRemoveOne = statement{"manifold_retention_remove_one", `
 		delete from events as e where e.tenant_id = $1::uuid and e.position = $2::bigint`}
 
-	// Streams whose newest event went keep their versions. The tenant comes from a row of its own. A message that was published
-	// without a key had a stream of its own, named by its id: where that is all there ever was of the stream, and no snapshot is about
-	// it, nothing is kept, since each message would leave a row for ever. Whoever repeats the message begins the stream anew.
+	// Streams whose newest event was removed keep their versions. The tenant comes from a row in the database. A
+	// message published without a key has a separate stream, named by the message's id. If that message is all there
+	// ever was of the stream, and there is no snapshot of it, nothing is kept, since otherwise each message would leave
+	// a row permanently. Publishing the message again begins the stream again.
 	retentionFloors = statement{"manifold_retention_floors", `
 		insert into stream_floors as f (tenant_id, stream_id, version)
 		select r.tenant_id, d.stream_id, d.version
@@ -85,7 +86,7 @@ var (
 			order by e.stream_version desc limit 1), false)
 		on conflict (tenant_id, stream_id) do update set version = greatest(f.version, excluded.version)`}
 
-	// What is spared may be all that there is to do, and nothing be announced ever: the policy's row is there in any case.
+	// Sparing may be all there is to do, without any announcement. The policy's row always exists.
 	retentionSpare = statement{"manifold_retention_spare", `
 		insert into retention_spared (tenant_id, category, position)
 		select p.tenant_id, p.category, d.position from retention_policies as p cross join unnest($3::bigint[]) as d(position)
@@ -99,12 +100,12 @@ var (
 		set removed_to = greatest(f.removed_to, $3::bigint), removed = f.removed + $4::bigint, updated_at = now()
 		where f.tenant_id = $1::uuid and f.category = $2::text`}
 
-	// The first of the groups that hold a category, the forced ones left out.
+	// The first of the groups that hold a category, except the forced ones.
 	firstGroupHold = statement{"manifold_retention_group_hold", `
 		select h.position from (` + groupHoldsSQL + ` and s.name <> all($3::text[])) as h order by h.position limit 1`}
 )
 
-// retained is an event that a slice looks at.
+// retained is an event that a slice examines.
 type retained struct {
 	position int64
 	id       domain.EventID
@@ -112,20 +113,21 @@ type retained struct {
 	version  int64
 }
 
-// verdict is what becomes of a slice: the events of the category in the positions (after, upTo].
+// verdict is the decision on a slice: the events of the category in the positions (after, upTo].
 type verdict struct {
 	after, upTo int64
-	stay        []int64    // of the slice
-	remove      []retained // all that go: those of the slice that do not stay, and single ones
-	single      []retained // of these, the single ones
-	spare       []int64    // positions that should go, and are named
-	unspare     []int64    // positions that were spared, and need not be any more
+	stay        []int64    // events of the slice
+	remove      []retained // all events to remove: those of the slice that do not stay, and single ones
+	single      []retained // the single ones of remove
+	spare       []int64    // positions due for removal, but named
+	unspare     []int64    // positions that no longer need to be spared
 }
 
-// RemoveRetained removes the next slice of a category's events that a policy says should go, all of it in one transaction with
-// the floors. What a group may still have to read is left, whatever was known of it when the run was announced; what a dead
-// letter or a parked document names is spared. Where the step's run has not announced that it would remove so far it removes
-// nothing, and says so. domain.CodeConflict where the policy has changed, or another run has begun.
+// RemoveRetained removes the next slice of a category's events that a policy selects, in one transaction with the
+// floors. It leaves events that a group may still have to read, even if the run's announcement did not know of them. It
+// spares events that a dead letter or a parked document names. If the step's run has not announced removal that far, it
+// removes nothing and reports Unannounced. It returns domain.CodeConflict if the policy has changed or another run has
+// begun.
 func (s *Store) RemoveRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, err error) {
 	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
 		held, err := tx.Exec(ctx, "select from retention_policies p where p.tenant_id = $1 and p.category = $2 and p.revision = $3 for share",
@@ -159,13 +161,13 @@ func (s *Store) RemoveRetained(ctx context.Context, tenant domain.TenantID, step
 		return v.carryOut(ctx, tx, tenant, step.Category)
 	})
 	if busy(sqlState(err)) {
-		err = policyChanged(step.Category) // somebody was faster at one of the rows
+		err = policyChanged(step.Category) // a concurrent transaction changed one of the rows first
 	}
 	return slice, err
 }
 
-// FindRetained is RemoveRetained without removing anything, and without a run that has announced it. What is up to
-// step.SweptTo is taken to be found before, and not counted.
+// FindRetained is RemoveRetained without removing anything, and without an announced run. It does not count events up
+// to step.SweptTo, because they were found before.
 func (s *Store) FindRetained(ctx context.Context, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, err error) {
 	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
 		var v verdict
@@ -183,11 +185,11 @@ func (s *Store) FindRetained(ctx context.Context, tenant domain.TenantID, step d
 	return slice, unavailable(err)
 }
 
-// inOneSnapshot runs do in a transaction of the retention login whose statements see one snapshot. Where somebody else has
-// changed a row since, that it wants to change, the error is PostgreSQL's own.
+// inOneSnapshot runs do in a transaction of the retention login whose statements see one snapshot. If it changes a row
+// that another transaction has changed since, the error is PostgreSQL's own.
 func (s *Store) inOneSnapshot(ctx context.Context, tenant domain.TenantID, do func(pgx.Tx) error) error {
 	err := pgx.BeginTxFunc(ctx, s.retention, pgx.TxOptions{
-		// As in under.
+		// See under.
 		BeginQuery: "begin isolation level repeatable read; set local manifold.tenant = '" + tenant.String() + "'",
 	}, do)
 	if busy(sqlState(err)) {
@@ -196,7 +198,7 @@ func (s *Store) inOneSnapshot(ctx context.Context, tenant domain.TenantID, do fu
 	return unavailable(err)
 }
 
-// judge looks at the next slice, and says what is to become of it.
+// judge examines the next slice and decides about its events.
 func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) (slice domain.RetentionSlice, v verdict, err error) {
 	slice.HeldAt = -1
 	upTo := step.UpTo
@@ -206,7 +208,7 @@ func judge(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.R
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return slice, v, fmt.Errorf("look for what groups still need: %w", err)
 	case err == nil && step.Reason == domain.RetentionSuperseded:
-		step.Below = min(step.Below, hold) // what is looked at stays in any case
+		step.Below = min(step.Below, hold) // the examined events stay in any case
 	case err == nil && hold < upTo:
 		upTo, slice.HeldAt = hold, hold
 	}
@@ -236,7 +238,7 @@ func (v *verdict) window(ctx context.Context, tx pgx.Tx, tenant domain.TenantID,
 	return events, nil
 }
 
-// judgeSuperseded is judge for events that stay, since somebody may still have to read them, and supersede older ones that
+// judgeSuperseded is judge for events that stay, because they may still be unread, but supersede older events that
 // nobody has to read any more.
 func (v *verdict) judgeSuperseded(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
 	events, err := v.window(ctx, tx, tenant, step)
@@ -262,7 +264,7 @@ func (v *verdict) judgeSuperseded(ctx context.Context, tx pgx.Tx, tenant domain.
 	return nil
 }
 
-// judgeSlice is judge for events as they stand in the log.
+// judgeSlice is judge for events in the log's order.
 func (v *verdict) judgeSlice(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, step domain.RetentionStep) error {
 	end := v.upTo // of all slices
 	events, err := v.window(ctx, tx, tenant, step)
@@ -328,7 +330,7 @@ func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 			v.upTo = position
 		}
 		if id == nil {
-			v.unspare = append(v.unspare, position) // it has gone with others
+			v.unspare = append(v.unspare, position) // it was removed with others
 			return nil
 		}
 		events, superseded[position] = append(events, retained{position, *id, *stream, *version}), newer
@@ -346,7 +348,7 @@ func (v *verdict) judgeSpared(ctx context.Context, tx pgx.Tx, tenant domain.Tena
 			continue
 		}
 		v.unspare = append(v.unspare, e.position)
-		// By the policy as it is now it may stay.
+		// Under the current policy it may stay.
 		if e.position <= step.SweptTo || e.position <= step.CompactedTo && superseded[e.position] {
 			v.remove, v.single = append(v.remove, e), append(v.single, e)
 		}
@@ -358,7 +360,7 @@ func scanRetained(row pgx.CollectableRow) (e retained, err error) {
 	return e, row.Scan(&e.position, (*[16]byte)(&e.id), &e.stream, &e.version)
 }
 
-// newestOf returns the highest version of each stream in a stretch of a category's events.
+// newestOf returns the highest version of each stream in a range of a category's events.
 func newestOf(events []retained) map[string]int64 {
 	newest := make(map[string]int64)
 	for _, e := range events {
@@ -367,8 +369,8 @@ func newestOf(events []retained) map[string]int64 {
 	return newest
 }
 
-// supersededAbove returns the streams whose next event after their newest of a stretch lies in the positions (end, ripe]: the
-// stretches up to end meet those that come before.
+// supersededAbove returns the streams whose next event, after their newest in a range, is in the positions (end, ripe].
+// Next events up to end are found with the ranges that contain them.
 func supersededAbove(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, newest map[string]int64, end, ripe int64) (map[string]bool, error) {
 	superseded := make(map[string]bool)
 	if ripe <= end || len(newest) == 0 {
@@ -390,8 +392,8 @@ func supersededAbove(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, new
 	return superseded, nil
 }
 
-// newestBefore returns the newest event of each stream below a stretch of a category's events in which it has some. Everything
-// below is compacted, so that it is the only one that these supersede.
+// newestBefore returns, for each stream with events in a range, its newest event before the range. Everything before
+// the range is compacted, so that event is the only one that these supersede.
 func newestBefore(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []retained) ([]retained, error) {
 	var streams []string
 	var firsts []int64
@@ -413,7 +415,8 @@ func newestBefore(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events
 	return before, nil
 }
 
-// namedOf returns the positions of those events that a dead letter names or a parked document waits with, but for forced ones.
+// namedOf returns the positions of the events that a dead letter names or that wait for a parked document, except
+// forced ones.
 func namedOf(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, force domain.RetentionForce, events []retained) (map[int64]bool, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -435,7 +438,7 @@ func namedOf(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, force domai
 	return named, nil
 }
 
-// carryOut does what a slice comes to, in one round trip.
+// carryOut executes the verdict in one round trip.
 func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string) error {
 	var batch pgx.Batch
 	var gone int64
@@ -487,7 +490,7 @@ func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantI
 	return nil
 }
 
-// orEmpty makes a list of none, which is no null.
+// orEmpty returns an empty list for nil, which would be a null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

@@ -10,13 +10,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// CreateRollback queues the rebuild that undoes another one, by going on with the build that was live before it: Build and
-// Definition are put in from there, and the rebuild is returned. In the same transaction the build is taken off the list
-// of retired ones, so that nobody drops it meanwhile; for some tenants it loses its date.
+// CreateRollback queues the rebuild that undoes another one by continuing with the build that was live before it. It
+// takes Build and Definition from there and returns the rebuild. The same transaction takes the build off the list of
+// retired ones, so that nobody drops it meanwhile. In a rollback for some tenants, the build stays on the list but
+// loses its date.
 //
-// It is domain.CodeConflict where undone is not swapped, where something else has gone live since, and where the build is
-// not kept any more; domain.CodeNotFound where there is no such rebuild or projection; domain.CodeRebuildRunning where the
-// projection has one that has not ended.
+// It returns domain.CodeConflict if undone is not swapped, if another build has gone live since, or if the old build is
+// no longer kept. It returns domain.CodeNotFound if there is no such rebuild or projection, and
+// domain.CodeRebuildRunning if the projection has a rebuild that has not ended.
 func (s *Store) CreateRollback(ctx context.Context, undone domain.RebuildID, rebuild domain.Rebuild) (domain.Rebuild, error) {
 	err := s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		live, err := lockWhole(ctx, tx, rebuild.ProjectionID)
@@ -55,7 +56,7 @@ func (s *Store) CreateRollback(ctx context.Context, undone domain.RebuildID, reb
 	return s.Rebuild(ctx, rebuild.ProjectionID, rebuild.ID)
 }
 
-// takeBack takes the build that was live before a swap for all off the list of retired ones.
+// takeBack takes the build that was live before a swap for all tenants off the list of retired ones.
 func takeBack(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain.Rebuild) error {
 	if live.Build != old.Build {
 		return goneOn(old)
@@ -71,8 +72,8 @@ func takeBack(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain
 	return nil
 }
 
-// takeBackForTenants sees to it that the build that was live for some tenants before a swap stays. By then they must all
-// still have the build that was swapped in.
+// takeBackForTenants keeps the build that was live for some tenants before a swap. These tenants must still have the
+// build that was swapped in.
 func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, old domain.Rebuild, rebuild *domain.Rebuild) error {
 	if old.Previous.Build == 0 {
 		return domain.Errorf(domain.CodeConflict, "", "rebuild %s cannot be rolled back: its tenants came from different builds; rebuild them anew", old.ID)
@@ -95,7 +96,7 @@ func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, 
 		switch {
 		case there:
 			rebuild.Tenants = append(rebuild.Tenants, tenant)
-		case old.Faulted == nil: // else it may have been left where it was
+		case old.Faulted == nil: // otherwise the tenant may have been left on its old build
 			return goneOn(old)
 		}
 	}
@@ -106,7 +107,7 @@ func takeBackForTenants(ctx context.Context, tx pgx.Tx, live domain.Projection, 
 		return err
 	}
 	if old.Previous.Build == live.Build {
-		return nil // it serves all the others
+		return nil // it serves all other tenants
 	}
 	kept, err := tx.Exec(ctx, `
 		update retired_builds d set drop_at = 'infinity'

@@ -10,13 +10,13 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// CheckSchema says what keeps this program from working on the database's schema: it is not there, older than what the
-// program needs, or left half-way by a migration that failed or is still running. Absence knows these errors. A newer one is no obstacle: the previous release runs on
-// the next one's schema.
+// CheckSchema returns an error if this program cannot use the database's schema: it is missing, too old, or a migration
+// has failed or is still running. Absence recognises these errors. A newer schema is accepted, because the previous
+// release must run on the next one's schema.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	var version int64
 	var dirty bool
-	// The table is where the migrator's own search path put it, which is the schema public unless somebody changed that.
+	// The migrator's own search path determines the table's schema, which is public unless somebody changed it.
 	err := s.system.QueryRow(ctx, "select version, dirty from public.manifold_schema").Scan(&version, &dirty)
 	const (
 		undefinedTable        = "42P01"
@@ -35,8 +35,8 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// Synced reports whether the database has a commit on disk before it answers. Where it has not, a crash of its machine
-// can lose what was acknowledged.
+// Synced reports whether the database writes a commit to disk before it answers. If it does not, a crash of its machine
+// can lose acknowledged data.
 func (s *Store) Synced(ctx context.Context) (bool, error) {
 	var fsync, commit string
 	err := s.app.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit)

@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// PageTokenKey returns the 32 bytes that all processes of this database encrypt page tokens with.
+// PageTokenKey returns the 32-byte key with which all processes of this database encrypt page tokens.
 func (s *Store) PageTokenKey(ctx context.Context) ([32]byte, error) {
 	var secret []byte
 	err := s.system.QueryRow(ctx, "select s.secret from service_secrets s where s.tenant_id = $1 and s.name = 'page-tokens'", domain.Everyone).Scan(&secret)

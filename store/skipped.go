@@ -10,9 +10,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// SkipEvent records that a projection passes the event over by which the tenant's build stands still, and tells every
-// process to go on. The event's id and the fault's message are the fault's. domain.CodeConflict where the build does not
-// stand before that position. It returns the row, which is the first one where the event is skipped already.
+// SkipEvent records that a projection skips the event before which the tenant's build has stopped, and notifies every
+// process to continue. The event's id and the message come from the fault. It returns domain.CodeConflict if the build
+// has not stopped before that position. It returns the row; if the event was skipped already, that is the first one.
 func (s *Store) SkipEvent(ctx context.Context, skip domain.SkippedEvent, build int64) (domain.SkippedEvent, error) {
 	var skipped domain.SkippedEvent
 	err := s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) error {
@@ -33,7 +33,7 @@ func (s *Store) SkipEvent(ctx context.Context, skip domain.SkippedEvent, build i
 	return skipped, err
 }
 
-// PutSkipped records that a projection passes an event over, whatever its builds stand before.
+// PutSkipped records that a projection skips an event, wherever its builds have stopped.
 func (s *Store) PutSkipped(ctx context.Context, skip domain.SkippedEvent) (domain.SkippedEvent, error) {
 	var skipped domain.SkippedEvent
 	err := s.retry(ctx, skip.Tenant, skip.ProjectionID, func(tx pgx.Tx) (err error) {
@@ -65,9 +65,9 @@ func scanSkipped(row pgx.CollectableRow) (domain.SkippedEvent, error) {
 	return e, err
 }
 
-// WithdrawSkip has a projection pass the event at a position over for a tenant no more, whatever version of its definition
-// the skip was for. What has been passed over already stays so until the next rebuild. domain.CodeNotFound where the event is
-// not skipped.
+// WithdrawSkip ends the skipping of the event at a position for a tenant, whatever version of the definition the skip
+// was for. Documents that were folded without the event stay so until the next rebuild. It returns domain.CodeNotFound
+// if the event is not skipped.
 func (s *Store) WithdrawSkip(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, position int64) error {
 	return s.retry(ctx, tenant, id, func(tx pgx.Tx) error {
 		gone, err := tx.Exec(ctx, `
@@ -83,7 +83,7 @@ func (s *Store) WithdrawSkip(ctx context.Context, tenant domain.TenantID, id dom
 	})
 }
 
-// SkippedEvents returns the first limit events that a projection passes over for a tenant, of all versions of its
+// SkippedEvents returns the first limit events that a projection skips for a tenant, for all versions of its
 // definition, ordered by position and version.
 func (s *Store) SkippedEvents(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, limit int) ([]domain.SkippedEvent, error) {
 	var events []domain.SkippedEvent

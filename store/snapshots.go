@@ -20,9 +20,10 @@ func scanSnapshot(row pgx.CollectableRow) (domain.Snapshot, error) {
 	return snapshot, err
 }
 
-// PutSnapshot keeps a snapshot, in place of one with the same stream, tag and version, unless less is missing in that one. Of the stream's snapshots with
-// the same tag the newest domain.SnapshotsKept stay, and with a definition's tag (domain.IsDefinitionTag) those with
-// another definition's tag fall away: the definition has changed. TakenAt is the database's now.
+// PutSnapshot stores a snapshot. It replaces one with the same stream, tag and version, unless that one lacks fewer
+// events. Of the stream's snapshots with the same tag, the newest domain.SnapshotsKept stay. If the tag is a
+// definition's (domain.IsDefinitionTag), snapshots with other definitions' tags are deleted, because the definition has
+// changed. TakenAt is the database's current time.
 func (s *Store) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot domain.Snapshot) error {
 	return under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
@@ -48,22 +49,23 @@ func (s *Store) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsho
 	})
 }
 
-// Snapshot returns the newest snapshot of a stream with a tag and, where atMost is not 0, a version up to it; without lossy only
-// one in which nothing is missing. ok is false where there is none.
+// Snapshot returns the newest snapshot of a stream with a tag and, unless atMost is 0, a version of at most atMost.
+// Without lossy, it ignores snapshots that lack events. ok is false if there is none.
 func (s *Store) Snapshot(ctx context.Context, tenant domain.TenantID, stream, tag string, atMost int64, lossy bool) (snapshot domain.Snapshot, ok bool, err error) {
 	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
 		where s.tenant_id = $1 and s.stream_id = $2 and s.tag = $3 and ($4 = 0 or s.version <= $4) and ($5 or s.removed_to = 0)
 		order by s.version desc limit 1`, stream, tag, atMost, lossy)
 }
 
-// LatestSnapshot returns the newest snapshot of a stream, whatever made it; of several at one version the one that was
-// taken last. ok is false where there is none.
+// LatestSnapshot returns the newest snapshot of a stream, whatever made it. Of several at one version, it returns the
+// one that was taken last. ok is false if there is none.
 func (s *Store) LatestSnapshot(ctx context.Context, tenant domain.TenantID, stream string) (snapshot domain.Snapshot, ok bool, err error) {
 	return s.snapshot(ctx, tenant, "select "+snapshotColumns+` from snapshots s
 		where s.tenant_id = $1 and s.stream_id = $2 order by s.version desc, s.taken_at desc limit 1`, stream)
 }
 
-// snapshot reads one of a stream's snapshots. Those that cannot be read are removed: whatever they hold is in the events.
+// snapshot reads one of a stream's snapshots. It removes unreadable ones, because the events contain the same
+// information.
 func (s *Store) snapshot(ctx context.Context, tenant domain.TenantID, query, stream string, args ...any) (snapshot domain.Snapshot, ok bool, err error) {
 	snapshot, ok, err = s.readSnapshotRow(ctx, tenant, query, append([]any{tenant, stream}, args...)...)
 	if !unprintable(err) {
@@ -100,13 +102,13 @@ func (s *Store) readSnapshotRow(ctx context.Context, tenant domain.TenantID, que
 	return snapshot, ok, err
 }
 
-// unsnapshottedSlice is how many events one call of UnsnapshottedStreams looks at.
+// unsnapshottedSlice is how many events one call of UnsnapshottedStreams examines.
 const unsnapshottedSlice = 5000
 
-// UnsnapshottedStreams looks at the next few thousand events of a category in the positions (after, upTo], and returns
-// the streams among them whose newest snapshot with the tag lies at least behind events back, or that have none and at
-// least so many events. Seen is the position up to which it has looked: the next call's after; it is upTo when all is
-// seen. A stream may come in several calls.
+// UnsnapshottedStreams examines the next few thousand events of a category in the positions (after, upTo]. It returns
+// the streams among them whose newest snapshot with the tag lags at least behind events, or that have none and at least
+// that many events. seen is the position up to which it has examined events: the after of the next call, or upTo at the
+// end. Several calls may return the same stream.
 func (s *Store) UnsnapshottedStreams(ctx context.Context, tenant domain.TenantID, category, tag string, behind, after, upTo int64) (streams []string, seen int64, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		var last *int64
@@ -136,12 +138,12 @@ func (s *Store) UnsnapshottedStreams(ctx context.Context, tenant domain.TenantID
 	return streams, seen, err
 }
 
-// deleteDefinitionSnapshots removes what definitions folded for a category's streams, in slices.
+// deleteDefinitionSnapshots removes the snapshots that definitions folded for a category's streams, in slices.
 func (s *Store) deleteDefinitionSnapshots(ctx context.Context, tenant domain.TenantID, category string) error {
 	for {
 		var gone int64
 		err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-			// A category ends before the first dash, and "." is the byte behind it.
+			// A category ends before the first dash, and "." is the byte after the dash.
 			done, err := tx.Exec(ctx, `
 				delete from snapshots s where s.tenant_id = $1 and s.ctid = any (array(
 				  select o.ctid from snapshots o

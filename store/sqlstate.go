@@ -12,8 +12,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// unavailable turns an error that says "the database cannot be reached, is shutting down, or does not get to it", or that
-// its connection broke on the way, into one with domain.CodeUnavailable and leaves all others, nil included, as they are.
+// unavailable converts an error into one with domain.CodeUnavailable if the database cannot be reached, is shutting
+// down or overloaded, or if the connection broke. It returns every other error, including nil, unchanged.
 func unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -29,13 +29,13 @@ func unavailable(err error) error {
 			return cannotServe("the database cannot serve now; try again later", err)
 		}
 	}
-	if disconnected(err) && !errors.Is(err, context.DeadlineExceeded) { // which is a net.Error, too
+	if disconnected(err) && !errors.Is(err, context.DeadlineExceeded) { // which is also a net.Error
 		return cannotServe("the connection to the database broke; try again later", err)
 	}
 	return err
 }
 
-// isTransient reports whether a SQLSTATE says that the server cannot serve now, and may later.
+// isTransient reports whether a SQLSTATE says that the server cannot serve now, but may later.
 func isTransient(state string) bool {
 	switch state[:min(2, len(state))] {
 	case "08", "57", "53": // connection, operator intervention, resources
@@ -44,13 +44,13 @@ func isTransient(state string) bool {
 	return busy(state) || state == readOnly
 }
 
-// cannotServe makes a *domain.Error with domain.CodeUnavailable and keeps the cause within: it is for logs, since it may
-// name the database's address and login, which are nothing for clients.
+// cannotServe returns a *domain.Error with domain.CodeUnavailable that wraps the cause. The cause is for logs only: it
+// may contain the database's address and login, which clients must not see.
 func cannotServe(message string, cause error) error {
 	return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnavailable, "", "%s", message), cause)
 }
 
-// sqlState returns the SQLSTATE of an error that PostgreSQL answered with, and "" for every other error.
+// sqlState returns the SQLSTATE of an error from PostgreSQL, and "" for every other error.
 func sqlState(err error) string {
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return native.Code
@@ -62,30 +62,30 @@ func sqlState(err error) string {
 const (
 	uniqueViolation = "23505" // a row's key is taken
 	readOnly        = "25006" // the database is a standby
-	outcomeUnknown  = "40003" // what stands before the database does not know whether it was committed
+	outcomeUnknown  = "40003" // a proxy before the database does not know whether it was committed
 )
 
-// busy reports whether a SQLSTATE says that a transaction was rolled back for the sake of others, and may be made again.
+// busy reports whether a SQLSTATE says that a transaction was rolled back because of others and may be retried.
 func busy(state string) bool {
 	switch state {
-	case "55P03", // a lock was not to be had in time
+	case "55P03", // a lock could not be acquired in time
 		"40001", "40P01": // serialisation, deadlock
 		return true
 	}
 	return false
 }
 
-// refused reports whether err is PostgreSQL's own word that a statement failed, and its transaction with it. After any
-// other error that came behind a commit, nobody knows what became of the transaction.
+// refused reports whether err is PostgreSQL's own statement that a statement failed, and its transaction with it. After
+// any other error that follows a commit, the outcome of the transaction is unknown.
 func refused(err error) bool {
 	native, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && native.SeverityUnlocalized == "ERROR" && native.Code != outcomeUnknown
 }
 
-// disconnected reports whether err says that a connection broke, which a new one may do better.
+// disconnected reports whether err says that a connection broke, so that a new one may succeed.
 func disconnected(err error) bool {
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// A FATAL error ends the session; the state says why, such as 57P01 when an administrator ended it.
+		// A FATAL error ends the session; the state says why, such as 57P01 if an administrator ended it.
 		return native.SeverityUnlocalized != "ERROR"
 	}
 	if _, ok := errors.AsType[net.Error](err); ok {

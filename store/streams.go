@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	// Each step finds the next name in the index, behind all events of the one before.
+	// Each step finds the next name in the index, after all events of the previous one.
 	streamNames = statement{"manifold_streams", `
 		with recursive names(stream_id) as (
 			(select e.stream_id from events as e
@@ -31,8 +31,8 @@ var (
 		from events as e where e.tenant_id = $1::uuid and e.stream_id = $2::text`}
 )
 
-// Streams returns names of streams that have events, in byte order, those above after, at most limit: of the category,
-// where one is given, and beginning with prefix.
+// Streams returns the names of streams with events, in byte order, after the name after and at most limit. It returns
+// only streams of the category, if one is given, and names that begin with prefix.
 func (s *Store) Streams(ctx context.Context, tenant domain.TenantID, category, prefix, after string, limit int) ([]string, error) {
 	if category != "" {
 		category += "-"
@@ -44,7 +44,7 @@ func (s *Store) Streams(ctx context.Context, tenant domain.TenantID, category, p
 			return nil, nil
 		}
 	}
-	// Names are printable ASCII, and so is what can begin one.
+	// Names are printable ASCII, and so is any prefix of one.
 	for i := range len(prefix) {
 		if prefix[i] <= ' ' || prefix[i] > '~' {
 			return nil, nil
@@ -65,9 +65,9 @@ func (s *Store) Streams(ctx context.Context, tenant domain.TenantID, category, p
 	return names, err
 }
 
-// StreamInfo describes a stream. It reads all of its events in the database to know their size. A stream whose events
-// were all removed by retention keeps its version. CodeNotFound: there never was an event, or only one that was published without a
-// key, and retention has removed it.
+// StreamInfo describes a stream. To compute the size, the database reads all of its events. A stream keeps its version
+// even if retention has removed all its events. It returns CodeNotFound if there never was an event, or if retention
+// has removed the only event, which was published without a key.
 func (s *Store) StreamInfo(ctx context.Context, tenant domain.TenantID, stream string) (domain.StreamInfo, error) {
 	info := domain.StreamInfo{Stream: stream}
 	err := s.readInTurn(ctx, tenant, nil, query{&streamInfo, [][]byte{tenantParam(tenant), []byte(stream)}, func(values [][]byte) error {

@@ -12,13 +12,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// swappable is what a rebuild must be to touch the live build: validated or about to be, not asked to be cancelled, and
-// somebody's.
+// swappable is the condition under which a rebuild may touch the live build: it is validating or awaiting approval, has
+// no cancellation request, and has a worker.
 const swappable = "r.state in ('validating', 'awaiting-approval') and not r.cancel and r.worker is not null"
 
-// HoldProjection makes the live build stand still: readings of the projection's log (domain.Reading) say so from now on.
-// The rebuild must be validating or awaiting approval, not be asked to be cancelled, and its Worker be the one that has it,
-// else it is domain.CodeConflict. It may be repeated.
+// HoldProjection makes the live build stand still: from now on, readings of the projection's log (domain.Reading) say
+// so. The rebuild must be validating or awaiting approval, without a cancellation request, and its Worker must be the
+// current one. Otherwise the error is domain.CodeConflict. It may be repeated.
 func (s *Store) HoldProjection(ctx context.Context, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
@@ -41,8 +41,9 @@ func (s *Store) HoldProjection(ctx context.Context, rebuild domain.Rebuild) erro
 	})
 }
 
-// ReleaseProjection lets the live build go on after HoldProjection, without a swap. The rebuild's Worker must be the one
-// that has it, else it is domain.CodeConflict. A projection that the rebuild does not hold stays as it is.
+// ReleaseProjection lets the live build continue after HoldProjection, without a swap. The rebuild's Worker must be the
+// current one; otherwise the error is domain.CodeConflict. It does not change a projection that the rebuild does not
+// hold.
 func (s *Store) ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
@@ -61,14 +62,15 @@ func (s *Store) ReleaseProjection(ctx context.Context, rebuild domain.Rebuild) e
 	})
 }
 
-// SwapProjection is the commit point of a rebuild for all: in one transaction the projection gets the new build and
-// definition, which is kept as a version where it is another one; the rebuild is swapped with its last progress and
-// remembers what was live; and the old build is retired and may be dropped at dropAt. One that undoes another makes that
-// one rolled back. All tenants' own builds end by it, since their base is live no more, but for the tenants in left, in
-// their order: they keep the build and the definition that they have, which stays for as long as one of them is on it.
+// SwapProjection is the commit point of a rebuild for all tenants. In one transaction, the projection gets the new
+// build and definition, and the definition is stored as a version if it differs. The rebuild becomes swapped, with its
+// last progress and what was live before. The old build is retired and may be dropped at dropAt. If the rebuild undoes
+// another, that one becomes rolled back. The swap ends all tenants' own builds, since their base is no longer live. The
+// tenants in left, in their order, are an exception: they keep their build and definition, and that build stays as long
+// as one of them uses it.
 //
-// It happens only if the rebuild is validating or awaiting approval, is not asked to be cancelled, has its Worker, and
-// holds the projection; else nothing changes and it is domain.CodeConflict, or domain.CodeNotFound where the projection
+// The rebuild must be validating or awaiting approval, have no cancellation request, have its Worker, and hold the
+// projection. Otherwise nothing changes, and the error is domain.CodeConflict, or domain.CodeNotFound if the projection
 // was deleted.
 func (s *Store) SwapProjection(ctx context.Context, rebuild domain.Rebuild, left []domain.TenantFault, dropAt time.Time) error {
 	definition, err := json.Marshal(rebuild.Definition)
@@ -118,13 +120,14 @@ func leaveBehind(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild 
 	if err != nil {
 		return fmt.Errorf("write the definition from before: %w", err)
 	}
-	kept := make(map[int64]string) // builds, and their databases
+	kept := make(map[int64]string) // builds and their databases
 	var build int64
 	var database string
 	var batch pgx.Batch
 	for _, fault := range left {
 		batch.Queue("set local manifold.tenant = '" + fault.Tenant.String() + "'")
-		// A tenant whose appends fold into the new build already has been moved to it, and one that was erased has no build.
+		// A tenant whose appends already fold into the new build has been moved to it, and an erased tenant has no
+		// build.
 		batch.Queue(`
 			insert into tenant_builds as b (tenant_id, owner, name, build, base, definition, pinned_to, fault, fault_position)
 			select t.tenant_id, $2, $3, $4, $5, $6, $5, $7, nullif($8::bigint, 0)
@@ -159,8 +162,8 @@ func leaveBehind(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild 
 	return nil
 }
 
-// finishSwapped ends a rebuild as swapped, if it is where a swap may happen, and the one that it undoes as rolled back.
-// previous is nil where it is in the row already.
+// finishSwapped ends a rebuild as swapped, if a swap is allowed, and ends the rebuild that it undoes as rolled back.
+// previous is nil if the row already contains it.
 func (s *Store) finishSwapped(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, previous *domain.Previous) error {
 	rebuild.State = domain.RebuildSwapped
 	if err := s.finishRebuild(ctx, tx, rebuild, swappable); err != nil {
@@ -190,8 +193,8 @@ func (s *Store) finishSwapped(ctx context.Context, tx pgx.Tx, rebuild domain.Reb
 	return nil
 }
 
-// nextVersion keeps a rebuild's definition as the projection's next version, where it is another one than the projection
-// has, and returns the version that the projection has then.
+// nextVersion stores a rebuild's definition as the projection's next version, if it differs from the current one. It
+// returns the resulting version of the projection.
 func nextVersion(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild domain.Rebuild) (int64, error) {
 	same, err := sameJSON(old.Definition, rebuild.Definition)
 	if err != nil || same {
@@ -206,7 +209,7 @@ func nextVersion(ctx context.Context, tx pgx.Tx, old domain.Projection, rebuild 
 	})
 }
 
-// sameJSON reports whether two definitions that were read from the database are kept there alike.
+// sameJSON reports whether two definitions from the database are stored identically.
 func sameJSON(a, b domain.Definition) (bool, error) {
 	left, err := json.Marshal(a)
 	if err != nil {
@@ -219,10 +222,10 @@ func sameJSON(a, b domain.Definition) (bool, error) {
 	return string(left) == string(right), nil
 }
 
-// ChangeDefinition puts a definition in at once, with no rebuild, and keeps it as a version made by by: it is for what
-// changes nothing that documents depend on. It returns the projection as it is then. domain.CodeNotFound where there is no
-// projection, domain.CodeRebuildRunning while a rebuild of it is under way, domain.CodeConflict where its definition is not
-// before any more.
+// ChangeDefinition replaces a definition at once, without a rebuild, and stores it as a version made by by. It is for
+// changes that do not affect documents. It returns the resulting projection. The errors are domain.CodeNotFound if
+// there is no projection, domain.CodeRebuildRunning while a rebuild of it is running, and domain.CodeConflict if its
+// definition is no longer before.
 func (s *Store) ChangeDefinition(ctx context.Context, id domain.ProjectionID, before, definition domain.Definition, by string) (domain.Projection, error) {
 	text, err := json.Marshal(definition)
 	if err != nil {
@@ -260,7 +263,7 @@ func (s *Store) ChangeDefinition(ctx context.Context, id domain.ProjectionID, be
 	return s.Projection(ctx, id)
 }
 
-// mustRest refuses with domain.CodeRebuildRunning while a rebuild of the projection is under way.
+// mustRest returns domain.CodeRebuildRunning while a rebuild of the projection is running.
 func mustRest(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) error {
 	var busy bool
 	err := tx.QueryRow(ctx, "select exists (select from rebuilds r where r.tenant_id = $1 and r.name = $2 and "+running+")", id.Owner, id.Name).Scan(&busy)
@@ -273,7 +276,7 @@ func mustRest(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) error {
 	return nil
 }
 
-// lockWhole locks a projection's row and returns it; domain.CodeNotFound where there is none.
+// lockWhole locks a projection's row and returns the projection, or domain.CodeNotFound if there is none.
 func lockWhole(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) (domain.Projection, error) {
 	rows, _ := tx.Query(ctx, "select "+projectionColumns+" from projections p where p.tenant_id = $1 and p.name = $2 for update", id.Owner, id.Name)
 	p, err := pgx.CollectExactlyOneRow(rows, scanProjection)
@@ -286,7 +289,7 @@ func lockWhole(ctx context.Context, tx pgx.Tx, id domain.ProjectionID) (domain.P
 	return p, nil
 }
 
-// lockMine locks a rebuild's row if the rebuild's worker is the one in it and the condition holds.
+// lockMine locks a rebuild's row if it still has the same worker and the condition holds.
 func lockMine(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild, condition string) error {
 	var build int64
 	err := tx.QueryRow(ctx, `

@@ -12,15 +12,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// inForce joins the projection p to the tenant's build b of it, where that is in force: for as long as the projection's
-// own live build is the one that it stands in for, so that a swap for all ends it; an inline one in any case.
+// inForce joins the projection p to the tenant's build b of it, if that is in force. A build with a base is in force
+// while the projection's own live build is that base, so a swap for all ends it. An inline build is always in force.
 func inForce(tenant string) string {
 	return "b.tenant_id = " + tenant + " and b.owner = p.tenant_id and b.name = p.name and (b.base is null or b.base = p.build)"
 }
 
-// LiveProjection returns a projection as the tenant sees it: Build and Definition are those that are live for the tenant,
-// HeldBy the rebuild that holds that build still, be it one for all tenants or for this one; Inline says whether the tenant's
-// appends fold into it. domain.CodeNotFound where there is none, or none that the tenant may see.
+// LiveProjection returns a projection as the tenant sees it. Build and Definition are those that are live for the
+// tenant. HeldBy is the rebuild, for all tenants or for this one, that holds that build still. Inline says whether the
+// tenant's appends fold into it. It returns domain.CodeNotFound if there is none that the tenant may see.
 func (s *Store) LiveProjection(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID) (domain.Projection, error) {
 	var projection domain.Projection
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
@@ -53,7 +53,7 @@ func scanLive(row pgx.CollectableRow) (domain.Projection, error) {
 	}
 	p.Build, p.HeldBy, p.Inline = *build, cmp.Or(heldBy, p.HeldBy), inline
 	if inline {
-		p.HeldBy = heldBy // what is held still is not what appends fold into
+		p.HeldBy = heldBy // appends do not fold into a build that is held still
 	}
 	if fault != "" {
 		p.Fault = &domain.TenantFault{Reason: fault, Position: position}
@@ -65,9 +65,9 @@ func scanLive(row pgx.CollectableRow) (domain.Projection, error) {
 	return p, err
 }
 
-// TenantBuilds returns the tenants' builds that were changed after since, the greatest UpdatedAt that the caller has seen;
-// all where it is zero. Those that are not in force any more are among them as long as their rows are there; removed ones
-// are in no answer. What was changed shortly before since comes again, as with AllProjections.
+// TenantBuilds returns the tenants' builds that were changed after since, the greatest UpdatedAt that the caller has
+// seen; zero: all. It includes builds that are no longer in force while their rows exist, but never removed ones.
+// Changes from shortly before since are returned again, as by AllProjections.
 func (s *Store) TenantBuilds(ctx context.Context, since time.Time) ([]domain.TenantBuild, error) {
 	rows, _ := s.system.Query(ctx, "select "+tenantBuildColumns+`
 		from tenant_builds b
@@ -80,7 +80,7 @@ func (s *Store) TenantBuilds(ctx context.Context, since time.Time) ([]domain.Ten
 	return builds, nil
 }
 
-// leftBehind is why the tenant's build b was left to it by a rebuild of the projection p, if it was, and at which event.
+// leftBehind returns why a rebuild of the projection p left the tenant on its build b, if it did, and at which event.
 const leftBehind = "case when b.pinned_to = p.build then b.fault end, coalesce(b.fault_position, 0)"
 
 const tenantBuildColumns = `b.tenant_id, b.owner, b.name, b.build, coalesce(b.base, 0), b.definition, b.held_by::text, coalesce(b.pinned_to, 0),

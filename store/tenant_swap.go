@@ -12,15 +12,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A rebuild for some tenants of a shared projection gives each of them a build of its own in tenant_builds. Each step is
-// one transaction: it locks the projection's row and the rebuild's under their owner, and then changes the tenant's row
-// under the tenant.
+// A rebuild for some tenants of a shared projection gives each of them a separate build in tenant_builds. Each step is
+// one transaction: it locks the rows of the projection and the rebuild under their owner, and then changes the tenant's
+// row under the tenant.
 //
-// The builds that tenants have of their own are on the list of retired ones from the first swap on, with no date: so
-// whatever has documents is in one list or the other, and a build gets its date when no tenant's row names it any more.
+// From the first swap on, builds of single tenants are on the list of retired builds, without a date. So every build
+// with documents is in one list or the other. A build gets its date when no tenant's row names it any more.
 
-// HoldTenant makes the build that is live for a tenant stand still, as HoldProjection does for all. It is
-// domain.CodeConflict unless the rebuild is where a swap may happen, and its Worker has it. It may be repeated.
+// HoldTenant makes the build that is live for a tenant stand still, as HoldProjection does for all. It returns
+// domain.CodeConflict unless the rebuild may swap and its Worker is the current one. It may be repeated.
 func (s *Store) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		live, err := lockForTenants(ctx, tx, rebuild)
@@ -51,9 +51,9 @@ func (s *Store) HoldTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 	})
 }
 
-// ReleaseTenant lets the build that is live for a tenant go on after HoldTenant, without a swap. The rebuild's Worker must
-// be the one that has it, else it is domain.CodeConflict. A build that the rebuild does not hold stays as it is. What an
-// ended rebuild still holds is found by SettleTenantBuilds.
+// ReleaseTenant lets the build that is live for a tenant continue after HoldTenant, without a swap. The rebuild's
+// Worker must be the current one; otherwise the error is domain.CodeConflict. It does not change a build that the
+// rebuild does not hold. SettleTenantBuilds releases the holds of ended rebuilds.
 func (s *Store) ReleaseTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
@@ -69,7 +69,7 @@ func (s *Store) ReleaseTenant(ctx context.Context, tenant domain.TenantID, rebui
 	})
 }
 
-// letGo takes a rebuild's hold off a tenant's row; one that was made for the hold alone goes.
+// letGo removes a rebuild's hold from a tenant's row. It deletes a row that was created only for the hold.
 func letGo(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.ProjectionID, rebuild domain.RebuildID) error {
 	_, err := tx.Exec(ctx, `
 		delete from tenant_builds b where b.tenant_id = $1 and b.owner = $2 and b.name = $3 and b.held_by = $4 and b.build = b.base`,
@@ -86,11 +86,10 @@ func letGo(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id domain.Pro
 	return nil
 }
 
-// SwapTenant makes the rebuild's build the one that is live for a tenant, as long as the projection's own live build is
-// the one that it is now: the commit point of a rebuild for some tenants, one for each. Where the rebuild has another
-// definition than the projection, the tenant has that with the build. It happens only if the rebuild is where a swap may
-// happen, has its Worker, and holds the tenant's build, whose base is live; else nothing changes and it is
-// domain.CodeConflict.
+// SwapTenant makes the rebuild's build live for a tenant, as long as the projection's own live build stays the same. It
+// is the commit point, for each tenant, of a rebuild for some tenants. If the rebuild's definition differs from the
+// projection's, the tenant gets it together with the build. The rebuild must be allowed to swap, have its Worker, and
+// hold the tenant's build, whose base is live. Otherwise nothing changes, and the error is domain.CodeConflict.
 func (s *Store) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		live, err := lockForTenants(ctx, tx, rebuild)
@@ -104,7 +103,7 @@ func (s *Store) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 		if err != nil {
 			return err
 		}
-		var definition []byte // the projection's
+		var definition []byte // nil: the projection's
 		var pinned *int64
 		if !same {
 			if definition, err = json.Marshal(rebuild.Definition); err != nil {
@@ -146,7 +145,7 @@ func (s *Store) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 		if err != nil {
 			return fmt.Errorf("write what was live before: %w", err)
 		}
-		// Tenants that come from different builds cannot go back by one rebuild.
+		// Tenants that come from different builds cannot be rolled back by one rebuild.
 		_, err = tx.Exec(ctx, `
 			update rebuilds r set previous = case
 			    when r.previous is null or (r.previous->>'build')::bigint = $4 then $5::jsonb else r.previous || '{"build": 0}' end
@@ -158,7 +157,7 @@ func (s *Store) SwapTenant(ctx context.Context, tenant domain.TenantID, rebuild 
 	})
 }
 
-// FinishTenants ends a rebuild for some tenants as swapped, after SwapTenant of each, under the same conditions.
+// FinishTenants ends a rebuild for some tenants as swapped, after SwapTenant for each, under the same conditions.
 func (s *Store) FinishTenants(ctx context.Context, rebuild domain.Rebuild) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
 		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
@@ -168,7 +167,7 @@ func (s *Store) FinishTenants(ctx context.Context, rebuild domain.Rebuild) error
 	})
 }
 
-// lockForTenants locks the projection's row and the rebuild's for a step of one tenant.
+// lockForTenants locks the rows of the projection and the rebuild for a step of one tenant.
 func lockForTenants(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) (domain.Projection, error) {
 	live, err := lockWhole(ctx, tx, rebuild.ProjectionID)
 	if err != nil {
@@ -179,15 +178,15 @@ func lockForTenants(ctx context.Context, tx pgx.Tx, rebuild domain.Rebuild) (dom
 
 // actAs sets another tenant in a transaction.
 func actAs(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) error {
-	// SET takes no parameters; the tenant's canonical form is hexadecimal digits and dashes only.
+	// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
 	if _, err := tx.Exec(ctx, "set local manifold.tenant = '"+tenant.String()+"'"); err != nil {
 		return fmt.Errorf("act for another tenant: %w", err)
 	}
 	return nil
 }
 
-// TenantBuildsOf returns the rows of all tenants that have a build of their own of a projection, in force or not, in the
-// order of the tenants.
+// TenantBuildsOf returns the rows of all tenants with a separate build of a projection, in force or not, ordered by
+// tenant.
 func (s *Store) TenantBuildsOf(ctx context.Context, id domain.ProjectionID) ([]domain.TenantBuild, error) {
 	rows, _ := s.system.Query(ctx, "select "+tenantBuildColumns+`
 		from tenant_builds b where b.owner = $1 and b.name = $2 order by b.tenant_id`, id.Owner, id.Name)
@@ -198,9 +197,9 @@ func (s *Store) TenantBuildsOf(ctx context.Context, id domain.ProjectionID) ([]d
 	return builds, nil
 }
 
-// SettleTenantBuilds clears up behind swaps: tenants' rows whose base is live no more, or whose projection is gone, are
-// removed; holds of rebuilds that have ended are taken off; and builds that no tenant's row names any more get a date at
-// which they may be dropped. It may be repeated, and be run by several processes at once.
+// SettleTenantBuilds cleans up after swaps. It removes tenants' rows whose base is no longer live or whose projection
+// is gone. It removes the holds of ended rebuilds. And it sets a date for dropping the builds that no tenant's row
+// names any more. It may be repeated, and several processes may run it at once.
 func (s *Store) SettleTenantBuilds(ctx context.Context, dropAt time.Time) error {
 	rows, _ := s.system.Query(ctx, "select "+tenantBuildColumns+`
 		from tenant_builds b left join projections p on p.tenant_id = b.owner and p.name = b.name
@@ -235,7 +234,7 @@ func (s *Store) SettleTenantBuilds(ctx context.Context, dropAt time.Time) error 
 	return nil
 }
 
-// settleTenantBuild removes a tenant's row that is not in force, or takes an ended rebuild's hold off it.
+// settleTenantBuild removes a tenant's row that is not in force, or removes an ended rebuild's hold from it.
 func (s *Store) settleTenantBuild(ctx context.Context, b domain.TenantBuild) error {
 	return s.changeProjection(ctx, b.ProjectionID, func(tx pgx.Tx) error {
 		live, err := lockProjection(ctx, tx, b.ProjectionID)

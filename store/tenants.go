@@ -19,8 +19,8 @@ func scanTenant(row pgx.CollectableRow) (domain.Tenant, error) {
 	return tenant, err
 }
 
-// CreateTenant makes a tenant; State is active where empty, CreatedAt now where zero. A name that another tenant has,
-// unless that one is deleted, is domain.CodeAlreadyExists, and so is an id that was ever used.
+// CreateTenant creates a tenant. State is active if empty, and CreatedAt is now if zero. It returns
+// domain.CodeAlreadyExists if another tenant that is not deleted has the name, or if the id was ever used.
 func (s *Store) CreateTenant(ctx context.Context, tenant domain.Tenant) error {
 	if tenant.ID == domain.Everyone {
 		return domain.Errorf(domain.CodeInvalidRequest, "id", "the nil UUID is no tenant's id")
@@ -41,7 +41,7 @@ func (s *Store) CreateTenant(ctx context.Context, tenant domain.Tenant) error {
 	return nil
 }
 
-// Tenant returns a tenant, also a deleted one; domain.CodeNotFound where there never was one of this id.
+// Tenant returns a tenant, even a deleted one, or domain.CodeNotFound if this id was never used.
 func (s *Store) Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant, error) {
 	rows, _ := s.system.Query(ctx, "select "+tenantColumns+" from tenants t where t.tenant_id = $1", id)
 	tenant, err := pgx.CollectExactlyOneRow(rows, scanTenant)
@@ -54,8 +54,8 @@ func (s *Store) Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant, 
 	return tenant, nil
 }
 
-// Tenants returns at most limit tenants with ids above after, in the order of their ids, which is about that of their
-// making; deleted ones too.
+// Tenants returns at most limit tenants with ids above after, including deleted ones. They are ordered by id, which is
+// roughly the order of creation.
 func (s *Store) Tenants(ctx context.Context, after domain.TenantID, limit int) ([]domain.Tenant, error) {
 	rows, _ := s.system.Query(ctx,
 		"select "+tenantColumns+" from tenants t where t.tenant_id > $1 order by t.tenant_id limit $2", after, limit)
@@ -66,7 +66,7 @@ func (s *Store) Tenants(ctx context.Context, after domain.TenantID, limit int) (
 	return tenants, nil
 }
 
-// TenantsIn returns all tenants in a state. It is meant for states that few are in.
+// TenantsIn returns all tenants in a state. It is meant for states with few tenants.
 func (s *Store) TenantsIn(ctx context.Context, state domain.TenantState) ([]domain.Tenant, error) {
 	rows, _ := s.system.Query(ctx,
 		"select "+tenantColumns+" from tenants t where t.state = $1 order by t.tenant_id", state)
@@ -77,8 +77,8 @@ func (s *Store) TenantsIn(ctx context.Context, state domain.TenantState) ([]doma
 	return tenants, nil
 }
 
-// SetTenantState makes a tenant active, suspended or deleting. There is no way back from deleting: leaving it is
-// domain.CodeConflict. Setting the state that the tenant has already does nothing.
+// SetTenantState makes a tenant active, suspended or deleting. A tenant cannot leave the state deleting: the error is
+// domain.CodeConflict. Setting the current state does nothing.
 func (s *Store) SetTenantState(ctx context.Context, id domain.TenantID, state domain.TenantState) error {
 	switch state {
 	case domain.TenantActive, domain.TenantSuspended, domain.TenantDeleting:
@@ -114,9 +114,9 @@ func (s *Store) SetTenantState(ctx context.Context, id domain.TenantID, state do
 	return nil
 }
 
-// SetTenantShare changes what the tenant gets of the work on projections, and tells every process that works on them; what is
-// nil stays as it is. A weight or a ceiling beyond its bounds is domain.CodeInvalidRequest, a tenant that is not there, or is
-// deleted, domain.CodeNotFound.
+// SetTenantShare changes the tenant's share of the work on projections, and notifies every process that works on them.
+// A nil argument changes nothing. It returns domain.CodeInvalidRequest if a value is out of range, and
+// domain.CodeNotFound if the tenant does not exist or is deleted.
 func (s *Store) SetTenantShare(ctx context.Context, id domain.TenantID, weight, ceiling *int) error {
 	if weight != nil && (*weight < 1 || *weight > domain.MaxWeight) {
 		return domain.Errorf(domain.CodeInvalidRequest, "weight", "it is %d; it must be 1 to %d", *weight, domain.MaxWeight)
@@ -143,7 +143,7 @@ func (s *Store) SetTenantShare(ctx context.Context, id domain.TenantID, weight, 
 	return nil
 }
 
-// Shares returns the shares of those tenants that have another one than weight 1 and the configured ceiling.
+// Shares returns the shares of the tenants whose weight is not 1 or whose ceiling is not the configured one.
 func (s *Store) Shares(ctx context.Context) (map[domain.TenantID]domain.Share, error) {
 	rows, _ := s.system.Query(ctx, "select t.tenant_id, t.weight, t.ceiling from tenants t where (t.weight <> 1 or t.ceiling <> 0) and t.state <> 'deleted'")
 	shares := make(map[domain.TenantID]domain.Share)

@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// CreateTicket keeps a ticket for so long, by the database's clock, and returns when it expires. The tenant's expired
-// ones are removed. Beyond domain.MaxTickets it is domain.CodeTooManyRequests.
+// CreateTicket stores a ticket that lives for life, by the database's clock, and returns when it expires. It removes
+// the tenant's expired tickets. Beyond domain.MaxTickets the error is domain.CodeTooManyRequests.
 func (s *Store) CreateTicket(ctx context.Context, ticket domain.Ticket, life time.Duration) (expiresAt time.Time, err error) {
 	err = under(ctx, s.app, ticket.Tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "delete from tickets t where t.tenant_id = $1 and t.expires_at <= now()", ticket.Tenant); err != nil {
@@ -37,7 +37,7 @@ func (s *Store) CreateTicket(ctx context.Context, ticket domain.Ticket, life tim
 	return expiresAt, err
 }
 
-// Ticket returns a ticket that has not expired; domain.CodeNotFound where there is none.
+// Ticket returns a ticket that has not expired, or domain.CodeNotFound if there is none.
 func (s *Store) Ticket(ctx context.Context, tenant domain.TenantID, id domain.TicketID) (ticket domain.Ticket, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		ticket = domain.Ticket{Tenant: tenant, ID: id}

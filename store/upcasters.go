@@ -10,20 +10,20 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// An owner's upcasters have a revision together, in upcaster_sets: so a removed one is noticed as well. Whoever changes
-// one locks that row first. Shared ones are rows of domain.Everyone.
+// The upcasters of an owner share one revision, in upcaster_sets, so that removals are noticed as well. A change of an
+// upcaster locks that row first. Shared upcasters are rows of domain.Everyone.
 
 const upcasterColumns = "u.event_type, u.version, u.expression, u.revision, u.by, u.updated_at"
 
-// upcasterRevision is the tenant's own revision and the shared one, with a place for the tenant; readings of the log for a
-// projection have it, too.
+// upcasterRevision selects the tenant's own revision and the shared one, with a placeholder for the tenant. Reads of
+// the log for a projection use it, too.
 const upcasterRevision = `
 	coalesce((select r.revision from upcaster_sets as r where r.tenant_id = %[1]s), 0),
 	coalesce((select r.revision from upcaster_sets as r where r.tenant_id = '00000000-0000-0000-0000-000000000000'), 0)`
 
 var upcasterRevisions = statement{"manifold_upcaster_revisions", "select " + fmt.Sprintf(upcasterRevision, "$1::uuid")}
 
-// UpcasterRevision tells which upcasters are in force for a tenant now.
+// UpcasterRevision returns the revision of the upcasters that are in force for a tenant now.
 func (s *Store) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
 	var revision domain.UpcasterRevision
 	err := s.read(ctx, tenant, nil, query{&upcasterRevisions, [][]byte{tenantParam(tenant)}, func(values [][]byte) error {
@@ -33,11 +33,11 @@ func (s *Store) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (d
 	return revision, err
 }
 
-// BySystem reads upcasters by the system login: for whoever may hold a connection of the app login already, as an append
-// does, and must not wait for another one.
+// BySystem reads upcasters with the system login. It is for callers that may already hold a connection of the app
+// login, as an append does, and must not wait for another one.
 type BySystem struct{ *Store }
 
-// UpcasterRevision is Store's.
+// UpcasterRevision does the same as Store.UpcasterRevision.
 func (s BySystem) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
 	var revision domain.UpcasterRevision
 	err := s.system.QueryRow(ctx, "select "+fmt.Sprintf(upcasterRevision, "$1"), tenant).Scan(&revision.Own, &revision.Shared)
@@ -47,7 +47,7 @@ func (s BySystem) UpcasterRevision(ctx context.Context, tenant domain.TenantID) 
 	return revision, nil
 }
 
-// Upcasters is Store's.
+// Upcasters does the same as Store.Upcasters.
 func (s BySystem) Upcasters(ctx context.Context, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
 	err = pgx.BeginFunc(ctx, s.system, func(tx pgx.Tx) error {
 		upcasters, revision, err = readUpcasters(ctx, tx, owner)
@@ -56,7 +56,7 @@ func (s BySystem) Upcasters(ctx context.Context, owner domain.TenantID) (upcaste
 	return upcasters, revision, unavailable(err)
 }
 
-// Upcasters returns an owner's upcasters, by type and version, with the revision that they have together.
+// Upcasters returns an owner's upcasters, ordered by type and version, with their common revision.
 func (s *Store) Upcasters(ctx context.Context, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
 	err = under(ctx, s.app, owner, func(tx pgx.Tx) error {
 		upcasters, revision, err = readUpcasters(ctx, tx, owner)
@@ -66,7 +66,7 @@ func (s *Store) Upcasters(ctx context.Context, owner domain.TenantID) (upcasters
 }
 
 func readUpcasters(ctx context.Context, tx pgx.Tx, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
-	// The revision first: what is read behind it is at least as new.
+	// Read the revision first: everything read after it is at least as new.
 	if err := tx.QueryRow(ctx, "select coalesce((select r.revision from upcaster_sets r where r.tenant_id = $1), 0)", owner).Scan(&revision); err != nil {
 		return nil, 0, fmt.Errorf("read the revision of the upcasters: %w", err)
 	}
@@ -77,7 +77,7 @@ func readUpcasters(ctx context.Context, tx pgx.Tx, owner domain.TenantID) (upcas
 	return upcasters, revision, nil
 }
 
-// Upcaster returns an owner's upcaster for a type and version; domain.CodeNotFound where there is none.
+// Upcaster returns an owner's upcaster for a type and version, or domain.CodeNotFound if there is none.
 func (s *Store) Upcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) (upcaster domain.Upcaster, err error) {
 	err = under(ctx, s.app, owner, func(tx pgx.Tx) error {
 		upcaster, err = readUpcaster(ctx, tx, owner, eventType, version)
@@ -86,8 +86,8 @@ func (s *Store) Upcaster(ctx context.Context, owner domain.TenantID, eventType s
 	return upcaster, err
 }
 
-// PutUpcaster keeps an upcaster, in place of one of its owner for the same type and version, and returns it as it is kept,
-// and the one that was there; nil where there was none. One with the same expression stays as it was.
+// PutUpcaster stores an upcaster and replaces its owner's previous one for the same type and version. It returns the
+// stored upcaster and the previous one, or nil if there was none. If the expression is the same, nothing changes.
 func (s *Store) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, before *domain.Upcaster, err error) {
 	err = s.changeUpcasters(ctx, upcaster.Owner, func(tx pgx.Tx, next int64) (changed bool, err error) {
 		there, err := readUpcaster(ctx, tx, upcaster.Owner, upcaster.Type, upcaster.Version)
@@ -119,7 +119,7 @@ func (s *Store) PutUpcaster(ctx context.Context, upcaster domain.Upcaster) (kept
 	return kept, before, err
 }
 
-// DeleteUpcaster removes an owner's upcaster; domain.CodeNotFound where there is none.
+// DeleteUpcaster removes an owner's upcaster, or returns domain.CodeNotFound if there is none.
 func (s *Store) DeleteUpcaster(ctx context.Context, owner domain.TenantID, eventType string, version int64) error {
 	return s.changeUpcasters(ctx, owner, func(tx pgx.Tx, _ int64) (changed bool, err error) {
 		gone, err := tx.Exec(ctx, "delete from upcasters u where u.tenant_id = $1 and u.event_type = $2 and u.version = $3", owner, eventType, version)
@@ -133,9 +133,9 @@ func (s *Store) DeleteUpcaster(ctx context.Context, owner domain.TenantID, event
 	})
 }
 
-// changeUpcasters runs do in a transaction under the owner, whose upcasters nobody else changes meanwhile, and makes next
-// their revision where do says that it has changed them. Behind it appends fold into inline builds with what is in force
-// then, also where nothing was changed: a call before may have died on the way.
+// changeUpcasters runs do in a transaction under the owner, during which nobody else changes the owner's upcasters. If
+// do reports a change, next becomes their revision. Afterwards, appends fold into inline builds with the upcasters then
+// in force. That happens even if nothing has changed, because an earlier call may have died halfway.
 func (s *Store) changeUpcasters(ctx context.Context, owner domain.TenantID, do func(tx pgx.Tx, next int64) (changed bool, err error)) error {
 	err := s.changeProjection(ctx, domain.ProjectionID{Owner: owner}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "insert into upcaster_sets (tenant_id, revision) values ($1, 0) on conflict (tenant_id) do nothing", owner); err != nil {
@@ -160,7 +160,7 @@ func (s *Store) changeUpcasters(ctx context.Context, owner domain.TenantID, do f
 	return s.reopenInline(ctx, owner)
 }
 
-// reopenInline has the writers of a tenant, or of every tenant, open the inline builds anew that appends fold into.
+// reopenInline makes the writers of a tenant, or of every tenant, reopen the inline builds that appends fold into.
 func (s *Store) reopenInline(ctx context.Context, owner domain.TenantID) error {
 	rows, _ := s.system.Query(ctx, "select distinct b.tenant_id from tenant_builds b where b.base is null and (b.tenant_id = $1 or $2)",
 		owner, owner == domain.Everyone)
@@ -180,7 +180,7 @@ func (s *Store) reopenInline(ctx context.Context, owner domain.TenantID) error {
 	return nil
 }
 
-// checkUpcasterRoom refuses an upcaster by which, with all others of its owner, there would be more than there may be.
+// checkUpcasterRoom returns an error if the upcaster, together with its owner's others, exceeds a limit.
 func checkUpcasterRoom(ctx context.Context, tx pgx.Tx, upcaster domain.Upcaster) error {
 	var all, ofType, bytes int
 	err := tx.QueryRow(ctx, `

@@ -2,15 +2,15 @@ package store
 
 import "strings"
 
-// versionsKept is how many streams' versions a writer remembers at least; at most twice as many.
+// versionsKept is the smallest number of streams whose versions a writer can remember; the largest is twice that.
 const versionsKept = 8192
 
-// versions remembers the versions of the streams that were used last. It holds two generations: what is used moves to
-// the young one, and when that is full it becomes the old one, and the one before it is dropped. That is nearly the order
-// of last use, without a list to keep.
+// versions remembers the versions of the most recently used streams. It holds two generations. A used entry moves to
+// the young one. When that is full, it becomes the old one, and the previous old one is dropped. The result is close to
+// the order of last use, without a list to maintain.
 //
-// The names are copies: those that come in may be parts of requests' bodies. The versions are pointers, since setting an
-// element of a map that is there replaces its key, too, by the one that came in.
+// The names are copies, because incoming names may be parts of request bodies. The versions are pointers, because
+// assigning to an existing map element must not replace its key by the incoming one.
 type versions struct {
 	young, old map[string]*int64
 }
@@ -42,7 +42,7 @@ func (v *versions) put(stream string, version int64) {
 	v.young[strings.Clone(stream)] = &version
 }
 
-// mend puts right what is remembered of a stream that somebody else appended to; other streams are not taken in.
+// mend updates the remembered version of a stream that another process has appended to. It adds no other streams.
 func (v *versions) mend(stream string, version int64) {
 	if kept, ok := v.young[stream]; ok {
 		*kept = version

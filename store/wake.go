@@ -10,9 +10,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// headsChannel is where processes tell one another of moved heads. The payload is a list of tenant:head, with commas, or
-// headsMany where that would be long. NOTIFY inside an append would make the commits of the whole database queue up: it
-// is sent apart, for all tenants together, by one goroutine.
+// headsChannel is the channel on which processes notify one another of moved heads. The payload is a comma-separated
+// list of tenant:head, or headsMany if that would be long. NOTIFY inside an append would make the commits of the whole
+// database queue up. So one goroutine sends the notices for all tenants, separately.
 const (
 	headsChannel = "manifold_heads"
 	headsMany    = "poll"
@@ -21,26 +21,26 @@ const (
 const (
 	headsPause  = 50 * time.Millisecond // between two notices of this process
 	headsListed = 130                   // a notice has less than 8,000 bytes
-	headsPoll   = time.Second           // between two looks at the heads that no notice asked for
+	headsPoll   = time.Second           // between two checks of the heads without a notice
 	headsAgain  = 30 * time.Second      // how far a poll looks back: no append takes that long
-	headsWait   = 10 * time.Second      // for the answer to a notice or a poll: a connection may be dead without a word
+	headsWait   = 10 * time.Second      // for the answer to a notice or a poll: a connection may die silently
 )
 
-// heads tells who waits for events that a log has moved: this process's at once, other processes by notices. The zero
-// value is to be used with run running.
+// heads notifies waiting readers that a log has moved: readers in this process at once, and other processes by notices.
+// Its method run must be running.
 type heads struct {
 	here subscribers[domain.Head]
 
 	mu      sync.Mutex
 	pending map[domain.TenantID]int64
-	some    chan struct{} // has one while pending is not empty
+	some    chan struct{} // has an element while pending is not empty
 }
 
 func newHeads() *heads {
 	return &heads{pending: make(map[domain.TenantID]int64), some: make(chan struct{}, 1)}
 }
 
-// moved is called by the writers behind each commit.
+// moved is called by the writers after each commit.
 func (h *heads) moved(head domain.Head) {
 	h.here.tell(head)
 	h.mu.Lock()
@@ -52,7 +52,7 @@ func (h *heads) moved(head domain.Head) {
 	}
 }
 
-// run sends notices until ctx ends, and what is left then once more.
+// run sends notices until ctx ends, and then sends the remaining ones.
 func (h *heads) run(ctx context.Context, s *Store) {
 	for {
 		select {
@@ -79,11 +79,11 @@ func (h *heads) notify(s *Store) {
 	h.pending = make(map[domain.TenantID]int64)
 	h.mu.Unlock()
 	if len(pending) == 0 {
-		return // it went with the last notice
+		return // the last notice included it
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), headsWait)
 	defer cancel()
-	// Who misses it polls: an append is never the worse for it.
+	// A process that misses the notice polls, so the append is unaffected.
 	if _, err := s.system.Exec(ctx, "select pg_notify($1, $2)", headsChannel, headsPayload(pending)); err != nil {
 		s.log.Debug("moved heads were not announced; other processes will see them by polling", "error", err)
 	}
@@ -105,7 +105,7 @@ func headsPayload(heads map[domain.TenantID]int64) string {
 	return payload.String()
 }
 
-// parseHeads reads a notice; ok is false where it does not name the heads.
+// parseHeads parses a notice; ok is false if it does not name the heads.
 func parseHeads(payload string) (heads []domain.Head, ok bool) {
 	for part := range strings.SplitSeq(payload, ",") {
 		name, position, _ := strings.Cut(part, ":")
@@ -122,17 +122,17 @@ func parseHeads(payload string) (heads []domain.Head, ok bool) {
 	return heads, true
 }
 
-// Listen calls wake for each log that has moved: for appends of this process as soon as they are committed, for those of
-// others when they announce them, which they do up to twenty times a second, and at the latest when the heads are polled,
-// about every second. Several appends may come as one call, with the highest position; a call may come twice, or late,
-// with a lower position than another. LastAt is zero where only a notice told. At the start, wake is called once for each
-// log that has an event. wake must return at once and is called by several goroutines, the writers among them. Listen
-// blocks until ctx ends, and returns nil then.
+// Listen calls wake for each log that has moved. For appends of this process, it does so as soon as they are committed.
+// For those of other processes, it does so when they announce them, up to twenty times a second, or at the latest when
+// the heads are polled, about every second. One call may cover several appends, with the highest position. A call may
+// be repeated, or come late, with a lower position than another. LastAt is zero if only a notice reported the position.
+// At the start, Listen calls wake once for each log with an event. wake must return at once, and is called by several
+// goroutines, including the writers. Listen blocks until ctx ends, and then returns nil.
 func (s *Store) Listen(ctx context.Context, wake func(domain.Head)) error {
 	known := knownHeads{wake: wake, positions: make(map[domain.TenantID]int64)}
 	defer s.heads.here.add(known.moved)()
 
-	look := make(chan bool, 1) // true: at all heads, since notices may have been lost
+	look := make(chan bool, 1) // true: check all heads, since notices may have been lost
 	ask := func(all bool) {
 		select {
 		case look <- all:
@@ -181,7 +181,7 @@ func (s *Store) Listen(ctx context.Context, wake func(domain.Head)) error {
 	}
 }
 
-// recentHeads reads the heads that moved a little while ago by the database's own clock, or all.
+// recentHeads reads the heads that have moved recently by the database's clock, or all heads.
 func (s *Store) recentHeads(ctx context.Context, all bool) ([]domain.Head, error) {
 	ctx, cancel := context.WithTimeout(ctx, headsWait)
 	defer cancel()
@@ -195,7 +195,7 @@ func (s *Store) recentHeads(ctx context.Context, all bool) ([]domain.Head, error
 	return s.Heads(ctx, now.Add(-headsAgain))
 }
 
-// knownHeads passes on what is news to a listener.
+// knownHeads forwards only new positions to a listener.
 type knownHeads struct {
 	wake func(domain.Head)
 

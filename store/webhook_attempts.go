@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// AddWebhookAttempts adds to a webhook's log of attempts, in one statement. Those of a webhook that is no more are left
-// out.
+// AddWebhookAttempts adds to a webhook's log of attempts, in one statement. It ignores attempts of a webhook that no
+// longer exists.
 func (s *Store) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.WebhookAttempt) error {
 	if len(attempts) == 0 {
 		return nil
@@ -29,7 +29,7 @@ func (s *Store) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, 
 		urls[i], errs[i], excerpts[i] = plain(a.URL), plain(a.Error), plain(a.Excerpt)
 	}
 	err := under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		// The webhook is not removed meanwhile: none of this would be left to the next one of its name.
+		// The webhook must not be removed meanwhile, so that the next webhook of its name inherits none of these rows.
 		_, err := tx.Exec(ctx, `
 			insert into webhook_attempts (tenant_id, name, attempt_id, event_id, event_type, position, attempt, replay, url, outcome, status, took, error, excerpt, at, next_at)
 			select w.tenant_id, w.name, a.*
@@ -46,7 +46,7 @@ func (s *Store) AddWebhookAttempts(ctx context.Context, tenant domain.TenantID, 
 	return nil
 }
 
-// WebhookAttempts returns a webhook's attempts that a question is for, newest first; domain.CodeNotFound where there is no
+// WebhookAttempts returns a webhook's attempts that match a query, newest first, or domain.CodeNotFound if there is no
 // such webhook.
 func (s *Store) WebhookAttempts(ctx context.Context, tenant domain.TenantID, name string, q domain.WebhookAttempts) (attempts []domain.WebhookAttempt, err error) {
 	params := []any{tenant, name}
@@ -83,7 +83,7 @@ func (s *Store) WebhookAttempts(ctx context.Context, tenant domain.TenantID, nam
 	return attempts, err
 }
 
-// attemptColumns are what scanAttempt expects, of the table of attempts as a.
+// attemptColumns are the columns that scanAttempt expects, of the table of attempts as a.
 const attemptColumns = `
 	select a.attempt_id, a.event_id, a.event_type, a.position, a.attempt, a.replay, a.url, a.outcome, a.status, a.took, a.error, a.excerpt, a.at, a.next_at`
 

@@ -11,10 +11,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// ClaimWebhookEvents says of each claim whether it is a duplicate: whether another event that is none has the same id, and was
-// recorded less than window before it, or after it where that one was asked for first. The others are written down, for the
-// group; of the events of one call in the order of their positions. So asking again answers the same, however often and by
-// whatever process. Where the webhook is no more all are duplicates.
+// ClaimWebhookEvents reports for each claim whether it is a duplicate. It is one if another event with the same id is
+// no duplicate and was recorded less than window before it, or after it if that event was claimed first. All other
+// claims are stored for the group. Events of one call are processed in the order of their positions. So repeating a
+// call gives the same answer, in any process. If the webhook no longer exists, all are duplicates.
 func (s *Store) ClaimWebhookEvents(
 	ctx context.Context, tenant domain.TenantID, group string, window time.Duration, claims []domain.WebhookClaim,
 ) (duplicate []bool, err error) {
@@ -30,7 +30,7 @@ func (s *Store) ClaimWebhookEvents(
 		for i := range duplicate {
 			duplicate[i] = true
 		}
-		// One at a time decides for a webhook.
+		// The lock makes decisions for a webhook one at a time.
 		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
 			if domain.IsCode(err, domain.CodeNotFound) {
 				return nil
@@ -63,7 +63,7 @@ func (s *Store) ClaimWebhookEvents(
 	return duplicate, nil
 }
 
-// byPosition are the places of claims in the order of their events' positions.
+// byPosition returns the indexes of claims in the order of their events' positions.
 func byPosition(claims []domain.WebhookClaim) []int {
 	order := make([]int, len(claims))
 	for i := range order {
@@ -73,8 +73,8 @@ func byPosition(claims []domain.WebhookClaim) []int {
 	return order
 }
 
-// readClaims reads, for each of some claims, those of its id that stand next to it in the log, itself included. They are the nearest in
-// time as well, since events are recorded in the log's order.
+// readClaims reads, for each given claim, the stored claims of its id that are closest to it in the log, including
+// itself. They are also the closest in time, since events are recorded in the log's order.
 func readClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, claims []domain.WebhookClaim) (map[[32]byte][]domain.WebhookClaim, error) {
 	ids, positions := make([][]byte, len(claims)), make([]int64, len(claims))
 	for i := range claims {
@@ -95,8 +95,8 @@ func readClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group st
 	return there, nil
 }
 
-// nearClaims asks for each claim by itself, in the order of the primary key: a planner that knows of few rows would else read
-// all of a group's.
+// nearClaims looks up each claim separately, in the order of the primary key. Otherwise a planner that expects few rows
+// would read all of a group's claims.
 const nearClaims = `
 	select c.claim, c.position, c.recorded_at from unnest($3::bytea[], $4::bigint[]) as i(claim, position)
 	cross join lateral (
@@ -107,7 +107,7 @@ const nearClaims = `
 			order by a.position limit 1)
 	) as c`
 
-// insertClaims keeps claims of a webhook's group.
+// insertClaims stores claims of a webhook's group.
 func insertClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name, group string, claims []domain.WebhookClaim) error {
 	if len(claims) == 0 {
 		return nil

@@ -10,11 +10,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// WebhookFailing says what the log of attempts has of a webhook's URL where the newest attempt to reach it has failed; nil where
-// that was taken, or there is none.
+// WebhookFailing returns what the log of attempts says about a webhook's URL if the newest attempt to reach it has
+// failed. It returns nil if that attempt succeeded or there is none.
 func (s *Store) WebhookFailing(ctx context.Context, tenant domain.TenantID, name, url string) (failing *domain.WebhookFailing, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
-		// Attempts of a moment are in no order: what was taken last bounds those in a row.
+		// Attempts of the same moment have no order, so the last success delimits the consecutive failures.
 		var taken domain.WebhookAttemptID
 		err := tx.QueryRow(ctx, `
 			select a.attempt_id from webhook_attempts as a

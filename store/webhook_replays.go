@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// readWebhookReplays gives webhooks their replays.
+// readWebhookReplays sets the replays of webhooks.
 func readWebhookReplays(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*domain.Webhook) error {
 	rows, _ := tx.Query(ctx, `
 		select r.name, r.from_position, r.to_position, r.started_at, r.done_at from replays as r
@@ -27,8 +27,9 @@ func readWebhookReplays(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, 
 	return nil
 }
 
-// StartWebhookReplay begins a replay of a webhook, with a group of its own that reads from replay.From on, and returns the
-// webhook with it. One that is done makes room, with its dead letters; one that is under way is domain.CodeConflict.
+// StartWebhookReplay starts a replay of a webhook, with a separate group that reads from replay.From on, and returns
+// the webhook with it. It replaces a finished replay and its dead letters. If a replay is running, the error is
+// domain.CodeConflict.
 func (s *Store) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, name string, replay domain.WebhookReplay, group domain.GroupDefinition) (domain.Webhook, error) {
 	before, err := s.Webhook(ctx, tenant, name)
 	if err == nil {
@@ -37,7 +38,7 @@ func (s *Store) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, 
 	if err != nil {
 		return domain.Webhook{}, err
 	}
-	// Nothing is taken from one that somebody else has started meanwhile.
+	// Do not touch a replay that another process has started meanwhile.
 	may := func(tx pgx.Tx) error {
 		there, err := lockReplay(ctx, tx, tenant, name)
 		if err != nil {
@@ -45,7 +46,7 @@ func (s *Store) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, 
 		}
 		return replaying(name, there)
 	}
-	// What there may be much of goes first, in slices.
+	// Potentially many rows are removed first, in slices.
 	if err := s.emptyGroup(ctx, tenant, replayGroup(name), may); err != nil {
 		return domain.Webhook{}, err
 	}
@@ -69,7 +70,8 @@ func (s *Store) StartWebhookReplay(ctx context.Context, tenant domain.TenantID, 
 	return webhook, err
 }
 
-// lockReplay locks a webhook's row, under which replays begin and go, and returns its replay; nil where there is none.
+// lockReplay locks a webhook's row, which guards the start and end of replays, and returns its replay; nil if there is
+// none.
 func lockReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (*domain.WebhookReplay, error) {
 	webhook, err := lockWebhook(ctx, tx, tenant, name)
 	if err != nil {
@@ -79,7 +81,7 @@ func lockReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name str
 	return webhook.Replay, err
 }
 
-// replaying is an error where a replay is under way.
+// replaying returns an error if a replay is running.
 func replaying(name string, replay *domain.WebhookReplay) error {
 	if replay == nil || !replay.DoneAt.IsZero() {
 		return nil
@@ -88,8 +90,8 @@ func replaying(name string, replay *domain.WebhookReplay) error {
 		replay.From, replay.To, name, name)
 }
 
-// EndWebhookReplay notes that the replay that was started at a time is done, where it is still the one. Its group stays, with
-// its dead letters.
+// EndWebhookReplay notes that the replay that was started at a time is done, if it is still the current one. Its group
+// stays, with its dead letters.
 func (s *Store) EndWebhookReplay(ctx context.Context, tenant domain.TenantID, name string, startedAt time.Time) error {
 	_, err := s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
@@ -105,8 +107,9 @@ func (s *Store) EndWebhookReplay(ctx context.Context, tenant domain.TenantID, na
 	return err
 }
 
-// CancelWebhookReplay removes a webhook's replay, wherever it is, with its group and dead letters, and returns the webhook
-// without it; domain.CodeNotFound where there is none, and domain.CodeConflict where another one has taken its place meanwhile.
+// CancelWebhookReplay removes a webhook's replay, whatever its progress, with its group and dead letters, and returns
+// the webhook without it. It returns domain.CodeNotFound if there is none, and domain.CodeConflict if another replay
+// has replaced it meanwhile.
 func (s *Store) CancelWebhookReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error) {
 	before, err := s.Webhook(ctx, tenant, name)
 	if err != nil {
@@ -137,7 +140,7 @@ func (s *Store) CancelWebhookReplay(ctx context.Context, tenant domain.TenantID,
 	return webhook, err
 }
 
-// removeReplay removes the rows of a replay and of its group, where there is one.
+// removeReplay removes the rows of a replay and of its group, if there is one.
 func removeReplay(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) error {
 	if err := removeGroup(ctx, tx, tenant, replayGroup(name)); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return err

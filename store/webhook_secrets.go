@@ -21,7 +21,7 @@ func insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name s
 	return nil
 }
 
-// readSecrets gives webhooks their secrets that have not expired, oldest first.
+// readSecrets sets the unexpired secrets of webhooks, oldest first.
 func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*domain.Webhook) error {
 	rows, _ := tx.Query(ctx, `
 		select s.name, s.secret_id, s.secret, s.created_at, s.expires_at from webhook_secrets as s
@@ -31,7 +31,7 @@ func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names [
 	var s domain.WebhookSecret
 	_, err := pgx.ForEachRow(rows, []any{&name, &s.ID, &s.Key, (*moment)(&s.CreatedAt), (*moment)(&s.ExpiresAt)}, func() error {
 		at[name].Secrets = append(at[name].Secrets, s)
-		s.Key = nil // the next one has bytes of its own
+		s.Key = nil // the next secret needs separate memory
 		return nil
 	})
 	if err != nil {
@@ -40,9 +40,9 @@ func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names [
 	return nil
 }
 
-// AddWebhookSecret gives a webhook one more secret, and returns the webhook with it. Those that were there sign no more after
-// the time expireOld from now, or as they were to before, if that is sooner; negative: they stay as they are. Beyond
-// domain.MaxWebhookSecrets it is domain.CodeConflict.
+// AddWebhookSecret adds a secret to a webhook and returns the webhook with it. The existing secrets expire after the
+// time expireOld from now, or earlier if they already had to; negative: they stay unchanged. Beyond
+// domain.MaxWebhookSecrets the error is domain.CodeConflict.
 func (s *Store) AddWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, secret domain.WebhookSecret, expireOld time.Duration) (domain.Webhook, error) {
 	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {
@@ -67,7 +67,7 @@ func (s *Store) AddWebhookSecret(ctx context.Context, tenant domain.TenantID, na
 	})
 }
 
-// signing removes the secrets that have expired, and returns how many are left.
+// signing removes the expired secrets and returns how many are left.
 func signing(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (secrets int, err error) {
 	_, err = tx.Exec(ctx, "delete from webhook_secrets as s where s.tenant_id = $1 and s.name = $2 and s.expires_at <= clock_timestamp()", tenant, name)
 	if err != nil {
@@ -80,8 +80,8 @@ func signing(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string
 	return secrets, nil
 }
 
-// RemoveWebhookSecret removes a secret, and returns the webhook without it; domain.CodeNotFound where there is none, and
-// domain.CodeConflict where none would be left that signs for good.
+// RemoveWebhookSecret removes a secret and returns the webhook without it. It returns domain.CodeNotFound if there is
+// none, and domain.CodeConflict if no secret without an expiry would be left.
 func (s *Store) RemoveWebhookSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error) {
 	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		if _, err := lockWebhook(ctx, tx, tenant, name); err != nil {

@@ -11,14 +11,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// webhookSlice is how many rows of webhooks one statement removes, about: few enough that it takes no longer than a moment.
+// webhookSlice is roughly how many rows of webhooks one statement removes. It is small enough that a statement takes
+// only a moment.
 const webhookSlice = 2000
 
-// slicedTables are the tables of webhooks that may have many rows of a name, with the column of an index behind which these stand in
-// an order. A slice is an interval of it: a planner that knows of few rows would go through a list of them again and again.
+// slicedTables are the tables of webhooks that may have many rows of a name, each with an indexed column that orders
+// these rows. A slice is an interval of that column: a planner that expects few rows would scan a list of them
+// repeatedly.
 var slicedTables = map[string]string{"webhook_attempts": "attempt_id", "webhook_claims": "recorded_at"}
 
-// slice is where a name's rows of one of slicedTables are, as t; with a bound those below $3.
+// slice returns the SQL for a name's rows of one of slicedTables, as t; with bound, only those below $3.
 func slice(table string, bound bool) string {
 	rows := "from " + table + " as t where t.tenant_id = $1 and t.name = $2"
 	if bound {
@@ -27,13 +29,13 @@ func slice(table string, bound bool) string {
 	return rows
 }
 
-// sliceEnd asks for the last row of a slice's worth, which is not there where there are fewer.
+// sliceEnd returns the SQL for the last row of a full slice. It finds no row if there are fewer.
 func sliceEnd(table string, bound bool) string {
 	return fmt.Sprintf("select t.%[1]s %[2]s order by t.%[1]s offset %[3]d limit 1", slicedTables[table], slice(table, bound), webhookSlice-1)
 }
 
-// removeSlice removes the lowest rows of a name from one of slicedTables, those below a value or (nil) any, and says whether there
-// may be more of them.
+// removeSlice removes the lowest rows of a name from one of slicedTables: those below a value, or any if below is nil.
+// It reports whether there may be more of them.
 func removeSlice(ctx context.Context, tx pgx.Tx, table string, tenant domain.TenantID, name string, below any) (more bool, err error) {
 	params := []any{tenant, name}
 	if below != nil {
@@ -57,7 +59,7 @@ func removeSlice(ctx context.Context, tx pgx.Tx, table string, tenant domain.Ten
 	return more, nil
 }
 
-// emptySliced removes all rows of a name from one of slicedTables, as emptyGroup does.
+// emptySliced removes all rows of a name from one of slicedTables, in the same way as emptyGroup.
 func (s *Store) emptySliced(ctx context.Context, table string, tenant domain.TenantID, name string, may func(pgx.Tx) error) error {
 	for more := true; more; {
 		err := under(ctx, s.app, tenant, func(tx pgx.Tx) (err error) {
@@ -74,9 +76,9 @@ func (s *Store) emptySliced(ctx context.Context, table string, tenant domain.Ten
 	return nil
 }
 
-// SweepWebhook removes some of what a webhook keeps too long: attempts beyond the newest domain.MaxWebhookAttempts or older
-// than domain.WebhookAttemptsLife, and claims that no event can meet any more. more says that there may be more of it. It
-// takes no longer than a moment; a webhook that is no more has nothing left.
+// SweepWebhook removes some outdated rows of a webhook: attempts beyond the newest domain.MaxWebhookAttempts or older
+// than domain.WebhookAttemptsLife, and claims that no event can meet any more. more reports that there may be more such
+// rows. A call takes only a moment. A webhook that no longer exists has nothing left to remove.
 func (s *Store) SweepWebhook(ctx context.Context, tenant domain.TenantID, name string) (more bool, err error) {
 	webhook, err := s.Webhook(ctx, tenant, name)
 	if domain.IsCode(err, domain.CodeNotFound) {
@@ -107,7 +109,7 @@ func sweepAttempts(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name 
 		return false, fmt.Errorf("ask for the time: %w", err)
 	}
 	below := domain.FirstWebhookAttemptID(now.Add(-domain.WebhookAttemptsLife))
-	var kept domain.WebhookAttemptID // the oldest
+	var kept domain.WebhookAttemptID // the oldest attempt to keep
 	err = tx.QueryRow(ctx, `
 		select a.attempt_id from webhook_attempts as a where a.tenant_id = $1 and a.name = $2
 		order by a.attempt_id desc offset $3 limit 1`, tenant, name, domain.MaxWebhookAttempts-1).Scan(&kept)
@@ -123,8 +125,8 @@ func sweepAttempts(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name 
 
 const newestClaim = `select c.recorded_at from webhook_claims as c where c.tenant_id = $1 and c.name = $2 order by c.recorded_at desc limit 1`
 
-// sweepClaims keeps claims relative to the newest one, and not to the clock: a webhook that stood still for days comes to
-// the same conclusions as one that did not.
+// sweepClaims keeps claims relative to the newest one, not to the clock, so that a webhook that was stopped for days
+// makes the same decisions as one that was not.
 func sweepClaims(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, group string, keep time.Duration) (more bool, err error) {
 	var newest time.Time
 	err = tx.QueryRow(ctx, newestClaim, tenant, group).Scan(&newest)

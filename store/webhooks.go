@@ -13,10 +13,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Who locks a webhook and its group locks the webhook's row first. Whatever belongs to a webhook is changed under its row's
-// lock.
+// Lock order: a transaction that locks a webhook and its group locks the webhook's row first. Everything that belongs
+// to a webhook is changed while its row is locked.
 
-// keptWebhook is how a webhook's definition is kept. What a later release adds is left out by this one, which runs beside it.
+// keptWebhook is the stored form of a webhook's definition. Fields of a later release, which may run at the same time,
+// are ignored.
 type keptWebhook struct {
 	Stream       string   `json:"stream,omitempty"`
 	Categories   []string `json:"categories,omitempty"`
@@ -54,7 +55,7 @@ func readWebhookDefinition(raw []byte) (domain.WebhookDefinition, error) {
 	}, nil
 }
 
-// webhookColumns are what scanWebhook expects, of the table of webhooks as w.
+// webhookColumns are the columns that scanWebhook expects, of the table of webhooks as w.
 const webhookColumns = `w.name, w.definition, w.revision, w.paused, w.disabled_at, w.disabled_reason, w.created_at, w.updated_at`
 
 func scanWebhook(row pgx.CollectableRow) (domain.Webhook, error) {
@@ -72,14 +73,14 @@ func noWebhook(name string) error {
 	return domain.Errorf(domain.CodeNotFound, "name", "there is no webhook %q; put one at /v1/webhooks/%s", name, name)
 }
 
-// webhookGroup is the name of a webhook's group, and replayGroup that of its replay's.
+// webhookGroup returns the name of a webhook's group, and replayGroup that of its replay's group.
 func webhookGroup(name string) string { return domain.ServiceGroup(domain.ServiceWebhook, name) }
 func replayGroup(name string) string  { return domain.ServiceGroup(domain.ServiceReplay, name) }
 
-// PutWebhook makes a webhook with its group, which then begins to read at the position start, and its first secret; or
-// replaces the definitions of the one that is there, which goes on where it was disabled. It returns it as it is then. Where
-// both definitions are the same and it is not disabled nothing changes, the revision neither. A tenant has up to
-// domain.MaxWebhooks; one more is domain.CodeQuotaExceeded.
+// PutWebhook creates a webhook with its first secret and its group, which begins to read at the position start. If the
+// webhook exists, PutWebhook replaces its definition and its group's, and resumes it if it was disabled. It returns the
+// resulting webhook. If both definitions are the same and it is not disabled, nothing changes, including the revision.
+// A tenant may have domain.MaxWebhooks; beyond that the error is domain.CodeQuotaExceeded.
 func (s *Store) PutWebhook(
 	ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition, group domain.GroupDefinition, start int64, secret domain.WebhookSecret,
 ) (webhook domain.Webhook, created bool, err error) {
@@ -124,8 +125,8 @@ func (s *Store) PutWebhook(
 	return webhook, created, err
 }
 
-// changeWebhook runs do in a transaction under the tenant, gives the webhook another revision where do says that it has
-// changed what was there, and returns it as it is then. Whoever uses webhooks is told.
+// changeWebhook runs do in a transaction under the tenant, increments the webhook's revision if do reports a change of
+// existing rows, and returns the resulting webhook. It notifies the users of webhooks.
 func (s *Store) changeWebhook(ctx context.Context, tenant domain.TenantID, name string, do func(pgx.Tx) (changed bool, err error)) (webhook domain.Webhook, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		changed, err := do(tx)
@@ -157,7 +158,7 @@ func (s *Store) changeWebhook(ctx context.Context, tenant domain.TenantID, name 
 	return webhook, nil
 }
 
-// tellWebhooks tells whoever uses webhooks that a tenant's have changed.
+// tellWebhooks notifies the users of webhooks that a tenant's webhooks have changed.
 func (s *Store) tellWebhooks(ctx context.Context, tenant domain.TenantID) error {
 	if _, err := s.system.Exec(ctx, "select pg_notify($1, $2)", webhooksChannel, tenant.String()); err != nil {
 		return unavailable(fmt.Errorf("tell of webhooks: %w", err))
@@ -166,8 +167,8 @@ func (s *Store) tellWebhooks(ctx context.Context, tenant domain.TenantID) error 
 	return nil
 }
 
-// lockWebhook locks a webhook's row, but not against those who only see to it that it stays, and returns it without its
-// secrets and replay; domain.CodeNotFound where there is none.
+// lockWebhook locks a webhook's row, but not against transactions that only prevent its removal. It returns the webhook
+// without its secrets and replay, or domain.CodeNotFound if there is none.
 func lockWebhook(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string) (domain.Webhook, error) {
 	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and w.name = $2 for no key update", tenant, name)
 	webhook, err := pgx.CollectExactlyOneRow(rows, scanWebhook)
@@ -180,8 +181,8 @@ func lockWebhook(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name st
 	return webhook, nil
 }
 
-// readWebhooks reads a tenant's webhooks, by name, with their secrets and replays. where is about the table of webhooks as
-// w, with params from $2 on.
+// readWebhooks reads a tenant's webhooks, ordered by name, with their secrets and replays. The condition where refers
+// to the table of webhooks as w, with params from $2 on.
 func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where string, params ...any) ([]domain.Webhook, error) {
 	params = append([]any{tenant}, params...)
 	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and "+where, params...)
@@ -202,7 +203,7 @@ func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where 
 	return found, readWebhookReplays(ctx, tx, tenant, names, at)
 }
 
-// Webhook returns a webhook; domain.CodeNotFound where there is none.
+// Webhook returns a webhook, or domain.CodeNotFound if there is none.
 func (s *Store) Webhook(ctx context.Context, tenant domain.TenantID, name string) (webhook domain.Webhook, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		found, err := readWebhooks(ctx, tx, tenant, "w.name = $2", name)
@@ -218,7 +219,7 @@ func (s *Store) Webhook(ctx context.Context, tenant domain.TenantID, name string
 	return webhook, err
 }
 
-// Webhooks returns the first limit webhooks behind the name after (empty: from the first), by name.
+// Webhooks returns the first limit webhooks after the name after (empty: from the first), ordered by name.
 func (s *Store) Webhooks(ctx context.Context, tenant domain.TenantID, after string, limit int) (webhooks []domain.Webhook, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		webhooks, err = readWebhooks(ctx, tx, tenant, "w.name > $2 order by w.name limit $3", after, limit)
@@ -227,7 +228,7 @@ func (s *Store) Webhooks(ctx context.Context, tenant domain.TenantID, after stri
 	return webhooks, err
 }
 
-// SendingWebhooks returns all webhooks of a tenant that is active; of one that is suspended or being deleted nothing is sent.
+// SendingWebhooks returns all webhooks of an active tenant. For a suspended or deleting tenant, nothing is sent.
 func (s *Store) SendingWebhooks(ctx context.Context, tenant domain.TenantID) (webhooks []domain.Webhook, err error) {
 	err = under(ctx, s.app, tenant, func(tx pgx.Tx) error {
 		webhooks, err = readWebhooks(ctx, tx, tenant, `
@@ -247,8 +248,8 @@ func (s *Store) WebhookTenants(ctx context.Context) ([]domain.TenantID, error) {
 	return tenants, nil
 }
 
-// PauseWebhook pauses or resumes a webhook, and returns it as it is then. One that is disabled is resumed, too. One that is
-// so already keeps its revision.
+// PauseWebhook pauses or resumes a webhook and returns the resulting webhook. It also resumes a disabled webhook. A
+// webhook already in that state keeps its revision.
 func (s *Store) PauseWebhook(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Webhook, error) {
 	return s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		webhook, err := lockWebhook(ctx, tx, tenant, name)
@@ -265,8 +266,8 @@ func (s *Store) PauseWebhook(ctx context.Context, tenant domain.TenantID, name s
 	})
 }
 
-// DisableWebhook stops a webhook on the service's own account, with a reason for people. Where it has another revision than
-// the one that is meant nothing changes: what was wrong may be mended. disabled says that it did.
+// DisableWebhook stops a webhook on the service's behalf, with a reason for people. It changes nothing if the webhook's
+// revision differs from the given one, because the problem may have been fixed. disabled reports whether it did.
 func (s *Store) DisableWebhook(ctx context.Context, tenant domain.TenantID, name string, revision int64, reason string) (disabled bool, err error) {
 	_, err = s.changeWebhook(ctx, tenant, name, func(tx pgx.Tx) (changed bool, err error) {
 		done, err := tx.Exec(ctx, `
@@ -284,8 +285,9 @@ func (s *Store) DisableWebhook(ctx context.Context, tenant domain.TenantID, name
 // webhookTables are the tables with a webhook's rows, in the order in which they are emptied.
 var webhookTables = [...]string{"webhooks", "webhook_secrets", "replays", "webhook_attempts", "webhook_claims"}
 
-// DeleteWebhook removes a webhook with its group, its replay, and all that belongs to them; domain.CodeNotFound where there is
-// none. What there may be much of goes before it, in slices: where the call is cut off, it may be there with less of it.
+// DeleteWebhook removes a webhook with its group, its replay, and everything that belongs to them, or returns
+// domain.CodeNotFound if there is none. It removes potentially many rows first, in slices. If the call is interrupted,
+// the webhook may remain with fewer of them.
 func (s *Store) DeleteWebhook(ctx context.Context, tenant domain.TenantID, name string) error {
 	if _, err := s.Webhook(ctx, tenant, name); err != nil {
 		return err
@@ -327,8 +329,8 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant domain.TenantID, name 
 	return nil
 }
 
-// emptyGroup removes the dead letters and the claims of a group of the service, in slices. Each is removed in a transaction that
-// begins with may, whose error ends it.
+// emptyGroup removes the dead letters and the claims of a service group, in slices. Each transaction begins with may;
+// an error of may ends the operation.
 func (s *Store) emptyGroup(ctx context.Context, tenant domain.TenantID, group string, may func(pgx.Tx) error) error {
 	if _, err := s.discardDeadLetters(ctx, tenant, group, may); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return err
@@ -336,5 +338,5 @@ func (s *Store) emptyGroup(ctx context.Context, tenant domain.TenantID, group st
 	return s.emptySliced(ctx, "webhook_claims", tenant, group, may)
 }
 
-// always is what may be done whatever has become of what it is done to.
+// always allows every change.
 func always(pgx.Tx) error { return nil }

@@ -11,38 +11,38 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// writerIdle is how long a writer is kept that has nothing to do.
+// writerIdle is how long an idle writer is kept.
 const writerIdle = time.Minute
 
-// writers are the writers of the tenants that somebody appends to.
+// writers are the writers of the tenants that receive appends.
 type writers struct {
-	mu      sync.RWMutex // read-locked while a request is put into a queue, so that no writer is removed meanwhile
+	mu      sync.RWMutex // read-locked while a request is queued, so that no writer is removed meanwhile
 	of      map[domain.TenantID]*writer
 	closed  bool
-	sweeper *time.Timer // nil while there is no writer
+	sweeper *time.Timer // nil if there is no writer
 
 	running sync.WaitGroup // the writers' goroutines
-	bytes   atomic.Int64   // waiting or being written, of all tenants
+	bytes   atomic.Int64   // waiting or being written, for all tenants
 }
 
-// writer appends to one tenant's log. It owns no connection, and has a goroutine only while there is something to write:
-// an idle writer is nothing but what it knows of the log, and goes after a minute.
+// writer appends to one tenant's log. It owns no connection, and has a goroutine only while there is something to
+// write. An idle writer holds only its knowledge of the log, and is removed after a minute.
 //
-// It commits in groups: what arrives while a batch is being written goes together in the next one.
+// It commits in groups: requests that arrive while a batch is being written form the next batch.
 type writer struct {
 	store  *Store
 	tenant domain.TenantID
 
 	mu      sync.Mutex
 	queue   []*request
-	bytes   int64 // of what is in the queue or being written
+	bytes   int64 // of the requests in the queue or being written
 	running bool
-	idle    time.Time // since when it is not running
+	idle    time.Time // when it stopped running
 
-	log logState // the running goroutine's
+	log logState // used only by the running goroutine
 }
 
-// enqueue puts a request into its tenant's queue, and sees to it that a goroutine takes it from there.
+// enqueue puts a request into its tenant's queue and ensures that a goroutine processes the queue.
 func (s *Store) enqueue(tenant domain.TenantID, r *request) (*writer, error) {
 	ws := &s.writers
 	for {
@@ -72,7 +72,7 @@ func (s *Store) enqueue(tenant domain.TenantID, r *request) (*writer, error) {
 	}
 }
 
-// sweep removes the writers that have been idle since before the given time, and comes back while there are others.
+// sweep removes the writers that have been idle since before the given time, and schedules itself again if any remain.
 func (ws *writers) sweep(before time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -94,7 +94,7 @@ func (ws *writers) sweep(before time.Time) {
 	}
 }
 
-// close refuses new requests and waits until those that wait are answered: each has its deadline.
+// close refuses new requests and waits until the waiting ones are answered. Each has a deadline.
 func (ws *writers) close() {
 	ws.mu.Lock()
 	ws.closed = true
@@ -105,7 +105,7 @@ func (ws *writers) close() {
 
 func (w *writer) push(r *request) error {
 	s := w.store
-	// A request that is alone always finds room, however large it is.
+	// A request that is alone is always accepted, however large it is.
 	if total := s.writers.bytes.Add(r.bytes); total > s.totalQueueBytes && total > r.bytes {
 		s.writers.bytes.Add(-r.bytes)
 		return domain.Errorf(domain.CodeOverloaded, "", "the service has too many appends waiting; try again later")
@@ -126,7 +126,7 @@ func (w *writer) push(r *request) error {
 	return nil
 }
 
-// withdraw takes a request out of the queue; it reports false where the writing of it has begun.
+// withdraw takes a request out of the queue. It returns false if writing it has begun.
 func (w *writer) withdraw(r *request) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,13 +142,13 @@ func (w *writer) withdraw(r *request) bool {
 	return false
 }
 
-// release takes a request off the queues' bounds. w.mu must be held.
+// release subtracts a request from the queues' sizes. The caller must hold w.mu.
 func (w *writer) release(r *request) {
 	w.bytes -= r.bytes
 	w.store.writers.bytes.Add(-r.bytes)
 }
 
-// answer gives a request its outcome.
+// answer sets a request's outcome.
 func (w *writer) answer(r *request, appended domain.Appended, err error) {
 	r.answered, r.appended, r.err = true, appended, err
 	w.mu.Lock()
@@ -157,7 +157,7 @@ func (w *writer) answer(r *request, appended domain.Appended, err error) {
 	close(r.done)
 }
 
-// fill takes requests from the queue into the batch, as far as its bounds allow; the first one always.
+// fill moves requests from the queue into the batch, within the batch's limits; the first request always fits.
 func (w *writer) fill(b *batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,8 +174,8 @@ func (w *writer) fill(b *batch) {
 	w.queue = w.queue[:rest]
 }
 
-// expire answers the requests in the queue that are late, after an attempt that failed with err. Nothing of them was sent.
-// They would be late for each other batch as well, and each of those may take long to fail.
+// expire answers the late requests in the queue, after an attempt that failed with err. None of them was sent. They
+// would also be late for every other batch, and each of those may take long to fail.
 func (w *writer) expire(err error) {
 	now := time.Now()
 	w.mu.Lock()
@@ -191,8 +191,8 @@ func (w *writer) expire(err error) {
 	}
 }
 
-// run writes batch after batch until the queue is empty. A batch is filled only when there is a connection for it, and
-// in a log that others append to only when its row is locked, so that as much as possible goes together.
+// run writes batch after batch until the queue is empty. It fills a batch only when a connection is available and, in a
+// log that others append to, only when the log's row is locked. So a batch contains as many requests as possible.
 func (w *writer) run() {
 	defer w.store.writers.running.Done()
 	b, next := new(batch), new(batch)
@@ -209,8 +209,8 @@ func (w *writer) run() {
 	}
 }
 
-// gather lets those who were just answered, and ask again at once, into the queue: so they go along with the next batch,
-// not the one after it.
+// gather lets clients that were just answered, and append again at once, into the queue. Their requests are then part
+// of the next batch, not of the one after it.
 func (w *writer) gather() {
 	const turns = 8
 	for before, n := -1, 0; n < turns; n++ {
@@ -225,10 +225,10 @@ func (w *writer) gather() {
 	}
 }
 
-// serve makes one attempt with the batch and what fits into it from the queue. What it could neither write nor answer
-// is in the first of the batches that it returns; the other is empty.
+// serve makes one attempt with the batch and the requests from the queue that fit into it. It returns two batches: the
+// first holds what it could neither write nor answer, the second is empty.
 func (w *writer) serve(b, next *batch) (*batch, *batch) {
-	// Half of the time that a request has: where the database does not answer, there is as much left to find out more.
+	// This is half of a request's time. If the database does not answer, the other half remains to find out more.
 	ctx, cancel := context.WithTimeout(w.store.appending, w.store.appendTimeout/2)
 	defer cancel()
 	b.begin()
@@ -237,7 +237,7 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 	if err == nil && a.before != nil {
 		err = a.before(ctx)
 		if err == nil && len(b.requests) > 0 && b.requests[0].late(time.Now()) {
-			err = context.DeadlineExceeded // it has helped nobody until now
+			err = context.DeadlineExceeded // the attempt has not helped this request so far
 		}
 	}
 	b, next = a.batch, a.next
@@ -253,7 +253,7 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 		return b, next
 	}
 	if !b.single {
-		w.fill(b) // those who wait are concerned as well
+		w.fill(b) // the waiting requests are affected as well
 	}
 	w.giveUp(b, err)
 	w.expire(err)
@@ -264,7 +264,7 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 	return b, next
 }
 
-// backOff waits before another attempt, longer each time, since what broke a connection may last.
+// backOff waits before another attempt, longer each time, because the cause of a broken connection may last.
 func backOff(ctx context.Context, failures int) {
 	if failures <= 1 {
 		return
