@@ -87,7 +87,7 @@ func meant(pattern, category []string) bool {
 	return (pattern[0] == "*" || pattern[0] == category[0]) && meant(pattern[1:], category[1:])
 }
 
-// drawCategory gives no empty one, which stands for all categories.
+// drawCategory never returns the empty category, which represents all categories.
 func drawCategory(t *rapid.T) string {
 	segments := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "ab", ""}), 1, 7).Draw(t, "category")
 	if len(segments) == 1 && segments[0] == "" {

@@ -66,7 +66,7 @@ func TestParseGrants(t *testing.T) {
 			t.Errorf("%q gave %v, %v", texts, got, err)
 		}
 	}
-	// What the release before reads as the scope itself must not stand behind a denial of it.
+	// The previous release reads this text as the scope itself, so it must not follow a denial of that scope.
 	got, err := ParseGrants("scopes", []string{"!events:read:billing.**", "events:append", "events:read"})
 	if want := []string{"!events:read:billing.**", "events:append", "events:read:**"}; err != nil || !slices.Equal(got.Texts(), want) {
 		t.Errorf("gave %v, %v", got, err)

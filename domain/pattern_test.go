@@ -82,7 +82,7 @@ func drawText(t *rapid.T) string {
 		"\U0001F600", "\uFFFD", "\x01", "\x7f", "\ue000", "\ud7ff", "α", "#", "'"}), 0, 6).Draw(t, "text"), "")
 }
 
-// dialect is all that Portable may use beside characters that stand for themselves.
+// dialect matches everything that Portable may use besides literal characters.
 var dialect = regexp.MustCompile(`^(?s:\\A|\\z|\\[\\.+*?()|\[\]{}^$-]|\(\?:|\(\)|\)|\||[*+?]|\{[0-9]+,[0-9]*\}|\[\^?|\]|-|[^\\.+*?()|\[\]{}^$-])*$`)
 
 // The portable form accepts the same texts as the pattern.

@@ -44,7 +44,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// Each path that was asked for leads to what it leads to in the whole, and nothing else is there.
+// Each requested path leads to the same value as in the whole object, and the result contains only requested values.
 func TestPickedPartsAreThoseOfTheWhole(t *testing.T) {
 	t.Parallel()
 	names := rapid.SampledFrom([]string{"a", "b", "", "0"})

@@ -184,7 +184,7 @@ func TestATenantIsErasedWhole(t *testing.T) {
 	}
 }
 
-// An eraser that is started anew, or does not reach a database, does not lose its way: the tenant stays deleting.
+// An eraser continues after a restart or an unreachable database: the tenant stays deleting.
 func TestErasureGoesOnAfterAFailure(t *testing.T) {
 	t.Parallel()
 	h := begin(t)

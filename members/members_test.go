@@ -360,7 +360,7 @@ func TestNoTenantIsNobodys(t *testing.T) {
 	})
 }
 
-// A change is told once for each change, and never for a mere sign of life.
+// Changed is called once for each change, and never for a mere sign of life.
 func TestChangesAreTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

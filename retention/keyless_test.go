@@ -48,7 +48,7 @@ func TestMessagesWithoutKeysLeaveNothing(t *testing.T) {
 	if again := keyless(t, second, tenant, ids[1]); again.Version != 2 {
 		t.Errorf("a repeat behind a snapshot is %+v", again)
 	}
-	// This process remembers the stream, and has to be told.
+	// This process remembers the stream, and must learn that it is gone.
 	if again := b.append(t, tenant, stream(5), 1); again.Streams[0].Version != 2 {
 		t.Errorf("behind the repeat it is %+v", again)
 	}

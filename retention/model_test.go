@@ -15,7 +15,7 @@ import (
 )
 
 // The property: whatever is appended, asked for, held and set aside in whatever order, behind a run there is of a category what
-// the rules leave, and nothing else; positions and versions keep their numbers; a stream whose events are all gone goes on.
+// the rules leave, and no more; positions and versions keep their numbers; a stream whose events are all gone goes on.
 
 // modelEvent is an event as the model has it.
 type modelEvent struct {
@@ -89,7 +89,7 @@ func (m *model) append(t *rapid.T) {
 	if version == 0 {
 		expected = domain.None
 	}
-	// Whoever believes another version is told the right one, also where no event of the stream is left.
+	// A caller that expects a wrong version learns the right one, even if no event of the stream is left.
 	_, err := m.store.Append(context.Background(), m.tenant, to(stream, domain.Expected(version+1), 1))
 	if e, ok := errors.AsType[*domain.Error](err); !ok || e.Code != domain.CodeVersionConflict || *e.CurrentVersion != version {
 		t.Fatalf("expecting version %d of %d: %v", version+1, version, err)
@@ -106,8 +106,8 @@ func (m *model) append(t *rapid.T) {
 	}
 }
 
-// publish appends an event without a key, to a stream of its own, perhaps one that was published before; and now and then somebody
-// appends to such a stream.
+// publish appends an event without a key, to a separate stream, possibly one that was published before. Now and then it
+// appends to such a stream directly.
 func (m *model) publish(t *rapid.T) {
 	id := domain.NewEventID()
 	if len(m.published) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
@@ -121,7 +121,7 @@ func (m *model) publish(t *rapid.T) {
 	if another := rapid.IntRange(0, 4).Draw(t, "another event") == 0; another || known {
 		event.ID = domain.EventID{}
 	}
-	// Where its one event is gone, the stream begins anew; or it goes on, with whoever remembers it.
+	// If its only event is gone, the stream begins again, or it continues if a process remembers it.
 	anew := m.forgotten(stream)
 	appended, err := m.store.Append(context.Background(), m.tenant, domain.Append{Streams: []domain.StreamAppend{{
 		Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{event},

@@ -114,7 +114,8 @@ func wantFloor(t *testing.T, b *bench, tenant domain.TenantID, when string, want
 	}
 }
 
-// What comes to hold events behind the announcement holds them: a rebuild that starts, a group that is made, or seeks back.
+// Holds that appear after the announcement count: a rebuild that starts, a group that is created, or a group that seeks
+// back.
 func TestHoldsThatComeMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -127,8 +128,8 @@ func TestHoldsThatComeMeanwhile(t *testing.T) {
 		before func(t *testing.T, tenant domain.TenantID)
 		comes  func(t *testing.T, tenant domain.TenantID)
 		heldBy domain.RetentionHold
-		first  []int64 // left where it comes behind the announcement
-		second []int64 // and behind the first slice, of seven events
+		first  []int64 // left if the hold appears after the announcement
+		second []int64 // left if it appears after the first slice of seven events
 	}{
 		"a rebuild": {
 			comes: func(t *testing.T, tenant domain.TenantID) {
@@ -387,7 +388,7 @@ func TestTenantsAreApart(t *testing.T) {
 	b.exec(t, "delete from manifold.rebuilds where tenant_id = $1", domain.Everyone)
 }
 
-// An event that is young stays, whatever the policy says, and the run comes again.
+// A young event stays, whatever the policy says, and the run is repeated.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

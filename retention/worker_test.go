@@ -143,7 +143,7 @@ func (f *failing) RetentionHolds(context.Context, domain.TenantID, string) ([]do
 	return nil, f.err
 }
 
-// What a tenant's policy cannot do for a long time holds up no other's.
+// A policy of one tenant that hangs for a long time does not delay the policies of others.
 func TestAPolicyThatHangsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -52,7 +52,7 @@ type found struct {
 //
 //   - domain.CodeVersionConflict: a stream's version is not as expected; CurrentVersion and Stream say where it is
 //   - domain.CodeDuplicateID, CodeEventIDConflict, CodePartialDuplicate: see the codes
-//   - domain.CodeInvalidRequest: no event, a stream that comes again with another expectation than domain.Any, or text
+//   - domain.CodeInvalidRequest: no event, a repeated stream with an expectation other than domain.Any, or text
 //     that the database refuses
 //   - domain.CodeRefused: an inline projection cannot fold an event of the request, which Where names
 //   - domain.CodeTooManyRequests, CodeOverloaded: too much of the tenant, or of all tenants, is waiting

@@ -33,8 +33,8 @@ func durable(b *testing.B) pgtest.DB {
 	return pgtest.Migrated(b, server)
 }
 
-// BenchmarkAppend appends one event a request, b.N in all, and reports events/s and latencies. "copy" is the limit that
-// it is held against: COPY of the same rows, 2,000 at a time, into a like table without row-level security.
+// BenchmarkAppend appends one event per request, b.N in total, and reports events/s and latencies. The limit that it is
+// compared with is "copy": COPY of the same rows, 2,000 at a time, into a similar table without row-level security.
 func BenchmarkAppend(b *testing.B) {
 	db := durable(b)
 	for _, run := range []struct{ clients, tenants, stores int }{{1, 1, 1}, {64, 1, 1}, {64, 1, 2}, {1024, 1, 1}, {64, 64, 1}} {

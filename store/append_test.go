@@ -21,7 +21,7 @@ func to(stream string, expected domain.Expected, n int) domain.Append {
 	return domain.Append{Streams: []domain.StreamAppend{{Stream: stream, Expected: expected, Events: events}}}
 }
 
-// withIDs gives the events of a request ids of their own.
+// withIDs gives each event of a request a new id.
 func withIDs(a domain.Append) domain.Append {
 	for _, stream := range a.Streams {
 		for i := range stream.Events {

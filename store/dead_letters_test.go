@@ -186,7 +186,7 @@ func TestReplaysBesideSaves(t *testing.T) {
 		for more := true; more; {
 			select {
 			case <-done:
-				more = false // one that comes behind all
+				more = false // the last round, after all others
 			default:
 			}
 			n, err := s.ReplayDeadLetters(context.Background(), tenant, "mail", domain.EventID{})

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Slices of a log with holes: all that is left comes, in order, and the highest position that is gone is told with it.
+// Slices of a log with gaps return all remaining events in order, and report the highest removed position.
 func TestSlicesTellWhatWasRemoved(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)

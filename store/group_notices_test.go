@@ -53,7 +53,7 @@ func TestGroupsAreToldOf(t *testing.T) {
 	s.NotifyGroup(tenant, "mail-1")
 	waitForNotice(t, there, groupNotice{tenant, "mail-1"})
 
-	// What changes a group tells of it.
+	// Every change of a group is announced.
 	group := putGroup(t, s, tenant, "mail", 0)
 	waitForNotice(t, there, groupNotice{tenant, "mail"})
 	fillPartition(t, s, tenant, group, 0, 2)
@@ -87,7 +87,7 @@ func TestGroupsAreToldOf(t *testing.T) {
 		waitForNotice(t, there, groupNotice{tenant, "mail"})
 	}
 
-	// The session of the LISTEN is lost: anything may have been told meanwhile.
+	// The session of the LISTEN is lost, and notices may have been lost with it.
 	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen manifold_groups' and datname = current_database()")
 	must(t, err)
 	waitForNotice(t, there, groupNotice{domain.Everyone, ""})
@@ -125,7 +125,7 @@ func (f failures) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// What could not be told is told later.
+// A notice that could not be sent is sent later.
 func TestANoticeOfAGroupThatFailsIsRepeated(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)
@@ -148,7 +148,7 @@ func TestANoticeOfAGroupThatFailsIsRepeated(t *testing.T) {
 	waitForNotice(t, there, groupNotice{tenant, "mail"})
 }
 
-// Some hundred groups are told of by their names: those who wait in others are not disturbed.
+// A few hundred groups are announced by name, so that readers of other groups are not disturbed.
 func TestManyGroupsAreToldOfByName(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)

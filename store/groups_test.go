@@ -236,7 +236,7 @@ func TestGroupIsRemovedWithAllThatBelongsToIt(t *testing.T) {
 	wantCode(t, s.DeleteGroup(t.Context(), tenant, "mail"), domain.CodeNotFound)
 }
 
-// Who still holds a ledger of a group that was removed and made anew saves nothing, wherever the new one has come.
+// A save fails if its ledger belongs to a group that was removed and created again, whatever the new group's progress.
 func TestGroupThatWasMadeAnewIsAnother(t *testing.T) {
 	t.Parallel()
 	s, _ := openStore(t)

@@ -41,7 +41,7 @@ func (o *opening) Committed()                                         {}
 func (o *opening) Forget()                                            {}
 
 // An upcaster that changes while a log's first append is under way does not find its inline builds, which nobody sees
-// before the commit. They are opened anew behind it, and once.
+// before the commit. They are opened again after it, exactly once.
 func TestUpcastersBesideAFirstAppend(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

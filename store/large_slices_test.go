@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// A slice of large events reads little more than it gives, also where what was removed is told with it: the rest of the answer, which may
-// be very long, is given up with its connection.
+// A slice of large events reads little more than it returns, even when it also reports what was removed. The rest of
+// the answer, which may be very long, is abandoned with its connection.
 func TestSlicesOfLargeEventsAreNotReadToTheEnd(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -283,7 +283,7 @@ func TestGroupModel(t *testing.T) {
 			model[p] = partition{nil, make(map[int64]domain.Retry), make(map[int64]domain.DeadLetter), row.Revision}
 		}
 		positions := func(p int) *rapid.Generator[[]int64] {
-			// Each partition has positions of its own.
+			// Each partition has distinct positions.
 			return rapid.SliceOfNDistinct(rapid.Map(rapid.Int64Range(0, 7), func(n int64) int64 { return n*int64(partitions) + int64(p) + 1 }), 0, 4, rapid.ID)
 		}
 		rt.Repeat(map[string]func(*rapid.T){

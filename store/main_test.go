@@ -38,7 +38,7 @@ func openAgain(t *testing.T, db pgtest.DB) *store.Store {
 	return s
 }
 
-// newTenant makes an active tenant with a name of its own.
+// newTenant creates an active tenant with a unique name.
 func newTenant(t *testing.T, s *store.Store) domain.TenantID {
 	t.Helper()
 	id := domain.NewTenantID()

@@ -201,7 +201,7 @@ func appendRandomly(t *testing.T, h *history, random *rand.Rand, client int, sto
 		inputs[i] = listInput{expected: expected, ids: ids.String()}
 	}
 	if random.IntN(3) == 0 {
-		// The first stream comes again: to its list, that is one append.
+		// The first stream occurs again: in its list, that is one append.
 		id := domain.NewEventID()
 		inputs[0].ids += id.String()
 		a.Streams = append(a.Streams, domain.StreamAppend{

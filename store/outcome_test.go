@@ -203,7 +203,7 @@ func TestTerminatedBackendsAppendOnce(t *testing.T) {
 	var killer sync.WaitGroup
 	killer.Go(func() {
 		for next := int64(0); ctx.Err() == nil; {
-			// Only where appends have got through since: one that cannot connect at all is told so, and fails.
+			// Restart only if appends have succeeded since: an append that cannot connect at all is refused and fails.
 			if made.Load() >= next {
 				var n int64
 				if err := pool.QueryRow(ctx, `select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity
@@ -256,7 +256,8 @@ func TestStandbysConnectionsAreGivenUp(t *testing.T) {
 	must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: tenant, Name: "acme"}))
 }
 
-// Who waits for a row longer than the database lets him is told to come again, not that something is wrong inside.
+// A client that waits for a row longer than the database allows gets an error that asks for a retry, not an internal
+// error.
 func TestLockThatIsNotToBeHadIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)

@@ -193,7 +193,7 @@ func TestSkippedEvents(t *testing.T) {
 		}
 	}
 	passedOver(3, 4)
-	// The row that an earlier release writes holds for its version alone, until the event is skipped anew.
+	// The row that an earlier release writes applies to its version alone, until the event is skipped again.
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	_, err = super.Exec(t.Context(), `
 		delete from manifold.skipped_events;
@@ -209,7 +209,7 @@ func TestSkippedEvents(t *testing.T) {
 	must(t, s.WithdrawSkip(t.Context(), tenant, id, 4))
 	passedOver(2)
 	wantCode(t, s.WithdrawSkip(t.Context(), tenant, id, 4), domain.CodeNotFound)
-	for range 2 { // what was told of these
+	for range 2 { // the notices of these
 		<-heard
 	}
 	must(t, s.PutFault(t.Context(), fault))

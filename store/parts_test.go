@@ -78,7 +78,7 @@ func TestVersionsAreBounded(t *testing.T) {
 	}
 }
 
-// A name that comes again is a part of another request's body, which must not be kept for it.
+// A repeated name is part of another request's body, which must not stay in memory for it.
 func TestVersionsKeepNamesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	var v versions

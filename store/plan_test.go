@@ -31,7 +31,7 @@ func (n node) walk(do func(node)) {
 }
 
 // Each hot statement is prepared and used while the table is empty, as a new service does, and must still touch few pages
-// when there is a large and skewed log, whether or not the planner has been told of it.
+// when there is a large and skewed log, whether or not the planner's statistics include it.
 func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -93,7 +93,7 @@ func TestPlansStayGoodAsTheLogGrows(t *testing.T) {
 		{&countInCategories, id + ", 100, " + top + ", '{rare}'", 120},
 		{&projectionRow, "'00000000-0000-0000-0000-000000000000', 'shared-7', " + id, 30},
 
-		// A stream with 20,000 events behind the place, of which none, or few, lie below where the group has come.
+		// A stream with 20,000 events after the place, of which none, or few, are before the group's position.
 		{&nextInStreams, id + ", '{order-0,order-1,rare-1,none-1}', '{900,0,1,0}', " + top + ", 16", 150},
 		{&nextInStreams, id + ", '{order-0,order-1}', '{900,0}', 100, 16", 100},
 		{&atPositions, id + ", '{7,59000,30000,99999}'", 30},

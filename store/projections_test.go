@@ -478,7 +478,7 @@ func TestProjectionChangesReachEveryProcess(t *testing.T) {
 }
 
 // However creating, claiming, holding, swapping, cancelling, ending, resetting and deleting meet, every build number ends
-// up in one place, and nothing waits for ever.
+// up in one place, and nothing waits endlessly.
 func TestChangesOfAProjectionMeet(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)
@@ -540,7 +540,7 @@ func TestChangesOfAProjectionMeet(t *testing.T) {
 					}
 					stale := time.Hour
 					if random.IntN(40) == 0 {
-						stale = 0 // takes it from whoever is at it
+						stale = 0 // takes it from its current worker
 					}
 					mine, ok, err := s.ClaimRebuild(t.Context(), id, running[0].ID, worker(), stale)
 					if !check("claim", err) || !ok {

@@ -130,8 +130,8 @@ func (p *proxy) wasCut() {
 	}
 }
 
-// up carries what the client sends. A commit of an append stands behind its insert in the same write, and that of a save behind
-// the save.
+// up carries what the client sends. An append's commit follows its insert in the same write, and a save's commit
+// follows the save.
 func (p *proxy) up(client, server net.Conn, swallow func()) {
 	defer client.Close()
 	defer server.Close()

@@ -9,7 +9,7 @@ import (
 )
 
 // A tenant keeps so many keys, projections and aggregates; one more is refused and leaves nothing, what is there can be
-// changed, and other tenants do not notice. Groups, webhooks and retention policies have tests of their own.
+// changed, and other tenants do not notice. Groups, webhooks and retention policies have separate tests.
 func TestQuotas(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)

@@ -17,10 +17,10 @@ var projectionRow = statement{"manifold_projection_row", `
 	left join tenant_builds as b on ` + inForce("$3::uuid") + `
 	where p.tenant_id = $1::uuid and p.name = $2::text`}
 
-// ReadFor reads a slice of the tenant's log for the projection with the given id, with the head and the projection's row,
-// in one round trip and in the order that domain.Reading is about: head, events, row, each with a snapshot of its own; between the
-// last two, what was removed.
-// It reads forward, whatever q.Direction says. Where MaxBytes cut the slice short, Head is no higher than its last event.
+// ReadFor reads a slice of the tenant's log for the projection with the given id, together with the head and the
+// projection's row, in one round trip. It reads in the order that domain.Reading describes, each part with a separate
+// snapshot: head, events, what was removed, row. It reads forward, whatever q.Direction says. If MaxBytes cut the slice
+// short, Head is at most the position of its last event.
 func (s *Store) ReadFor(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, q domain.LogQuery) (domain.Reading, error) {
 	var reading domain.Reading
 	events := eventReader{maxBytes: q.MaxBytes, toTheEnd: true}

@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// What retention has removed is as old as the first event behind it, and what is not there yet has no age.
+// A removed event has the recorded time of the first event after it, and an event that does not exist yet has none.
 func TestRecordedAt(t *testing.T) {
 	t.Parallel()
 	s, db := openStore(t)

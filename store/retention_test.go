@@ -47,7 +47,7 @@ func TestRetentionPolicies(t *testing.T) {
 	if !created || !reflect.DeepEqual(made.RetentionPolicy, policy) || made.CreatedAt.IsZero() || !made.AskedAt.IsZero() || len(made.HeldBy) != 0 || made.Floor != (domain.RetentionFloor{Category: "order"}) {
 		t.Errorf("made %+v, %v", made, created)
 	}
-	// The same again is no change, and nobody is told.
+	// Storing the same policy again is no change, and sends no notice.
 	again, created, err := s.PutRetentionPolicy(ctx, tenant, policy)
 	if err != nil || created || !reflect.DeepEqual(again, made) {
 		t.Errorf("put again %+v, %v, %v", again, created, err)

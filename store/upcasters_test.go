@@ -105,8 +105,8 @@ func TestUpcastersAreKeptByOwner(t *testing.T) {
 	wantRevision(tenant, 0, 1)
 }
 
-// However many change an owner's upcasters at the same time, each change has a revision of its own, and none is beyond
-// the limits.
+// If many processes change an owner's upcasters at the same time, each change gets a distinct revision, and none
+// exceeds the limits.
 func TestUpcastersAreChangedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	s, _ := openStore(t)

@@ -108,7 +108,7 @@ func TestManyTenantsMove(t *testing.T) {
 		head := receive(t, there.woken, fmt.Sprintf("the heads of %d tenants", len(waiting)))
 		delete(waiting, head.Tenant)
 	}
-	// Up to a notice of the test's own, which comes behind those that were sent before it.
+	// Read up to a notice of the test, which arrives after those that were sent before it.
 	const end = "end"
 	notices := 0
 	for sent := false; ; {

@@ -13,7 +13,7 @@ import (
 )
 
 // As TestPlansStayGoodAsTheLogGrows: the statements of webhooks are prepared while there is nothing, and must still touch few pages
-// when there is much, whether or not the planner has been told of it.
+// when there are many rows, whether or not the planner's statistics include them.
 func TestPlansOfWebhooks(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

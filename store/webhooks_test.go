@@ -193,7 +193,7 @@ func TestWebhooksAreListedByName(t *testing.T) {
 	wantCode(t, err, domain.CodeQuotaExceeded)
 }
 
-// Of a tenant that is suspended nothing is sent, and who sends is told.
+// For a suspended tenant nothing is sent, and the senders are notified.
 func TestNothingIsSentOfASuspendedTenant(t *testing.T) {
 	t.Parallel()
 	s, _ := openStore(t)

@@ -94,7 +94,7 @@ func TestStaleVersionIsNoConflict(t *testing.T) {
 	if e := problem(t, err, domain.CodeVersionConflict); *e.CurrentVersion != 5 {
 		t.Errorf("the conflict says %d", *e.CurrentVersion)
 	}
-	// More than a writer reads to mend what it remembers.
+	// Append more events than a writer reads to update what it remembers.
 	for range 5 {
 		mustAppend(t, other, tenant, to("order-1", domain.Any, 1000))
 	}
@@ -125,7 +125,7 @@ func TestFloorIsAStreamsVersion(t *testing.T) {
 	if err != nil || info.Version != 5 || info.Events != 3 {
 		t.Errorf("the stream is %+v, %v", info, err)
 	}
-	// The first process mends what it remembers, though events that it counts on are gone.
+	// The first process updates what it remembers, although some of the events it counts on are gone.
 	mustAppend(t, s, tenant, to("order-1", 5, 1))
 }
 
