@@ -91,8 +91,8 @@ func Weight[T, M ~[16]byte](thing T, member M) uint64 {
 	return mix(h ^ binary.BigEndian.Uint64(thing[8:]))
 }
 
-// mix spreads each bit of its argument over all bits of the result, one to one: the finalizer of SplitMix64 (Steele, Lea
-// and Flood 2014).
+// mix spreads each bit of its argument over all bits of the result, one to one. It is the finalizer of SplitMix64
+// (Steele, Lea and Flood 2014).
 func mix(h uint64) uint64 {
 	h += 0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9

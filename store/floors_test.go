@@ -167,7 +167,7 @@ func TestTimesInALogWithHoles(t *testing.T) {
 	if got := mustAppend(t, other, tenant, to("order-1", 11, 2)); got.Position != 13 || got.Streams[0].Version != 13 {
 		t.Errorf("the next events of another process are %+v", got)
 	}
-	db.Remove(t, tenant, "order", 13) // what the first process does not know of yet is gone: its mending finds less than it should
+	db.Remove(t, tenant, "order", 13) // unknown to the first process, so its catch-up finds fewer events
 	if got := mustAppend(t, s, tenant, to("order-1", 13, 1)); got.Position != 14 || got.Streams[0].Version != 14 {
 		t.Errorf("behind removed events of another process comes %+v", got)
 	}

@@ -75,7 +75,7 @@ func busy(state string) bool {
 	return false
 }
 
-// refused reports whether err is PostgreSQL's own statement that a statement failed, and its transaction with it. After
+// refused reports whether PostgreSQL itself has answered that a statement, and its transaction with it, failed. After
 // any other error that follows a commit, the outcome of the transaction is unknown.
 func refused(err error) bool {
 	native, ok := errors.AsType[*pgconn.PgError](err)

@@ -53,7 +53,7 @@ func scanLive(row pgx.CollectableRow) (domain.Projection, error) {
 	}
 	p.Build, p.HeldBy, p.Inline = *build, cmp.Or(heldBy, p.HeldBy), inline
 	if inline {
-		p.HeldBy = heldBy // appends do not fold into a build that is held still
+		p.HeldBy = heldBy // the projection's hold is on another build than appends fold into
 	}
 	if fault != "" {
 		p.Fault = &domain.TenantFault{Reason: fault, Position: position}
