@@ -71,7 +71,7 @@ func (s *Store) Floors(ctx context.Context, tenant domain.TenantID, categories [
 }
 
 // TenantFloors returns how much of the categories (none: all) was or is about to be removed from the tenants' logs
-// (none: all). It leaves out categories from which nothing was, and orders by tenant and category.
+// (none: all). It leaves out categories without removals, and orders by tenant and category.
 func (s *Store) TenantFloors(ctx context.Context, tenants []domain.TenantID, categories []string) ([]domain.TenantFloor, error) {
 	named := make([]string, len(tenants))
 	for i, tenant := range tenants {
