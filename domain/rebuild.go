@@ -70,7 +70,7 @@ type Rebuild struct {
 	Difference      *Difference // found during validation; nil before, and if there was nothing to compare with
 	Loss            []Loss      // with AcceptLoss: the missing events, over all tenants; at most GapCategories
 	// MaxFaulted is how many tenants of a shared projection the rebuild may leave on their old build, because their
-	// events cannot be folded or their documents fail an assertion. The rebuild fails if there are more, or if no
+	// events cannot be folded or their documents fail validation. The rebuild fails if there are more, or if no
 	// tenant is left to swap.
 	MaxFaulted int
 	Faulted    *FaultedTenants // those found so far; nil: none
