@@ -153,7 +153,7 @@ type TenantBuild struct {
 }
 
 // TenantFault says why a rebuild cannot give a tenant the new build: its events cannot be folded, or its documents fail
-// an assertion.
+// validation.
 type TenantFault struct {
 	Tenant   TenantID `json:"tenant"`
 	Reason   string   `json:"reason"`
