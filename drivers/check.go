@@ -6,8 +6,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Check reports what in the batch breaks its rules or is too large for every database: a *domain.Error, as Save returns
-// it. Whether the documents' data is JSON it leaves to the database, or to domain.CheckJSON.
+// Check reports any rule that the batch breaks, or that it is too large for every database. The error is a
+// *domain.Error, as Save returns it. Check does not examine whether the documents' data is JSON: the database or
+// domain.CheckJSON does.
 func (b Batch) Check() error {
 	if b.From < 0 || b.To < b.From || b.To == 0 {
 		return domain.Errorf(domain.CodeInvalidRequest, "batch", "it goes from %d to %d; it must go forward, or mend at a checkpoint above 0", b.From, b.To)
@@ -51,7 +52,7 @@ func (b Batch) Check() error {
 	return nil
 }
 
-// PossibleIDs returns each of the ids that a document can have once.
+// PossibleIDs returns those of the ids that a document can have, each once.
 func PossibleIDs(ids []string) []string {
 	possible := make([]string, 0, len(ids))
 	seen := make(map[string]struct{}, len(ids))
@@ -65,8 +66,8 @@ func PossibleIDs(ids []string) []string {
 	return possible
 }
 
-// CheckTenant reports why the tenant can have no documents in the build, and no checkpoint: there is no tenant, or the
-// build is another tenant's own.
+// CheckTenant returns an error if the tenant cannot have documents or a checkpoint in the build: the tenant is nil, or
+// the build belongs to another tenant's own projection.
 func CheckTenant(build domain.Build, tenant domain.TenantID) error {
 	if tenant == domain.Everyone {
 		return fmt.Errorf("build %d of %s: no tenant is given", build.Number, build.Name)

@@ -8,21 +8,21 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Override says that one tenant's documents are those of another build of the same projection, in the same database.
+// Override says that one tenant's documents come from another build of the same projection, in the same database.
 type Override struct {
 	Tenant domain.TenantID
 	Build  domain.Build
 }
 
-// Overridden is a build from which the documents of some tenants come.
+// Overridden is a build that provides the documents of some tenants.
 type Overridden struct {
 	Build   domain.Build
 	Tenants []domain.TenantID // at least one
 }
 
-// GroupOverrides gives the overrides of a build together by their builds: those in the order of their numbers, and the
-// tenants in theirs, so that the same overrides give the same. One that names the build itself is left out. It is a
-// *domain.Error where a tenant has two, or there is none, or where a build is another projection's.
+// GroupOverrides groups the overrides of a build by the builds that they name. Builds are sorted by number and tenants
+// by id, so that equal overrides give equal results. An override that names the build itself is omitted. The error is a
+// *domain.Error if a tenant is nil or has two overrides, or if a build belongs to another projection.
 func GroupOverrides(build domain.Build, overrides []Override) ([]Overridden, error) {
 	overrides = slices.SortedFunc(slices.Values(overrides), func(a, b Override) int { return bytes.Compare(a.Tenant[:], b.Tenant[:]) })
 	for i, override := range overrides {

@@ -11,50 +11,50 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// place is where a tenant's documents of a build are.
+// place is where a tenant's documents of a build are stored.
 type place struct {
 	table
 	collection string
 	shared     bool
 	tenant     bson.RawValue // as rows hold it
 	build      int64
-	prefix     string // of the keys of all its documents; the checkpoint's key
-	end        string // the first key behind all of them
-	only       string // the partition that is asked for; empty: all
+	prefix     string // common prefix of all its documents' keys; also the checkpoint's key
+	end        string // the first key after all of them
+	only       string // the partition that is queried; empty: all
 }
 
-// placeOf gives the place in a table. Keys are texts, which MongoDB compares by their bytes: the tenant's come together, a
-// build's together in them, and in those the documents by their ids.
+// placeOf returns the place in a table. Keys are strings, which MongoDB compares as bytes. So a tenant's rows are
+// adjacent, within them those of a build, and within those the documents ordered by id.
 func placeOf(build domain.Build, tenant domain.TenantID, table table) place {
 	p := place{table: table, collection: collectionName(build), shared: build.Shared(), tenant: table.tenantValue(tenant), build: build.Number}
 	head := tenant.String() + "/" + strconv.FormatInt(p.build, 10)
-	p.prefix, p.end = head+"/", head+"0" // 0 is the character behind the slash
+	p.prefix, p.end = head+"/", head+"0" // 0 is the character after the slash
 	return p
 }
 
-// A part is as much of a batch as one command brings: enough that the command's own cost vanishes, and so little that the
-// server is done with it long before its time is up.
+// A part is the share of a batch that one command carries. It is large enough that the command's fixed cost vanishes,
+// and small enough that the server finishes it long before its time limit.
 const (
 	partBytes  = 4 << 20
 	partWrites = 2000
 )
 
-// part is a part of a batch, its documents encoded.
+// part is a part of a batch with its documents encoded.
 type part struct {
-	bytes  []byte // the documents as MongoDB keeps them, one after the other
+	bytes  []byte // the documents as MongoDB stores them, one after the other
 	writes []write
 }
 
-// write is what becomes of one document.
+// write is a change of one document.
 type write struct {
 	key        string
 	version    int64
-	start, end int // of the document in the part's bytes; alike: it is removed
+	start, end int // of the document in the part's bytes; equal: the document is removed
 }
 
 func (w write) removes() bool { return w.start == w.end }
 
-// inserts are the writes that may be tried as inserts, and the rest.
+// inserts splits the writes into those to try as inserts and the rest.
 func (p part) inserts() (inserts, rest []write) {
 	for _, write := range p.writes {
 		if write.removes() {
@@ -66,7 +66,7 @@ func (p part) inserts() (inserts, rest []write) {
 	return inserts, rest
 }
 
-// encodeBatch encodes all documents of a batch, in parts. What cannot be kept is refused here.
+// encodeBatch encodes all documents of a batch, in parts. It refuses documents that MongoDB cannot store.
 func encodeBatch(place place, batch drivers.Batch) (parts []part, err error) {
 	var now part
 	cut := func() {
@@ -90,7 +90,7 @@ func encodeBatch(place place, batch drivers.Batch) (parts []part, err error) {
 		}
 		rest -= len(document.Data) + 256
 		now.writes = append(now.writes, write{place.prefix + document.ID, document.Version, start, len(now.bytes)})
-		// A document that makes the part too large to be sent goes alone.
+		// A document that would make the part too large to send goes alone.
 		if last := len(now.writes) - 1; last > 0 && len(now.bytes) > 3*partBytes {
 			alone := part{bytes: now.bytes[start:], writes: []write{{place.prefix + document.ID, document.Version, 0, len(now.bytes) - start}}}
 			now.bytes, now.writes = now.bytes[:start:start], now.writes[:last]
@@ -112,7 +112,7 @@ func encodeBatch(place place, batch drivers.Batch) (parts []part, err error) {
 	return parts, nil
 }
 
-// encodeRow appends a document as it is kept: the key, what people and indexes need, and the data.
+// encodeRow appends a document as it is stored: the key, the fields for people and indexes, and the data.
 func encodeRow(to []byte, place place, document *domain.Document) ([]byte, error) {
 	start := len(to)
 	to = openDocument(to)
@@ -134,7 +134,7 @@ func encodeRow(to []byte, place place, document *domain.Document) ([]byte, error
 	return closeDocument(to, start), nil
 }
 
-// encodeInserts is the command that inserts rows, in any order.
+// encodeInserts returns the command that inserts rows, in any order.
 func encodeInserts(place place, part part, writes []write, concern bson.E) bson.Raw {
 	to, start := openCommand("insert", place.collection, part, concern)
 	to = appendName(to, kindList, "documents")
@@ -147,7 +147,7 @@ func encodeInserts(place place, part part, writes []write, concern bson.E) bson.
 	return closeDocument(closeDocument(to, list), start)
 }
 
-// encodeUpdates is the command that writes over older versions, or where there are none, in any order. What is removed
+// encodeUpdates returns the command that upserts documents over older versions, in any order. A removed document
 // becomes a tombstone: a row with a version and no data, dated by the server's clock.
 func encodeUpdates(place place, part part, writes []write, concern bson.E) bson.Raw {
 	to, start := openCommand("update", place.collection, part, concern)
@@ -179,7 +179,7 @@ func encodeUpdates(place place, part part, writes []write, concern bson.E) bson.
 	return closeDocument(closeDocument(to, list), start)
 }
 
-// appendTombstone appends what makes a tombstone of a row, or a new one.
+// appendTombstone appends the update that turns a row into a tombstone, or inserts one.
 func appendTombstone(to []byte, place place, write write) []byte {
 	change := len(to)
 	to = appendName(openDocument(to), kindObject, "$set")
@@ -197,7 +197,7 @@ func appendTombstone(to []byte, place place, write write) []byte {
 	return closeDocument(to, change)
 }
 
-// encodeCheckpoint is the command that inserts a checkpoint where there is none.
+// encodeCheckpoint returns the command that inserts a checkpoint if there is none.
 func encodeCheckpoint(place place, position int64, concern bson.E) bson.Raw {
 	var row part
 	row.bytes = openDocument(nil)
@@ -211,23 +211,24 @@ func encodeCheckpoint(place place, position int64, concern bson.E) bson.Raw {
 	return encodeInserts(place, row, row.writes, concern)
 }
 
-// openCommand begins a command that writes in any order, but for what it writes. concern is empty within a transaction.
+// openCommand begins a command that writes in any order, up to its list of writes. concern is empty within a
+// transaction.
 func openCommand(command, collection string, part part, concern bson.E) (to []byte, start int) {
-	const each = 300 // about what a write has beside the document
+	const each = 300 // bytes that a write has besides its document, roughly
 	to = openDocument(make([]byte, 0, len(part.bytes)+each*len(part.writes)+200))
 	to = appendText(to, command, collection)
 	to = appendBool(to, "ordered", false)
 	if concern.Key == "" {
-		return to, 0 // within a transaction, whose commit has it
+		return to, 0 // within a transaction, whose commit has the concern
 	}
 	kind, value, err := bson.MarshalValue(concern.Value)
 	if err != nil {
-		panic(err) // a document of texts and numbers can always be written
+		panic(err) // a document of strings and numbers can always be encoded
 	}
 	return appendValue(to, concern.Key, bson.RawValue{Type: kind, Value: value}), 0
 }
 
-// The pieces of BSON that commands are made of.
+// The elements of BSON that commands consist of.
 
 func openDocument(to []byte) []byte { return append(to, 0, 0, 0, 0) }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Documents go from JSON text to BSON and back without a tree between: they are the hot path. BSON's format is in
-// bsonspec.org; what is not in JSON (dates, binary data and so on) never gets into a document here, and is refused where
-// somebody else has put it there.
+// Documents are converted between JSON text and BSON directly, without a tree in between, because this is the hot path.
+// bsonspec.org specifies BSON. This package never writes types that JSON lacks (dates, binary data and so on), and
+// refuses them if somebody else has stored them.
 
 // The kinds of elements that JSON needs.
 const (
@@ -31,15 +31,15 @@ const (
 	kindInt64  = 0x12
 )
 
-// MaxDataBytes is how large a document's data may be in BSON: MongoDB takes documents of 16 MiB, and what is around the data
-// needs up to 1.2 KB, depending on the id, and is given 2.
+// MaxDataBytes is the maximum size of a document's data in BSON. MongoDB accepts documents of 16 MiB. The rest of the
+// row needs up to 1.2 KB, depending on the id, and gets 2 KiB.
 const MaxDataBytes = 16<<20 - 2<<10
 
-// MaxDepth is how deep objects and lists may be nested in a document's data, its own object counted: MongoDB takes 100
-// levels, one of which is around the data.
+// MaxDepth is the maximum nesting of objects and lists in a document's data, including its outermost object. MongoDB
+// accepts 100 levels, and the row around the data takes one.
 const MaxDepth = 99
 
-// encodeDocument appends a document's data, a JSON object, as a BSON document. The errors are *domain.Error with where as
+// encodeDocument appends a document's data, a JSON object, as a BSON document. Errors are *domain.Error with where as
 // the place.
 func encodeDocument(to, data []byte, where string) ([]byte, error) {
 	if err := domain.CheckJSON(data); err != nil {
@@ -69,19 +69,19 @@ var (
 	errTooLarge = errors.New("too large")
 )
 
-// encoder writes BSON from a text that domain.CheckJSON has accepted: so it looks no further than it must.
+// encoder writes BSON from JSON text that domain.CheckJSON has accepted, so it checks no more than it must.
 type encoder struct {
 	text    []byte
 	pos     int
 	to      []byte
 	start   int
 	depth   int
-	members []member // of the objects that are open, the innermost one's last
+	members []member // of the open objects, the innermost one's last
 }
 
-// member is where an element of an object stands in the encoder's output.
+// member is the position of an object's element in the encoder's output.
 type member struct {
-	start, nameEnd, end int // nameEnd is behind the zero that ends the name
+	start, nameEnd, end int // nameEnd is after the zero that ends the name
 }
 
 func (e *encoder) space() {
@@ -153,7 +153,7 @@ func (e *encoder) list() error {
 	return nil
 }
 
-// value writes a value behind its element's name, and its kind at the element's start.
+// value writes a value after its element's name, and the value's kind at the element's start.
 func (e *encoder) value(at int) error {
 	if len(e.to)-e.start > MaxDataBytes {
 		return errTooLarge
@@ -230,7 +230,7 @@ func (e *encoder) number(at int) {
 	}
 }
 
-// string writes what a string means, escapes resolved.
+// string writes the value of a JSON string, with escapes resolved.
 func (e *encoder) string() {
 	e.pos++ // the quote
 	for {
@@ -247,7 +247,7 @@ func (e *encoder) string() {
 	}
 }
 
-// escape writes what an escape stands for.
+// escape writes the character that an escape sequence represents.
 func (e *encoder) escape() {
 	c := e.text[e.pos+1]
 	e.pos += 2
@@ -290,7 +290,7 @@ func (e *encoder) unit() (char rune) {
 	return char
 }
 
-// name writes a member's name in the form that MongoDB takes, and the zero behind it.
+// name writes a member's name as MongoDB stores it, and the zero after it.
 func (e *encoder) name() {
 	start := len(e.to)
 	e.string()
@@ -300,10 +300,10 @@ func (e *encoder) name() {
 	e.to = append(e.to, 0)
 }
 
-// dropRepeated leaves the last of the members that have one name. The members are the last elements written.
+// dropRepeated keeps the last of the members that share a name. The members are the last elements written.
 func (e *encoder) dropRepeated(members []member) {
 	name := func(m member) []byte { return e.to[m.start+1 : m.nameEnd] }
-	const few = 12 // up to which comparing all with all is faster than a map
+	const few = 12 // up to this number, comparing all pairs is faster than a map
 	if len(members) <= few {
 		distinct := true
 		for i, m := range members {
@@ -322,7 +322,7 @@ func (e *encoder) dropRepeated(members []member) {
 	if len(last) == len(members) {
 		return
 	}
-	drop := make([]bool, len(members)) // found out before the names move
+	drop := make([]bool, len(members)) // decided before the names move
 	for i, m := range members {
 		drop[i] = last[string(name(m))] != i
 	}
@@ -335,9 +335,9 @@ func (e *encoder) dropRepeated(members []member) {
 	e.to = e.to[:to]
 }
 
-// A name with a dot in it or a dollar in front can be stored in MongoDB, but not be queried or indexed, the empty one makes
-// no path, and white space at a name's ends makes none everywhere (not in FerretDB): there, names are written with escapes.
-// Every other name stands as it is.
+// Some names need escapes. MongoDB can store a name that contains a dot or begins with a dollar sign, but cannot query
+// or index it. The empty name cannot be part of a path. White space at either end of a name breaks paths on some
+// servers (FerretDB). Every other name is stored unchanged.
 
 // ordinary reports whether a name needs no escape.
 func ordinary(name []byte) bool {
@@ -348,8 +348,8 @@ func ordinary(name []byte) bool {
 	return plain(name[0]) && plain(name[len(name)-1]) || len(bytes.TrimSpace(name)) == len(name)
 }
 
-// escapeName writes a member's name so that it can be a step of a path. The empty name is %. Of any other, every % and
-// dot, a $ in front and the white space at the ends become % and two hexadecimal digits for each byte.
+// escapeName encodes a member's name so that it can be a step of a path. The empty name becomes %. In any other name,
+// each % and dot, a leading $, and white space at the ends become % and two hexadecimal digits per byte.
 func escapeName(name string) string {
 	if name == "" {
 		return "%"
@@ -370,7 +370,7 @@ func escapeName(name string) string {
 	return escaped.String()
 }
 
-// unescapeName is the reverse of escapeName. What is no escape stays.
+// unescapeName reverses escapeName. It leaves anything that is not an escape unchanged.
 func unescapeName(name []byte) []byte {
 	percent := bytes.IndexByte(name, '%')
 	switch {
