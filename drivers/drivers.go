@@ -32,13 +32,14 @@ var ErrNoTable = errors.New("there is no such table")
 var ErrTimedOut = errors.New("the database did not finish in time")
 
 // Batch is one save: the changes between two checkpoints of one tenant. The caller limits it to some tens of megabytes;
-// the number of documents does not matter.
+// the number of documents does not matter. New is a hint that may make a save cheaper: if a document exists after all,
+// it is upserted.
 //
 // A batch with From == To > 0 is a repair. It writes documents that were skipped while the checkpoint advanced, such as
 // one whose event could not be folded for a time. The stored checkpoint must be From, and does not change. Versions may
 // be anywhere in (0, To] and may be older than what is stored. The usual rule still holds: a document is written only
 // over an older version of itself, and removed only if it is older. A missing document is written. However, a driver
-// that keeps the version of a removed document may reject an older version on those grounds.
+// that keeps the version of a removed document may use it to reject an older version.
 type Batch struct {
 	From    int64             // the checkpoint that must be stored; 0: none is stored
 	To      int64             // the checkpoint to store; From < To, or From == To > 0 for a repair

@@ -15,22 +15,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Every command goes out with what is left of its context's time as maxTimeMS: the client library adds it. So a server
-// that has a command for longer gives it up by itself. All are such that they may be sent again.
+// The client library adds the remaining time of the context to every command as maxTimeMS, so the server itself gives
+// up a command that takes longer. All commands may be sent again.
 
-// Times that a method may take in all.
+// Total time limits of methods.
 const (
-	saveTime  = 30 * time.Second // also for dropping a slice, and the smaller ways to write
-	queryTime = 10 * time.Second // reading
+	saveTime  = 30 * time.Second // also for dropping a slice, and for smaller writes
+	queryTime = 10 * time.Second // for reads
 )
 
-// How often a command is sent in all.
+// How often a command is sent, including the first time.
 const (
-	attempts     = 4 // where the server says that it cannot serve it now
-	attemptsLost = 2 // where connections fail: the second waits for a server that can be reached, and knows no more than a third
+	attempts     = 4 // if the server reports that it cannot serve the command now
+	attemptsLost = 2 // if connections fail: the second waits for a reachable server; a third would not help
 )
 
-// The errors of MongoDB that are told apart here (error_codes.yml in its sources).
+// MongoDB error codes that are handled separately here (error_codes.yml in its sources).
 const (
 	codeInternal            = 1
 	codeAlreadyInitialized  = 23
@@ -45,26 +45,26 @@ const (
 	codeDuplicateKey        = 11000
 	codeInvalidPattern      = 51091
 	codePatternGaveUp       = 51156
-	codePatternStopped      = 5073403 // the same by the server's newer engine
+	codePatternStopped      = 5073403 // the same, from the server's newer query engine
 	codeIndexOptionsClash   = 85
 	codeIndexKeyClash       = 86
-	codeNotSupportedOnIndex = 303 // an API version or a service that has not the feature
+	codeNotSupportedOnIndex = 303 // an API version or a service that lacks the feature
 )
 
-// transient are the errors by which a server says that it cannot serve now, or that another operation was in the way.
+// transient lists the errors by which a server reports that it cannot serve now, or that another operation conflicted.
 var transient = []int{
 	6, 7, 89, 9001, // the network between servers
 	91, 11600, 11601, 11602, // going down, interrupted
-	189, 10058, 10107, 13435, 13436, // no primary, or not any more
-	133, 134, // nobody to read from
+	189, 10058, 10107, 13435, 13436, // no primary, or no longer the primary
+	133, 134, // no server to read from
 	63, 150, 13388, // a chunk has moved
 	24, 46, 112, 117, // a lock, a conflict
 	262, 365, 461, 462, // too busy
 	64,       // majority was not reached in time
-	239, 246, // a snapshot is not there any more, or not yet
+	239, 246, // a snapshot is no longer available, or not yet
 }
 
-// run sends a command and returns its answer, with transient failures tried again a few times.
+// run sends a command and returns the reply. It retries transient failures a few times.
 func (d *Driver) run(ctx context.Context, command any) (bson.Raw, error) {
 	for attempt := 1; ; attempt++ {
 		result := d.db.RunCommand(ctx, command)
@@ -84,8 +84,8 @@ func (d *Driver) run(ctx context.Context, command any) (bson.Raw, error) {
 	}
 }
 
-// find runs a find command and calls row for each document of the answer, which is valid during the call; errEnough from it
-// ends the reading. reset is called before each attempt, as what an earlier one gave does not count.
+// find runs a find command and calls row for each document of the reply, which is valid during the call. If row returns
+// errEnough, reading ends. reset is called before each attempt, because the rows of an earlier attempt do not count.
 func (d *Driver) find(ctx context.Context, command bson.D, reset func(), row func(bson.Raw) error) error {
 	if !slices.ContainsFunc(command, func(e bson.E) bool { return e.Key == readConcern }) {
 		command = append(command[:len(command):len(command)], d.reading()...)
@@ -108,7 +108,7 @@ func (d *Driver) find(ctx context.Context, command bson.D, reset func(), row fun
 	}
 }
 
-// cursor is one attempt of find.
+// cursor runs one attempt of find.
 func (d *Driver) cursor(ctx context.Context, command bson.D, row func(bson.Raw) error) (err error) {
 	cursor, err := d.db.RunCommandCursor(ctx, command)
 	if err != nil {
@@ -125,13 +125,13 @@ func (d *Driver) cursor(ctx context.Context, command bson.D, row func(bson.Raw) 
 	return cursor.Err()
 }
 
-// within gives a method its time.
+// within returns a context with the method's time limit.
 func within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, most)
 }
 
-// again reports whether the same command may well succeed when it is sent again, after so many attempts: the connection
-// failed, or the server says so.
+// again reports whether the same command may well succeed when it is sent again after so many attempts: the connection
+// failed, or the server reports a transient error.
 func again(err error, attempt int) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -142,12 +142,12 @@ func again(err error, attempt int) bool {
 	return attempt < attempts && (hasCode(err, transient...) || hasLabel(err, "RetryableWriteError") || hasLabel(err, "RetryableError"))
 }
 
-// lost reports whether the connection failed, or was given up as another one to the same server had.
+// lost reports whether the connection failed, or was closed because another one to the same server had failed.
 func lost(err error) bool {
 	if mongodb.IsNetworkError(err) {
 		return true
 	}
-	var pool wire.RetryablePoolError // an interface that does not say that it is an error
+	var pool wire.RetryablePoolError // an interface that does not embed error
 	return errors.As(err, &pool) && pool.Retryable()
 }
 
@@ -161,8 +161,8 @@ func hasLabel(err error, label string) bool {
 	return ok && labeled.HasErrorLabel(label)
 }
 
-// mend sorts native errors by code and label into those of the contract, which keep the native one within. Where the
-// caller's context has ended, that is what it is told.
+// mend converts native errors, by code and label, to the errors of the contract, and wraps the native error. If the
+// caller's context has ended, it returns the context's error.
 func (d *Driver) mend(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -175,7 +175,7 @@ func (d *Driver) mend(ctx context.Context, err error) error {
 	}
 	_, answered := errors.AsType[mongodb.ServerError](err)
 	deadline, bounded := ctx.Deadline()
-	// A connection's own deadline is the context's, and may be noticed before the context is found to have ended.
+	// A connection's deadline is the context's, and may expire slightly before the context reports that it has ended.
 	timeUp := bounded && mongodb.IsTimeout(err) && time.Until(deadline) <= 0
 	switch {
 	case hasCode(err, codeMaxTimeMSExpired), errors.Is(err, wire.ErrDeadlineWouldBeExceeded), timeUp:
@@ -186,8 +186,8 @@ func (d *Driver) mend(ctx context.Context, err error) error {
 	return err
 }
 
-// writing is the write concern, as a part of a command: a majority of a replica set has it, so that no other server that
-// becomes primary lacks it; of a standalone server that is the server itself. The wait ends with the context.
+// writing returns the write concern as a command element. A majority of a replica set must have the write, so that no
+// other server that becomes primary lacks it; a standalone server is its own majority. The wait ends with the context.
 func writing(ctx context.Context, onDisk bool) bson.E {
 	concern := bson.D{{Key: "w", Value: "majority"}}
 	if onDisk {
@@ -199,8 +199,8 @@ func writing(ctx context.Context, onDisk bool) bson.E {
 	return bson.E{Key: "writeConcern", Value: concern}
 }
 
-// reading is the read concern, as a part of a command: of a replica set, what a majority has. What one server alone has may
-// be undone, and who goes on from it would leave out what it held.
+// reading returns the read concern as a command element. In a replica set it reads what a majority has. Data that only
+// one server has may be rolled back, and a worker that had continued from such a checkpoint would skip events.
 func (d *Driver) reading() bson.D {
 	if !d.majority {
 		return nil
@@ -210,8 +210,9 @@ func (d *Driver) reading() bson.D {
 
 const readConcern = "readConcern"
 
-// snapshot is the read concern of what must see all of a save or nothing, as a part of a command: a snapshot of a time, or
-// where that is zero, of one that the server chooses. Where there are none, it is that of reading.
+// snapshot returns the read concern of reads that must see all of a save or nothing, as a command element. It selects
+// the snapshot at a time, or one that the server chooses if the time is zero. Without snapshots it is the concern of
+// reading.
 func (d *Driver) snapshot(at bson.Timestamp) bson.D {
 	if !d.transactions {
 		return d.reading()

@@ -11,14 +11,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The index of a declared path has values and, where they are alike, keys. Read backwards it gives descending values with
-// descending keys; but ids ascend in descending orders, too. Sorted by the server, each page would read all of the tenant's
-// documents. So a page that descends by one declared path is put together from what the index gives as it is:
+// The index of a declared path holds values and, for equal values, keys. Read backwards it gives descending values with
+// descending keys, but ids must ascend also in descending orders. If the server sorted, each page would read all of the
+// tenant's documents. So a page that descends by one declared path is assembled from index reads:
 //
-//   - what has the last page's value, by id;
-//   - of the next documents going back in the index, all but those of the value that they end with, whose ids may not be the
-//     least of it;
-//   - what has that last value, by id.
+//   - the documents with the last page's value, by id;
+//   - the next documents backwards in the index, except those with the value that they end with, because the smallest
+//     ids of that value may be missing;
+//   - the documents with that last value, by id.
 
 // backward reports whether a part is read in this way.
 func (q prepared) backward(chosen int) bool {
@@ -29,17 +29,17 @@ func (q prepared) backward(chosen int) bool {
 	return slices.ContainsFunc(q.indexes, func(declared string) bool { return slices.Equal(strings.Split(declared, "."), path) })
 }
 
-// goBack is the command for the next documents going back in the index, of those that meet a condition.
+// goBack returns the command for the next documents backwards in the index that meet a condition.
 func (q prepared) goBack(condition bson.D, limit int) bson.D {
 	sort := bson.D{{Key: q.ordering.terms[0].field, Value: -1}, {Key: "_id", Value: -1}}
 	return q.find(q.place.documents(q.matching, q.ordering.part(0), condition), sort, limit)
 }
 
-// alike is the command for those of one value, behind an id.
+// alike returns the command for the documents of one value whose ids are after an id.
 func (q prepared) alike(value domain.Scalar, id string, limit int) bson.D {
 	place := q.place
 	place.prefix += id
-	condition := on(q.ordering.terms[0].field, "$eq", native(value)) // null is alike to what is missing
+	condition := on(q.ordering.terms[0].field, "$eq", native(value)) // null equals a missing value
 	return q.find(place.documents(q.matching, q.ordering.part(0), condition), bson.D{{Key: "_id", Value: 1}}, limit)
 }
 
@@ -49,14 +49,14 @@ type backwards struct {
 	driver *Driver
 	page   []domain.Document
 	bytes  int
-	seen   map[string]bool // ids: a document that is changed meanwhile is kept once
+	seen   map[string]bool // ids; a document that changes meanwhile is kept once
 }
 
 func (b *backwards) full() bool {
 	return len(b.page) >= b.Limit || b.MaxBytes > 0 && b.bytes >= b.MaxBytes
 }
 
-// read runs a command with as many bytes as the page has room for; all says that it gave all that there is.
+// read runs a command with as many bytes as the page has room for. all reports that nothing was left out.
 func (b *backwards) read(ctx context.Context, command func(limit int) bson.D) (found []domain.Document, all bool, err error) {
 	limit, most := b.Limit-len(b.page), max(b.MaxBytes-b.bytes, 0)
 	if found, err = b.driver.documents(ctx, command(limit), most); err != nil {
@@ -79,7 +79,7 @@ func (b *backwards) add(documents []domain.Document) {
 	}
 }
 
-// addAlike adds those of one value, behind an id.
+// addAlike adds the documents of one value whose ids are after an id.
 func (b *backwards) addAlike(ctx context.Context, value domain.Scalar, id string) error {
 	found, _, err := b.read(ctx, func(limit int) bson.D { return b.alike(value, id, limit) })
 	if err == nil {
@@ -88,7 +88,7 @@ func (b *backwards) addAlike(ctx context.Context, value domain.Scalar, id string
 	return err
 }
 
-// descending is the page of those that can be ordered and have no list on the way.
+// descending returns the page of documents that can be ordered and have no list on the way.
 func (d *Driver) descending(ctx context.Context, q prepared) ([]domain.Document, error) {
 	b := &backwards{prepared: q, driver: d, seen: make(map[string]bool)}
 	term := q.ordering.terms[0]
@@ -133,7 +133,7 @@ func (d *Driver) descending(ctx context.Context, q prepared) ([]domain.Document,
 	return b.page, nil
 }
 
-// firstBelow is the condition for where going back begins.
+// firstBelow returns the condition for the start of the backward read.
 func (q prepared) firstBelow() bson.D {
 	if q.After == nil {
 		return bson.D{}
@@ -145,7 +145,7 @@ func (q prepared) firstBelow() bson.D {
 	return nothing()
 }
 
-// run is what comes one after the other with one value.
+// run is a sequence of consecutive documents with one value.
 type run struct {
 	value     domain.Scalar
 	documents []domain.Document
@@ -170,7 +170,7 @@ func runsAlike(documents []domain.Document, order []domain.Order, at int) (runs 
 	return runs, nil
 }
 
-// below are the conditions for all values below another one, from the highest down, each a range of the index.
+// below returns the conditions for all values below another, from the highest down. Each is a range of the index.
 func (t term) below(value domain.Scalar) (ranges []bson.D) {
 	further := on(t.field, "$lt", native(value)) // of the same kind
 	text, number, null := isText(t.field), on(t.field, "$type", "number"), on(t.field, "$eq", nil)

@@ -1,15 +1,17 @@
-// Package mongo is the driver that keeps documents in MongoDB, version 5 or later: a standalone server, a replica set, or a
-// sharded cluster. It needs no transactions, and uses them on request: see transaction.go.
+// Package mongo is the driver that stores documents in MongoDB, version 5 or later: a standalone server, a replica set,
+// or a sharded cluster. Start with Config, Open and Driver. The driver needs no transactions, and uses them on request:
+// see transaction.go.
 //
 // # What a team must know
 //
-// The URL's path is the database, "manifold_documents" where there is none. The login needs the role readWrite on it, and
-// dbAdmin for the views' sake (collMod); nothing outside of it. Everything is read from the primary, with the read concern
-// "majority", and written with the write concern {w: "majority"} and a wtimeout, whatever the URL says of these; on a standalone
-// server that is the server itself. Every command carries maxTimeMS: a save has 30 seconds in all, a query 10.
+// The URL's path is the database, by default "manifold_documents". The login needs the role readWrite on it, and
+// dbAdmin for the views (collMod); it needs nothing outside of it. The driver reads everything from the primary with
+// the read concern "majority". It writes with the write concern {w: "majority"} and a wtimeout, whatever the URL says.
+// A standalone server is its own majority. Every command carries maxTimeMS: a save may take 30 seconds in total, a
+// query 10.
 //
-// A shared projection's build has a collection of its own, such as "order-summary.12"; the builds of tenants' own
-// projections are together in "documents". A document in them looks like this:
+// Each build of a shared projection has its own collection, such as "order-summary.12". The builds of tenants' own
+// projections share the collection "documents". A document in them looks like this:
 //
 //	{
 //		_id:      "7f0c.../12/order-1",  // tenant, build and id: MongoDB compares texts by their bytes
@@ -22,58 +24,64 @@
 //		notOrderable: [Long("0")]        // in layout 2, see layout.go: declared paths at which it cannot be ordered
 //	}
 //
-// Beside them are, without the field "document": a tenant's checkpoint, whose id is empty and whose version is the position;
-// a tombstone for what was removed, with the time as deletedAt; and in a build's own collection the document "table" (in
-// layout 2: "layout"), which says that it was made. The view "order-summary" shows the documents of the live build alone; ask it by
-// tenant first, as in {tenant: "7f0c...", "document.status": "open"}; in layout 2, {tenantId: UUID("7f0c..."), ...}.
+// The collections also hold rows without the field "document". A tenant's checkpoint has an empty id, and the position
+// as its version. A tombstone marks a removed document and has the time in deletedAt. In a build's own collection, the
+// marker document "table" (in layout 2: "layout") records that the driver created the collection. The view
+// "order-summary" shows only the documents of the live build. Filter it by tenant first, as in {tenant: "7f0c...",
+// "document.status": "open"}, or in layout 2 {tenantId: UUID("7f0c..."), ...}.
 //
-// A cluster is sharded by the key: sh.shardCollection("manifold_documents.documents", {_id: 1}), and a build's collection
-// likewise. A tenant's documents lie together then, and every statement here goes to the shards that hold them.
+// A cluster is sharded by the key: sh.shardCollection("manifold_documents.documents", {_id: 1}), and a build's
+// collection likewise. A tenant's documents are then adjacent, and every statement of this package goes only to the
+// shards that hold them.
 //
-// JSON's numbers are stored as 64-bit integers where they are whole and fit, else as doubles. MongoDB cannot ask for a name
-// with a dot in it or a dollar in front, or for an empty one: the characters in question are written as % and two hexadecimal
-// digits, as a % itself is, and the empty name as "%": {"a.b": {"$c": {"": 1}}} becomes {"a%2Eb": {"%24c": {"%": 1}}}. White
-// space at a name's ends is written so as well. Any other name stands as it is. Of two members of one name the last is kept;
-// the order of members means nothing.
+// JSON numbers are stored as 64-bit integers if they are whole and fit, otherwise as doubles. MongoDB cannot query a
+// name that contains a dot, begins with a dollar sign, or is empty. Such characters, and % itself, are written as % and
+// two hexadecimal digits, and the empty name as "%": {"a.b": {"$c": {"": 1}}} becomes {"a%2Eb": {"%24c": {"%": 1}}}.
+// White space at either end of a name is written in the same way. Any other name is unchanged. If two members have the
+// same name, the last is kept. The order of members has no meaning.
 //
-// Two limits are MongoDB's: a document's data has at most 16 MiB in BSON, less 2 KiB for what is around it (a list of
-// small numbers takes several times the bytes that it has in JSON), and its data at most 99 levels of objects and lists. What is beyond is
-// refused, and its batch with it, before anything is written. And its patterns take no more than 200,000 steps on a text: a
-// query with one that needs more on some text is too costly (domain.CodeTooCostly).
+// MongoDB sets three limits. A document's data may take at most 16 MiB in BSON, less 2 KiB for the rest of the row (a
+// list of small numbers takes several times as many bytes as in JSON). The data may nest objects and lists at most 99
+// levels deep. A batch that exceeds either limit is refused before anything is written. Finally, a pattern may take at
+// most 200,000 steps on a text: a query whose pattern needs more on some text is too costly (domain.CodeTooCostly).
 //
-// Each of a projection's declared indexes becomes {tenant: 1, "document.path": 1, _id: 1}, with partitionBy {tenant: 1, partition:
-// 1, "document.path": 1, _id: 1}, which answers filters, and pages in the order of that one path, ascending and descending. Orders by more paths or others are sorted by the server, among the
-// tenant's documents, and so are all orders by a path where a document of the collection has a list: MongoDB sorts by no index
-// of lists. The common collection has a wildcard index on everything in documents, by tenant from MongoDB 7 on, unless
-// Config.NoWildcardIndex.
+// Each declared index of a projection becomes {tenant: 1, "document.path": 1, _id: 1}, or with partitionBy {tenant: 1,
+// partition: 1, "document.path": 1, _id: 1}. It serves filters, and pages in the order of that one path, ascending and
+// descending. The server sorts the tenant's documents for orders by other paths or by several. It also does so for
+// orders by a path at which any document of the collection has a list, because MongoDB cannot sort by an index of
+// lists. The common collection has a wildcard index on everything in documents, from MongoDB 7 on by tenant, unless
+// Config.NoWildcardIndex is set.
 //
 // # Why no transaction is needed
 //
-// Save reads the checkpoint and gives up if it is not where the batch starts; writes the documents, each only over an older
-// version of itself (the filter asks for the key and an older version, and inserts where it finds none: a duplicate key
-// means that something is there, which is compared before it counts as newer); and last moves the checkpoint by a compare-and-set on its old value. So:
+// Save has three steps. It reads the checkpoint and gives up if the batch does not start there. It writes the
+// documents, each only over an older version of itself: the filter asks for the key and an older version, and inserts
+// if it finds none. A duplicate key means that a document exists, which is compared before it counts as newer. Finally
+// Save moves the checkpoint by a compare-and-set on its old value. So:
 //
-//   - A batch that is cut off leaves some documents ahead of the checkpoint. A reader may see them. Whoever saves from that
-//     checkpoint next has loaded them with their versions, and applies to each only the events behind its version: as all fold
-//     the same log in the same way, that gives what the batch would have given. A removed document is loaded as its tombstone,
-//     for the same reason.
-//   - Of two workers at one checkpoint, both may write documents, in any order of their commands: the higher version of each
-//     document stays. One moves the checkpoint. What the other one wrote beyond it is the first case. Where both insert, the
-//     slower one's upsert fails on the key, whichever version is higher; it is sent again unless what is stored is as new.
-//   - A command of a late writer that arrives when others have gone on finds, for each of its documents, one that is as new or
-//     newer, or a tombstone, and changes nothing: whoever went on has folded the same events, so that every document of the late
-//     batch has been written or removed at its version or above. That is why removing leaves a tombstone, also where nothing was.
-//   - Tombstones are swept by the server, by its own clock, when they are a day old. The server itself gives up a save's
-//     commands after 30 seconds; so no command is left then that a tombstone would have to stop.
-//   - Tenants of one batch's writes need not be on one server: a majority has the documents before the checkpoint moves, so
-//     that no change of primaries can take documents back and leave the checkpoint.
+//   - An interrupted batch leaves some documents ahead of the checkpoint. A reader may see them. The next worker that
+//     saves from that checkpoint has loaded them with their versions, and applies to each only the events after its
+//     version. All workers fold the same log in the same way, so the result is what the batch would have given. A
+//     removed document is loaded as its tombstone, for the same reason.
+//   - Two workers at one checkpoint may both write documents, in any order of their commands: the higher version of
+//     each document stays. One moves the checkpoint. What the other wrote beyond it is the first case. If both insert,
+//     the slower upsert fails on the key, whichever version is higher; it is sent again unless the stored version is at
+//     least as new.
+//   - A late command may arrive after other workers have moved on. For each of its documents it finds a version that is
+//     as new or newer, or a tombstone, and changes nothing: those workers folded the same events, so every document of
+//     the late batch has been written or removed at its version or above. That is why a removal leaves a tombstone even
+//     if there was no document.
+//   - The server deletes tombstones when they are a day old by its own clock. The server itself gives up a save's
+//     commands after 30 seconds, so by then no command is left that a tombstone would have to stop.
+//   - The writes of one batch need not go to one server. A majority has the documents before the checkpoint moves, so
+//     no change of primaries can roll documents back and keep the checkpoint.
 //
-// DropTenant removes the checkpoint first: a Save that goes on from it is stale. A command that was on its way can still bring
-// documents back; those who erase a tenant stop its log first and wait for longer than a save may take. DropTable drops the
-// collection, and a late command could make it again, as MongoDB makes collections on its own. Such a collection lacks
-// the marker, which CreateTemporaryTable alone writes; whoever finds nothing in a collection looks for that one, and reports
-// ErrNoTable where it is missing. As a build's number is never used again, nobody takes what is in it for documents of
-// a build. It may be dropped by hand.
+// DropTenant removes the checkpoint first: a Save that continues from it is stale. A command already in flight can
+// still restore documents, so the code that erases a tenant first stops its log and waits for longer than a save may
+// take. DropTable drops the collection, and a late command could create it again, because MongoDB creates collections
+// implicitly. Such a collection lacks the marker, which only CreateTemporaryTable writes. A method that finds nothing
+// in a collection looks for the marker and returns ErrNoTable if it is missing. A build's number is never reused, so
+// the collection's content is never mistaken for documents of a build. It may be dropped manually.
 package mongo
 
 import (
@@ -100,38 +108,38 @@ import (
 
 // Config says how to reach the database.
 type Config struct {
-	URL      string // mongodb:// or mongodb+srv://; its path is the database, "manifold_documents" where there is none
-	MaxConns int    // to each server; 0: 8
+	URL      string // mongodb:// mongodb:// or mongodb+srv://; its path is the database, by default "manifold_documents"
+	MaxConns int    // per server; 0: 8
 	Log      *slog.Logger
 
-	Transactions    bool // a save is a transaction, where the deployment has them; see transaction.go for what that costs
-	NoWildcardIndex bool // the common collection has no index of everything in documents; one that is there is dropped
-	ShardBuilds     bool // a build's collection is sharded when it is made; the deployment must be a sharded cluster
-	Layout          int  // of the collections that CreateTemporaryTable makes, 1 or 2; see layout.go. 0: 1
+	Transactions    bool // a save is a transaction if the deployment supports it; see transaction.go for the cost
+	NoWildcardIndex bool // the common collection has no index of everything in documents; an existing one is dropped
+	ShardBuilds     bool // a build's collection is sharded when it is created; the deployment must be a sharded cluster
+	Layout          int  // of the collections that CreateTemporaryTable creates, 1 or 2; see layout.go. 0: 1
 }
 
-// Driver keeps documents in one MongoDB database. It is a drivers.Driver.
+// Driver stores documents in one MongoDB database. It is a drivers.Driver.
 type Driver struct {
 	client   *mongodb.Client
 	db       *mongodb.Database
 	log      *slog.Logger
-	majority bool // the server is of a replica set or a sharded cluster
+	majority bool // the server belongs to a replica set or a sharded cluster
 
 	expressions  bool // the server has $regexMatch, which FerretDB 1 lacks
-	transactions bool // the deployment has transactions, and snapshots outside of them
+	transactions bool // the deployment supports transactions, and snapshots outside of them
 
 	wantsTransactions, noWildcardIndex, shardBuilds bool
 
-	queryTime time.Duration // what a read may take; tests shorten it
+	queryTime time.Duration // time limit of a read; tests shorten it
 
-	layout int      // of the collections that are made
+	layout int      // of the collections that are created
 	tables sync.Map // collection -> table; see at
 
-	stop       context.CancelFunc // ends what Open has begun in the background
+	stop       context.CancelFunc // ends what Open has started in the background
 	background sync.WaitGroup
 
-	noViews    sync.Once // warns
-	noIndexing sync.Once // warns
+	noViews    sync.Once // guards a warning
+	noIndexing sync.Once // guards a warning
 }
 
 var _ drivers.Driver = (*Driver)(nil)
@@ -139,10 +147,10 @@ var _ drivers.Driver = (*Driver)(nil)
 const (
 	defaultDatabase = "manifold_documents"
 	openTime        = 10 * time.Second
-	selectionTime   = 5 * time.Second // for a server that can be written to
+	selectionTime   = 5 * time.Second // to find a writable server
 )
 
-// Open connects and sees to it that the common collection has its indexes. The driver must be closed.
+// Open connects and ensures that the common collection has its indexes. The caller must close the driver.
 func Open(ctx context.Context, config Config) (*Driver, error) {
 	address, err := connstring.ParseAndValidate(config.URL)
 	if err != nil {
@@ -198,8 +206,9 @@ func (d *Driver) Ping(ctx context.Context) error {
 // saversAtOnce is how many parts of one batch are sent at the same time.
 const saversAtOnce = 2
 
-// Save stores a batch. Where saves are transactions, a batch of a usual size is one. Otherwise Save compares the checkpoint, so that a batch that is stale from the beginning leaves nothing, writes the
-// documents, and then moves the checkpoint, if it still is where it was. See the package's comment for why that is enough.
+// Save stores a batch. If saves are transactions, a batch of a usual size is one. Otherwise Save first compares the
+// checkpoint, so that a batch that is stale from the beginning leaves nothing. It then writes the documents and moves
+// the checkpoint if it is still the same. The package comment explains why that is enough.
 func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return err
@@ -216,7 +225,7 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	if err != nil {
 		return fmt.Errorf("save to build %d of %s: %w", build.Number, build.Name, late(ctx, limited, err))
 	}
-	parts, err := encodeBatch(place, batch) // all of it before anything is written
+	parts, err := encodeBatch(place, batch) // everything, before anything is written
 	if err != nil {
 		return err
 	}
@@ -242,7 +251,7 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 		if err := d.saveTogether(ctx, place, batch, parts); !hasCode(err, codeDuplicateKey) {
 			return err
 		}
-		// A document is there that is as new, which a save in pieces has left: a transaction cannot go on past it.
+		// A document that is as new exists, left by a save in pieces: a transaction cannot write past it.
 	}
 	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(saversAtOnce)
@@ -255,18 +264,19 @@ func (d *Driver) save(ctx context.Context, place place, batch drivers.Batch, par
 	return d.moveCheckpoint(ctx, place, batch.From, batch.To)
 }
 
-// refusals bounds how often the refused updates of a part are sent again. One that was refused meets a document that is
-// there, so that the second attempt writes over it or is late; more are needed only where it is removed in between.
+// refusals limits how often the refused updates of a part are sent again. A refused update meets an existing document,
+// so that the second attempt overwrites it or is late. More attempts are needed only if the document is removed in
+// between.
 const refusals = 5
 
-// write writes one part of a batch: each document over an older version of itself, or where there is none. That is an
-// update that asks for an older version, and inserts where it finds none. fresh says that nothing is likely to be there:
-// then inserting comes first, which costs half as much, and only what is there is updated. onDisk: it must survive a
-// crash.
+// write writes one part of a batch: each document over an older version of itself, or as a new one. That is an update
+// that asks for an older version, and inserts if it finds none. fresh says that the documents probably do not exist.
+// Then write inserts first, which costs half as much, and updates only those that exist. onDisk: the write must survive
+// a crash.
 //
-// A duplicate key does not say that the stored document is as new: between the two steps of an update that inserts,
-// another saver may have inserted an older version, and the server does not look for one again. So refused updates are
-// compared with what is stored, and sent again until each is stored or late.
+// A duplicate key does not prove that the stored document is as new. Between the two steps of an upsert, another saver
+// may have inserted an older version, and the server does not look again. So refused updates are compared with the
+// stored versions, and sent again until each is stored or late.
 func (d *Driver) write(ctx context.Context, place place, part part, fresh, onDisk bool) error {
 	rest := part.writes
 	if fresh {
@@ -303,7 +313,7 @@ func (d *Driver) write(ctx context.Context, place place, part part, fresh, onDis
 }
 
 // notLate returns the writes for which no document of their version or a newer one is stored. It reads what a majority
-// has, since the caller will say that what is stored stays.
+// has, because the caller reports the stored versions as durable.
 func (d *Driver) notLate(ctx context.Context, place place, refused []write) ([]write, error) {
 	if len(refused) == 0 {
 		return nil, nil
@@ -332,7 +342,7 @@ func (d *Driver) notLate(ctx context.Context, place place, refused []write) ([]w
 	}), err
 }
 
-// bulk sends inserts or updates, and returns which of them met a key that is there.
+// bulk sends inserts or updates, and returns which of them met an existing key.
 func (d *Driver) bulk(ctx context.Context, command bson.Raw) (there []int, err error) {
 	_, err = d.run(ctx, command)
 	failed, ok := errors.AsType[mongodb.WriteException](err)
@@ -348,7 +358,7 @@ func (d *Driver) bulk(ctx context.Context, command bson.Raw) (there []int, err e
 	return there, nil
 }
 
-// moveCheckpoint is the compare-and-set that decides between those who save from one checkpoint.
+// moveCheckpoint is the compare-and-set that decides between savers that start from one checkpoint.
 func (d *Driver) moveCheckpoint(ctx context.Context, place place, from, to int64) error {
 	if from == 0 {
 		there, err := d.bulk(ctx, encodeCheckpoint(place, to, writing(ctx, false)))
@@ -361,14 +371,14 @@ func (d *Driver) moveCheckpoint(ctx context.Context, place place, from, to int64
 	if err != nil {
 		return err
 	}
-	// How many it found: of a batch that mends, nothing is modified.
+	// n counts the matched rows: a repair batch modifies none.
 	if n, ok := answer.Lookup("n").AsInt64OK(); !ok || n == 0 {
 		return drivers.ErrStale
 	}
 	return nil
 }
 
-// Checkpoint returns the stored checkpoint; 0 where there is none.
+// Checkpoint returns the stored checkpoint, or 0 if there is none.
 func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return 0, err
@@ -407,7 +417,7 @@ func (d *Driver) checkpoint(ctx context.Context, place place) (position int64, e
 	return 0, d.made(ctx, place)
 }
 
-// Checkpoints yields every tenant's stored checkpoint. They are read before the first is yielded: 24 bytes each.
+// Checkpoints yields every tenant's stored checkpoint. All are read before the first is yielded, at 24 bytes each.
 func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
 	return func(yield func(drivers.Checkpoint, error) bool) {
 		if !build.Shared() {
@@ -446,8 +456,8 @@ func (d *Driver) checkpoints(ctx context.Context, build domain.Build) (all []dri
 	return nil, d.made(ctx, place)
 }
 
-// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections. They are read before the first is
-// yielded: 32 bytes each.
+// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections. All are read before the first
+// is yielded, at 32 bytes each.
 func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
 	return func(yield func(drivers.OwnCheckpoint, error) bool) {
 		limited, cancel := within(ctx, saveTime)
@@ -487,7 +497,7 @@ func (d *Driver) everyCheckpoint(ctx context.Context, collection string, reset f
 	})
 }
 
-// dropSlice is how many documents one command of a drop removes: some tens of milliseconds' work.
+// dropSlice is how many documents one command of a drop removes, which takes some tens of milliseconds.
 const dropSlice = 5000
 
 // DropTenant removes one tenant's documents and checkpoint from the build.
@@ -508,8 +518,8 @@ func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant doma
 	return nil
 }
 
-// dropRows removes the checkpoint first, which makes a save under way stale, and then the documents and tombstones in
-// slices, each going on behind the last.
+// dropRows first removes the checkpoint, which makes a save in progress stale. Then it removes the documents and
+// tombstones in slices, each starting after the last.
 func (d *Driver) dropRows(ctx context.Context, place place) error {
 	if err := d.remove(ctx, place, bson.D{{Key: "_id", Value: place.prefix}}, 1); err != nil {
 		return err
@@ -530,7 +540,7 @@ func (d *Driver) dropRows(ctx context.Context, place place) error {
 	}
 }
 
-// sliceEnd is the last key of the slice that begins behind a key; empty where there is none.
+// sliceEnd returns the last key of the slice that begins after a key, or an empty one if there is none.
 func (d *Driver) sliceEnd(ctx context.Context, place place, after string) (last string, err error) {
 	ctx, cancel := within(ctx, saveTime)
 	defer cancel()
@@ -554,7 +564,7 @@ func (d *Driver) sliceEnd(ctx context.Context, place place, after string) (last 
 	return last, err
 }
 
-// remove deletes what meets the filter: all of it, or as many as most. It is on disk when remove returns.
+// remove deletes what meets the filter: all of it, or at most most rows. The deletion is on disk when remove returns.
 func (d *Driver) remove(ctx context.Context, place place, filter bson.D, most int) error {
 	ctx, cancel := within(ctx, saveTime)
 	defer cancel()
