@@ -108,7 +108,7 @@ import (
 
 // Config says how to reach the database.
 type Config struct {
-	URL      string // mongodb:// mongodb:// or mongodb+srv://; its path is the database, by default "manifold_documents"
+	URL      string // mongodb:// mongodb:// or mongodb+srv://; its path is the database, else "manifold_documents"
 	MaxConns int    // per server; 0: 8
 	Log      *slog.Logger
 
@@ -564,7 +564,8 @@ func (d *Driver) sliceEnd(ctx context.Context, place place, after string) (last 
 	return last, err
 }
 
-// remove deletes what meets the filter: all of it, or at most most rows. The deletion is on disk when remove returns.
+// remove deletes what meets the filter: all of it if most is 0, one row if it is 1. The deletion is on disk when remove
+// returns.
 func (d *Driver) remove(ctx context.Context, place place, filter bson.D, most int) error {
 	ctx, cancel := within(ctx, saveTime)
 	defer cancel()

@@ -15,34 +15,35 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// A shared build's collection has one of two layouts from its beginning to its end. In the first, the tenant is a text, and
-// the marker's key is "table". The second differs in this:
+// A shared build's collection keeps one of two layouts for its whole life. In the first, the tenant is a text, and the
+// marker's key is "table". The second differs as follows:
 //
 //   - The tenant is a UUID in binary.
-//   - A row lists the declared paths at which MongoDB would not order it as domain.SortKey does, by their places in the
-//     marker's list. Nearly all rows list none, so a query that orders by a declared path looks at one field of each row,
-//     and finds the others by an index.
-//   - The marker's key is "layout". Earlier releases report ErrNoTable where they find no rows with the tenant as text, and
-//     a validator refuses the rows and the marker that they would write. Get and Checkpoint give them what is stored.
+//   - A row lists the declared paths at which MongoDB would not order it as domain.SortKey does, by their positions in
+//     the marker's list. Nearly all rows list none. So a query that orders by a declared path examines one field of
+//     each row, and finds the exceptions by an index.
+//   - The marker's key is "layout". Earlier releases report ErrNoTable if they find no rows with the tenant as text,
+//     and a validator refuses the rows and the marker that they would write. Their Get and Checkpoint return what is
+//     stored.
 //
-// Every process reads and writes both. Config.Layout says which one a new collection gets, so that it is 1 as long as
-// processes of earlier releases run: docs/decisions/0067-mongodbs-second-layout-is-made-on-request.md. The common collection
-// has the first.
+// Every process reads and writes both. Config.Layout selects the layout of new collections; it must stay 1 as long as
+// processes of earlier releases run: docs/decisions/0067-mongodbs-second-layout-is-made-on-request.md. The common
+// collection has the first layout.
 
 const (
-	markerKey       = "table"  // of the document that says that the collection is a build's; no document's key is without a slash
-	layoutMarkerKey = "layout" // the same from layout 2 on
+	markerKey       = "table"  // key of the document that marks a build's collection; documents' keys contain a slash
+	layoutMarkerKey = "layout" // the same, from layout 2 on
 	notOrderable    = "notOrderable"
 )
 
-// table is what the marker says of a build's collection, rather than the build that a caller names.
+// table is a build's collection as the marker describes it, not as the caller's build does.
 type table struct {
 	layout    int
 	partition domain.Path   // nil: none
-	declared  []domain.Path // the paths that notOrderable is about; nil in layout 1
+	declared  []domain.Path // the paths that notOrderable refers to; nil in layout 1
 }
 
-// at is where a tenant's documents are. It is ErrNoTable where the collection of a shared build has no marker.
+// at returns where a tenant's documents are. The error is ErrNoTable if the collection of a shared build has no marker.
 func (d *Driver) at(ctx context.Context, build domain.Build, tenant domain.TenantID) (place, error) {
 	if !build.Shared() {
 		return placeOf(build, tenant, table{layout: 1}), nil
@@ -58,8 +59,8 @@ func (d *Driver) at(ctx context.Context, build domain.Build, tenant domain.Tenan
 	return placeOf(build, tenant, found), nil
 }
 
-// made reports ErrNoTable for a shared build whose collection is not there or was not made by CreateTemporaryTable. It is
-// asked where nothing was found.
+// made returns ErrNoTable for a shared build whose collection does not exist or was not created by
+// CreateTemporaryTable. Methods call it if they found nothing.
 func (d *Driver) made(ctx context.Context, place place) error {
 	if !place.shared {
 		return nil
@@ -71,7 +72,7 @@ func (d *Driver) made(ctx context.Context, place place) error {
 	return err
 }
 
-// readMarker reads what a collection says of itself.
+// readMarker reads a collection's marker.
 func (d *Driver) readMarker(ctx context.Context, collection string) (found table, err error) {
 	markers := 0
 	err = d.find(ctx, bson.D{
@@ -109,7 +110,7 @@ func (d *Driver) readMarker(ctx context.Context, collection string) (found table
 	return found, nil
 }
 
-// encodeMarker is the command that inserts the marker where there is none.
+// encodeMarker returns the command that inserts the marker if there is none.
 func (t table) encodeMarker(ctx context.Context, build domain.Build) bson.Raw {
 	key := markerKey
 	fields := bson.D{{Key: "projection", Value: build.Name}, {Key: "build", Value: build.Number}, {Key: "partitionBy", Value: build.PartitionBy}}
@@ -128,7 +129,7 @@ func (t table) encodeMarker(ctx context.Context, build domain.Build) bson.Raw {
 	})
 }
 
-// refuseEarlier makes a collection of layout 2 that refuses what earlier releases would write.
+// refuseEarlier creates a collection of layout 2 that refuses the writes of earlier releases.
 func (d *Driver) refuseEarlier(ctx context.Context, collection string) error {
 	validator := bson.E{Key: "validator", Value: on("tenant", "$type", "binData")}
 	_, err := d.run(ctx, bson.D{{Key: "create", Value: collection}, validator, writing(ctx, false)})
@@ -142,7 +143,7 @@ func (d *Driver) refuseEarlier(ctx context.Context, collection string) error {
 	return err
 }
 
-// tenantValue is the tenant as rows hold it.
+// tenantValue returns the tenant as rows hold it.
 func (t table) tenantValue(tenant domain.TenantID) bson.RawValue {
 	var value any = tenant.String()
 	if t.layout > 1 {
@@ -150,12 +151,12 @@ func (t table) tenantValue(tenant domain.TenantID) bson.RawValue {
 	}
 	kind, raw, err := bson.MarshalValue(value)
 	if err != nil {
-		panic(err) // texts and bytes can always be marshalled
+		panic(err) // strings and bytes can always be marshalled
 	}
 	return bson.RawValue{Type: kind, Value: raw}
 }
 
-// tenantOf is the reverse of tenantValue.
+// tenantOf reverses tenantValue.
 func tenantOf(value bson.RawValue) (domain.TenantID, error) {
 	if kind, raw, ok := value.BinaryOK(); ok && kind == bson.TypeBinaryUUID && len(raw) == len(domain.TenantID{}) {
 		return domain.TenantID(raw), nil
@@ -164,7 +165,7 @@ func tenantOf(value bson.RawValue) (domain.TenantID, error) {
 	return domain.ParseTenantID(text)
 }
 
-// appendNotOrderable appends the field, where a document is to have it.
+// appendNotOrderable appends the field if the document needs it.
 func appendNotOrderable(to []byte, document bson.Raw, declared []domain.Path) []byte {
 	start, elements := 0, 0
 	for i, path := range declared {
@@ -185,8 +186,8 @@ func appendNotOrderable(to []byte, document bson.Raw, declared []domain.Path) []
 	return to
 }
 
-// orderableAt reports whether MongoDB orders a document by the path as domain.SortKey does: no list is on the way, and
-// neither a list, nor an object, nor a long text at its end.
+// orderableAt reports whether MongoDB orders a document by the path as domain.SortKey does: there is no list on the
+// way, and no list, object or long text at its end.
 func orderableAt(document bson.Raw, path domain.Path) bool {
 	for i, step := range path {
 		value, err := document.LookupErr(escapeName(step))
@@ -208,7 +209,7 @@ func orderableAt(document bson.Raw, path domain.Path) bool {
 	return true
 }
 
-// placeAmong is a path's place among the declared ones; -1: it is none of them.
+// placeAmong returns a path's index among the declared ones, or -1.
 func placeAmong(declared []domain.Path, path domain.Path) int {
 	return slices.IndexFunc(declared, func(one domain.Path) bool { return slices.Equal(one, path) })
 }

@@ -9,34 +9,35 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// MongoDB sorts null and what is missing first, then numbers, texts, false and true, texts by their bytes: as domain.SortKey
-// does. It differs for documents with a list or an object at one of the order's paths, for long texts, which domain puts
-// behind all others, and for those with a list on the way to a path: MongoDB sorts them by what it finds in the list, domain
-// as if nothing were there.
+// MongoDB sorts null and missing values first, then numbers, strings, false and true, and strings by their bytes, as
+// domain.SortKey does. It differs for documents with a list or an object at one of the order's paths, for long strings
+// (which domain sorts last), and for documents with a list on the way to a path: MongoDB sorts by the list's content,
+// domain as if the value were missing.
 //
-// So an ordered query is asked in parts, each of which MongoDB can sort: those that can be ordered and have no list on the
-// way; the same with a list on the way to some of the paths, one part for each choice of paths, usually empty; and
-// last those that cannot be ordered, by id.
+// So an ordered query runs in parts, each of which MongoDB can sort. First come the documents that can be ordered and
+// have no list on the way. Then come those with a list on the way to some of the paths, one part for each set of paths;
+// these parts are usually empty. Last come the documents that cannot be ordered, by id.
 
-// ordering is an order, prepared.
+// ordering is an order prepared for queries.
 type ordering struct {
 	terms   []term
 	repeats []repeat
 }
 
-// repeat is a path that an order names once more. Nothing is left to order by it; but a place may have another value for it.
+// repeat is a path that an order names a second time. It does not affect the order, but a place may have another value
+// for it.
 type repeat struct {
-	first, at  int // its places in the order
+	first, at  int // its positions in the order
 	descending bool
 }
 
 type term struct {
-	at         int // its place in the order
+	at         int // its position in the order
 	field      string
 	path       domain.Path
 	descending bool
-	way        bson.D // no list is on the way; empty where there is no way
-	declared   int    // the path's place in the table's list of declared ones; -1: it is not there
+	way        bson.D // no list is on the way; empty if the path has one step
+	declared   int    // the path's index in the table's list of declared paths; -1: not declared
 }
 
 func newOrdering(order []domain.Order, declared []domain.Path) ordering {
@@ -53,7 +54,7 @@ func newOrdering(order []domain.Order, declared []domain.Path) ordering {
 	return o
 }
 
-// choices are the sets of terms, as bits, to which a list may be on the way; the first is empty.
+// choices returns the sets of terms, as bits, on whose paths a list may be; the first is empty.
 func (o ordering) choices() []int {
 	sets := []int{0}
 	for i, t := range o.terms {
@@ -67,10 +68,10 @@ func (o ordering) choices() []int {
 	return sets
 }
 
-// longText fits texts that take no part in an order.
+// longText matches strings that are too long to be ordered.
 var longText = fmt.Sprintf(`\A[\s\S]{%d}`, domain.MaxOrderedCharacters+1)
 
-// orderable holds where the value at the path can be ordered. There is no list on the way.
+// orderable is true if the value at the path can be ordered, provided that no list is on the way.
 func (t term) orderable() bson.D {
 	return and(
 		not(t.field, "$type", bson.A{"array", "object"}),
@@ -78,7 +79,7 @@ func (t term) orderable() bson.D {
 	)
 }
 
-// noted is the condition for those whose rows list the term's path as not orderable, as do those with a list on the way.
+// noted is the condition for rows that list the term's path as not orderable, or that have a list on the way.
 func (t term) noted() bson.D {
 	if t.declared < 0 {
 		return bson.D{}
@@ -86,11 +87,12 @@ func (t term) noted() bson.D {
 	return on(notOrderable, "$eq", t.declared)
 }
 
-// listOnTheWay is the opposite of way, in the form that the index of lists has as its condition: the server compares them
-// term by term.
+// listOnTheWay is the opposite of way. It has exactly the form of the list index's condition, because the server
+// compares the two term by term.
 func (t term) listOnTheWay() bson.D { return listOnTheWay(t.path) }
 
-// part is the condition for those that can be ordered and have a list on the way to just the chosen terms' paths.
+// part is the condition for documents that can be ordered and have a list on the way to exactly the chosen terms'
+// paths.
 func (o ordering) part(chosen int) bson.D {
 	var parts []bson.D
 	for i, t := range o.terms {
@@ -106,7 +108,7 @@ func (o ordering) part(chosen int) bson.D {
 	return and(parts...)
 }
 
-// unordered is the condition for those that cannot be ordered.
+// unordered is the condition for documents that cannot be ordered.
 func (o ordering) unordered() bson.D {
 	var parts []bson.D
 	for _, t := range o.terms {
@@ -115,12 +117,12 @@ func (o ordering) unordered() bson.D {
 	return or(parts...)
 }
 
-// sort is how MongoDB sorts a part: by what can differ in it, then by id, which the key ends with.
+// sort is how MongoDB sorts a part: by the values that can differ in it, then by id, which the key ends with.
 func (o ordering) sort(chosen int) bson.D {
 	var sort bson.D
 	for i, t := range o.terms {
 		switch {
-		case chosen&(1<<i) != 0: // as if nothing were there, all alike
+		case chosen&(1<<i) != 0: // the value counts as missing, so all are equal
 		case t.descending:
 			sort = append(sort, bson.E{Key: t.field, Value: -1})
 		default:
@@ -130,8 +132,9 @@ func (o ordering) sort(chosen int) bson.D {
 	return append(sort, bson.E{Key: "_id", Value: 1})
 }
 
-// settled tells where in the order it is settled, for what has a place's values, on which side of the place it is: at is
-// behind the order's end, or a repeated path's; side is above 0 where it is behind the place.
+// settled returns the position in the order that decides, for documents with a place's values, on which side of the
+// place they are. at is after the order's end, or the position of a repeated path. side is positive if they are after
+// the place.
 func (o ordering) settled(place domain.SortKey) (at, side int) {
 	for _, r := range o.repeats {
 		side := place.Values[r.first].Compare(place.Values[r.at])
@@ -145,7 +148,7 @@ func (o ordering) settled(place domain.SortKey) (at, side int) {
 	return len(place.Values), 0
 }
 
-// behind is the condition for those of a part that come behind a place; prefix is what stands before ids in keys.
+// behind is the condition for the documents of a part that come after a place. prefix is what precedes ids in keys.
 func (o ordering) behind(chosen int, place domain.SortKey, prefix string) bson.D {
 	var some, alike []bson.D
 	settled, side := o.settled(place)
@@ -167,7 +170,7 @@ func (o ordering) behind(chosen int, place domain.SortKey, prefix string) bson.D
 		if behind := t.behind(value); behind != nil {
 			some = append(some, and(append(alike[:len(alike):len(alike)], behind)...))
 		}
-		alike = append(alike, on(t.field, "$eq", native(value))) // null is alike to what is missing
+		alike = append(alike, on(t.field, "$eq", native(value))) // null equals a missing value
 	}
 	switch {
 	case side == 0:
@@ -178,8 +181,8 @@ func (o ordering) behind(chosen int, place domain.SortKey, prefix string) bson.D
 	return or(some...)
 }
 
-// behind is the condition for the values behind another one, and nil where there are none. Comparisons in MongoDB hold
-// between values of one kind.
+// behind is the condition for the values after another one, or nil if there are none. MongoDB's comparisons hold only
+// between values of one type.
 func (t term) behind(value domain.Scalar) bson.D {
 	number, text := on(t.field, "$type", "number"), isText(t.field)
 	truth, null := on(t.field, "$type", "bool"), on(t.field, "$eq", nil)

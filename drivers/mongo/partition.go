@@ -10,28 +10,28 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Where a build has a partition, each row says in the field "partition" which one it is in: the value at the path in a form
-// that is never a list. MongoDB refuses a document that has lists at two paths of one index, and documents hold what events
-// bring; so the path itself cannot stand before others in an index.
+// If a build has a partition, each row stores it in the field "partition": the value at the path in a form that is
+// never a list. MongoDB refuses a document that has lists at two paths of one index, and documents contain whatever
+// events bring. So the path itself cannot precede other paths in an index.
 //
-// The field decides nothing: the condition on the path stands beside it. But a row without it would not be found, and so the
-// collection's marker says what its partition is, not the build that a caller names.
+// The field only narrows the search; the condition on the path is always there too. But a row without the field would
+// not be found. So the partition's path comes from the collection's marker, not from the build that a caller names.
 const partition = "partition"
 
-// maxPartition is how long a value is that stands in the field as it is; a longer one is told by its hash.
+// maxPartition is the maximum length of a value that the field holds unchanged. A longer value is replaced by its hash.
 const maxPartition = 100
 
-// partitionKey is what the field holds for a scalar.
+// partitionKey returns what the field holds for a scalar.
 func partitionKey(value domain.Scalar) string {
 	text := value.JSON()
 	if len(text) <= maxPartition {
 		return text
 	}
 	hash := sha256.Sum256([]byte(text))
-	return "#" + hex.EncodeToString(hash[:16]) // no JSON begins like this
+	return "#" + hex.EncodeToString(hash[:16]) // no JSON begins with "#"
 }
 
-// partitionOf is what the field holds for a document: empty where no scalar is at the path.
+// partitionOf returns what the field holds for a document, or an empty string if there is no scalar at the path.
 func partitionOf(document bson.Raw, path domain.Path) string {
 	var value bson.RawValue
 	for i, step := range path {
@@ -64,7 +64,7 @@ func partitionOf(document bson.Raw, path domain.Path) string {
 	return ""
 }
 
-// asking is the place of what a predicate asks for: in one partition, if it names one.
+// asking returns the place restricted to one partition if the predicate fixes it.
 func (p place) asking(where domain.Predicate) place {
 	if p.partition != nil {
 		if value, ok := domain.Fixed(where, p.partition); ok {

@@ -11,20 +11,20 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A filter of MongoDB looks into lists on its own: {"a.b": 1} finds {"a": [{"b": 1}]}, and {"a": 1} finds {"a": [1]}. Paths
-// of a predicate lead through objects only. So each condition on a path comes with conditions that no list is on the way,
-// and none at its end where an element could be taken for the value.
+// A MongoDB filter looks into lists: {"a.b": 1} finds {"a": [{"b": 1}]}, and {"a": 1} finds {"a": [1]}. Paths of a
+// predicate lead only through objects. So each condition on a path also requires that no list is on the way, and no
+// list at its end if one of its elements could match.
 
 // data is the field that holds a document's data.
 const data = "document"
 
-// Bounds of what a filter may be, so that the server takes it whatever a predicate asks.
+// Limits of a filter, so that the server accepts it whatever the predicate is.
 const (
-	maxFilterDepth  = 30     // And and Or inside one another; the server takes 100 levels of conditions
-	maxPatternBytes = 32_000 // the server takes 32,764
+	maxFilterDepth  = 30     // nesting of And and Or; the server accepts 100 levels of conditions
+	maxPatternBytes = 32_000 // the server accepts 32,764
 )
 
-// nothing is the condition that no document meets. bson.D{} is the one that all meet.
+// nothing is the condition that no document meets. All documents meet bson.D{}.
 func nothing() bson.D { return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: bson.A{}}}}} }
 
 func and(parts ...bson.D) bson.D {
@@ -48,7 +48,7 @@ func or(parts ...bson.D) bson.D {
 	return bson.D{{Key: "$or", Value: parts}}
 }
 
-// on is a condition on a field: operator and operand.
+// on is a condition on a field, made of an operator and an operand.
 func on(field, operator string, operand any) bson.D {
 	return bson.D{{Key: field, Value: bson.D{{Key: operator, Value: operand}}}}
 }
@@ -57,7 +57,7 @@ func not(field, operator string, operand any) bson.D {
 	return on(field, "$not", bson.D{{Key: operator, Value: operand}})
 }
 
-// field is a path's name in MongoDB.
+// field returns a path's name in MongoDB.
 func field(path domain.Path) string {
 	var name strings.Builder
 	name.WriteString(data)
@@ -68,7 +68,7 @@ func field(path domain.Path) string {
 	return name.String()
 }
 
-// noListOnTheWay holds where none of the steps before the path's last leads to a list.
+// noListOnTheWay is true if no step before the path's last leads to a list.
 func noListOnTheWay(path domain.Path) bson.D {
 	var parts []bson.D
 	for i := 1; i < len(path); i++ {
@@ -90,7 +90,8 @@ func notList(field string) bson.D { return not(field, "$type", "array") }
 
 func isList(field string) bson.D { return on(field, "$type", "array") }
 
-// isObject holds for an object, but for a list with objects in it as well: where there may be one, notList goes with it.
+// isObject is true for an object, and also for a list that contains objects. If a list is possible, combine it with
+// notList.
 func isObject(field string) bson.D { return on(field, "$type", "object") }
 
 func isNull(field string) bson.D { return on(field, "$type", "null") }
@@ -99,7 +100,8 @@ func isText(field string) bson.D { return on(field, "$type", "string") }
 
 func exists(field string, yes bool) bson.D { return on(field, "$exists", yes) }
 
-// native is a scalar as MongoDB compares it. It compares integers and doubles by their exact values, as domain does.
+// native returns a scalar as MongoDB compares it. MongoDB compares integers and doubles by their exact values, as
+// domain does.
 func native(scalar domain.Scalar) any {
 	switch scalar.Kind {
 	case domain.ScalarInt:
@@ -114,12 +116,12 @@ func native(scalar domain.Scalar) any {
 	return nil
 }
 
-// filter is a predicate as a condition on what is in a document. The errors are those of Query.
+// filter translates a predicate to a condition on a row. Errors are those of Query.
 func (d *Driver) filter(where domain.Predicate) (bson.D, error) {
 	return translator{expressions: d.expressions}.translate(where, 0)
 }
 
-// translator makes conditions of predicates.
+// translator translates predicates to conditions.
 type translator struct {
 	expressions bool // the server has $regexMatch
 }
@@ -129,7 +131,7 @@ func (t translator) translate(where domain.Predicate, depth int) (bson.D, error)
 		return nil, domain.Errorf(domain.CodeUnsupported, "filter", "its conditions are nested more than %d deep, which MongoDB cannot be asked", maxFilterDepth)
 	}
 	if path := pathOf(where); len(path) > MaxDepth+1 {
-		return nothing(), nil // no document is that deep
+		return nothing(), nil // no document is nested that deeply
 	}
 	switch where := where.(type) {
 	case nil:
@@ -168,7 +170,7 @@ func (t translator) translateAll(parts []domain.Predicate, depth int) ([]bson.D,
 	return all, nil
 }
 
-// pathOf is a leaf's path, and nil for what is no leaf.
+// pathOf returns a leaf's path, or nil if the predicate is not a leaf.
 func pathOf(where domain.Predicate) domain.Path {
 	switch where := where.(type) {
 	case domain.Has:
@@ -279,7 +281,7 @@ func filterContains(p domain.Contains) bson.D {
 	case p.Value.Kind == domain.ScalarText:
 		object = and(object, exists(field(append(slices.Clone(p.Path), p.Value.Text)), !p.Not))
 	case !p.Not:
-		object = nil // an object has no member of that name: names are texts
+		object = nil // an object has no member of that name, because names are strings
 	}
 	if object == nil {
 		return and(way, list)
@@ -294,7 +296,7 @@ func filterText(p domain.Text) (bson.D, error) {
 	switch {
 	case p.Text == "":
 	case p.Test == domain.StartsWith:
-		// As a range, an index can answer it, and the text may be as long as it likes.
+		// As a range, it can use an index, and the text may have any length.
 		condition = bson.D{{Key: "$gte", Value: p.Text}}
 		if behind, ok := successor(p.Text); ok {
 			condition = append(condition, bson.E{Key: "$lt", Value: behind})
@@ -310,14 +312,14 @@ func filterText(p domain.Text) (bson.D, error) {
 	return textCondition(name, way, condition, p.Not), nil
 }
 
-// successor is the least text above all that start with prefix; there may be none.
+// successor returns the least string above all that start with prefix; there may be none.
 func successor(prefix string) (string, bool) {
 	for prefix != "" {
 		last, size := utf8.DecodeLastRuneInString(prefix)
 		prefix = prefix[:len(prefix)-size]
 		switch {
 		case last == 0xd7ff:
-			return prefix + "\ue000", true // what is between is no character
+			return prefix + "\ue000", true // the code points between are not characters
 		case last < utf8.MaxRune:
 			return prefix + string(last+1), true
 		}
@@ -325,8 +327,9 @@ func successor(prefix string) (string, bool) {
 	return "", false
 }
 
-// filterMatches asks by $regexMatch. A text on which the server gives up, after 200,000 steps or 4,000 inside one another,
-// is an error there; to $regex it is one that does not fit. A server that lacks it has to be asked by $regex.
+// filterMatches uses $regexMatch. The server gives up on a text after 200,000 steps, or 4,000 nested ones. With
+// $regexMatch that is an error; $regex would treat the text as one that does not match. A server without $regexMatch
+// has to use $regex.
 func (t translator) filterMatches(p domain.Matches) (bson.D, error) {
 	pattern := p.Pattern.Portable(`\A`, `\z`)
 	if len(pattern) > maxPatternBytes {
@@ -339,14 +342,15 @@ func (t translator) filterMatches(p domain.Matches) (bson.D, error) {
 	return and(on(name, "$type", "string"), way, notList(name), bson.D{{Key: "$expr", Value: fits(name, pattern, p.Not)}}), nil
 }
 
-// fits is an expression: whether there is a text that fits a pattern, or one that does not.
+// fits is an expression that is true if the value is a text that matches the pattern, or with opposite, one that does
+// not.
 func fits(name, pattern string, opposite bool) bson.D {
 	value := "$" + name
 	condition := bson.D{{Key: "$regexMatch", Value: bson.D{{Key: "input", Value: value}, {Key: "regex", Value: bson.D{{Key: "$literal", Value: pattern}}}}}}
 	if opposite {
 		condition = bson.D{{Key: "$not", Value: bson.A{condition}}}
 	}
-	// The server may look at any condition first, and $regexMatch takes nothing but texts.
+	// The server may evaluate any condition first, and $regexMatch accepts only strings.
 	isText := bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: value}}, "string"}}}
 	return bson.D{{Key: "$cond", Value: bson.A{isText, condition, false}}}
 }
@@ -358,7 +362,7 @@ func textCondition(name string, way, condition bson.D, opposite bool) bson.D {
 	return and(bson.D{{Key: name, Value: condition}}, way, notList(name))
 }
 
-// unsupported names a leaf's place where it is known.
+// unsupported returns an error that names a leaf's place if it is known.
 func unsupported(place domain.Place, format string, args ...any) error {
 	return domain.Errorf(domain.CodeUnsupported, place.Where(), format, args...)
 }

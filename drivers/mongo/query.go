@@ -18,7 +18,7 @@ import (
 // loadSlice is how many ids one command asks for.
 const loadSlice = 10_000
 
-// Load returns the documents among ids that are there, and tombstones as documents without data.
+// Load returns the existing documents among ids, and tombstones as documents without data.
 func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	return nil, nil
 }
 
-// Get returns one document; ok is false where it is not there.
+// Get returns one document; ok is false if it does not exist.
 func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return domain.Document{}, false, err
@@ -112,7 +112,7 @@ type prepared struct {
 	place    place
 	matching bson.D
 	ordering ordering
-	indexes  []string // the paths that have an index of their own, as they were declared
+	indexes  []string // the paths that have an index, as they were declared
 	reading  bson.D   // the read concern of its commands
 }
 
@@ -145,9 +145,9 @@ func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.
 	return q, nil
 }
 
-// documents is the condition for the tenant's documents in the build that meet all the others: by the keys, which a sharded
-// cluster and the primary index go by, and by the tenant, which the other indexes begin with. Checkpoints and tombstones
-// have no data.
+// documents is the condition for the tenant's documents in the build that meet all the others. It restricts the keys,
+// for sharded clusters and the primary index, and the tenant, with which the other indexes begin. Checkpoints and
+// tombstones have no data.
 func (p place) documents(others ...bson.D) bson.D {
 	all := bson.D{
 		{Key: "tenant", Value: p.tenant},
@@ -163,7 +163,7 @@ func (p place) documents(others ...bson.D) bson.D {
 	return all
 }
 
-// page asks for the parts of the order, one after the other, until the page is full.
+// page reads the parts of the order one after the other until the page is full.
 func (d *Driver) page(ctx context.Context, q prepared) (page []domain.Document, err error) {
 	if len(q.Order) == 0 {
 		page, err = d.documents(ctx, q.byID(bson.D{}, q.After, q.Limit), q.MaxBytes)
@@ -191,16 +191,16 @@ func (d *Driver) page(ctx context.Context, q prepared) (page []domain.Document, 
 	return page, err
 }
 
-// byID is the command for those that meet a condition, by id.
+// byID returns the command for the documents that meet a condition, by id.
 func (q prepared) byID(condition bson.D, after *domain.SortKey, limit int) bson.D {
 	place := q.place
 	if after != nil {
-		place.prefix += after.ID // the keys behind it
+		place.prefix += after.ID // the keys after it
 	}
 	return q.find(place.documents(q.matching, condition), bson.D{{Key: "_id", Value: 1}}, limit)
 }
 
-// part is the command for one part of those that can be ordered.
+// part returns the command for one part of the documents that can be ordered.
 func (q prepared) part(chosen int) bson.D {
 	condition := q.ordering.part(chosen)
 	if q.After != nil {
@@ -215,11 +215,11 @@ func (q prepared) find(filter, sort bson.D, limit int) bson.D {
 		{Key: "filter", Value: filter},
 		{Key: "sort", Value: sort},
 		{Key: "limit", Value: int64(limit)},
-		{Key: "allowDiskUse", Value: true}, // where no index has the order; the default from MongoDB 6 on
+		{Key: "allowDiskUse", Value: true}, // if no index has the order; the default from MongoDB 6 on
 	}, q.reading...)
 }
 
-// ordered merges the parts of those that can be ordered, each of which comes in order.
+// ordered merges the sorted parts of the documents that can be ordered.
 func (d *Driver) ordered(ctx context.Context, q prepared) ([]domain.Document, error) {
 	var page []domain.Document
 	for _, chosen := range q.ordering.choices() {
@@ -240,8 +240,7 @@ func (d *Driver) ordered(ctx context.Context, q prepared) ([]domain.Document, er
 	return q.Cut(page), nil
 }
 
-// merge merges two runs of documents in an order. A document that was changed in between, so that both have it, is kept
-// once.
+// merge merges two sorted lists of documents. If a document changed in between and is in both, it is kept once.
 func merge(a, b []domain.Document, order []domain.Order) ([]domain.Document, error) {
 	if len(b) == 0 {
 		return a, nil
@@ -287,7 +286,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	}
 	place = place.asking(where)
 	var count int64
-	// The command "count" takes in what is moving between the servers of a sharded cluster.
+	// The command "count" also counts documents that are moving between the shards of a cluster.
 	err = d.find(limited, append(bson.D{
 		{Key: "aggregate", Value: place.collection},
 		{Key: "pipeline", Value: bson.A{
@@ -311,8 +310,9 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	return count, nil
 }
 
-// Explain says how the database answers the query. Of an ordered query, that is the part with those that can be ordered
-// and have no list on the way, which is nearly all; and of one that is read backwards, what it goes back for.
+// Explain reports how the database would execute the query. For an ordered query it explains the part of the documents
+// that can be ordered and have no list on the way, which is nearly all of them. For a page that is read backwards it
+// explains the backward read.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
 	limited, cancel := within(ctx, d.queryTime)
 	defer cancel()
@@ -320,7 +320,7 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	if err != nil {
 		return domain.Explanation{}, d.costly(ctx, limited, err)
 	}
-	q.reading = nil // what is explained reads nothing
+	q.reading = nil // an explained query reads nothing
 	var command bson.D
 	switch {
 	case len(q.Order) == 0:
@@ -353,11 +353,11 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	return explanation, nil
 }
 
-// errEnough ends the reading of an answer.
+// errEnough ends the reading of a reply.
 var errEnough = errors.New("enough was read")
 
-// documents runs a find command on rows, and reads no further than to the document by which the data of all reaches most
-// bytes; 0: no such bound.
+// documents runs a find command on rows. It stops after the document with which the total size of the data reaches most
+// bytes; 0: no limit.
 func (d *Driver) documents(ctx context.Context, command bson.D, most int) (all []domain.Document, err error) {
 	var size int
 	err = d.find(ctx, command, func() { all, size = nil, 0 }, func(row bson.Raw) error {
@@ -374,7 +374,7 @@ func (d *Driver) documents(ctx context.Context, command bson.D, most int) (all [
 	return all, patternError(err)
 }
 
-// decodeRow reads a row; a tombstone is a document without data.
+// decodeRow decodes a row; a tombstone becomes a document without data.
 func decodeRow(row bson.Raw) (document domain.Document, err error) {
 	elements, err := row.Elements()
 	if err != nil {
@@ -404,7 +404,7 @@ func readError(build domain.Build, err error) error {
 	return fmt.Errorf("read documents of build %d of %s: %w", build.Number, build.Name, err)
 }
 
-// patternError sorts what MongoDB says of a pattern that it cannot, or can no longer, follow.
+// patternError translates the server's errors about patterns that it cannot evaluate, or gave up on.
 func patternError(err error) error {
 	switch {
 	case hasCode(err, codeInvalidPattern):
@@ -415,14 +415,14 @@ func patternError(err error) error {
 	return err
 }
 
-// slow is what running out of a method's own time means, but for queries.
+// slow is the error for a method other than a query whose own time limit has passed.
 var slow = domain.Errorf(domain.CodeUnavailable, "", "the documents' database took too long to answer; try again later")
 
-// answerTime is how long a server may take to show that it answers at all, when a query ran out of time.
+// answerTime is how long a server may take to show that it answers at all after a query ran out of time.
 const answerTime = time.Second
 
-// costly sorts the error of a query: where the query's own time is up, and not its caller's, it is too costly, unless the
-// server answers nothing else either.
+// costly translates the error of a query. If the query's own time is up, and not its caller's, the query is too costly,
+// unless the server does not answer anything else either.
 func (d *Driver) costly(caller, own context.Context, err error) error {
 	if !ranOut(caller, own, err) {
 		return err
@@ -437,7 +437,8 @@ func (d *Driver) costly(caller, own context.Context, err error) error {
 	return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or by what has an index", d.queryTime), err)
 }
 
-// late sorts the error of what is no query: where its own time is up, and not its caller's, the database is too slow.
+// late translates the error of a method other than a query. If its own time is up, and not its caller's, the database
+// is too slow.
 func late(caller, own context.Context, err error) error {
 	if !ranOut(caller, own, err) {
 		return err

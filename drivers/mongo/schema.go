@@ -16,12 +16,13 @@ import (
 
 const commonCollection = "documents"
 
-// tombstoneLife is how long the server keeps tombstones, in seconds: a day. They are for a write that arrives after others
-// went on, and the server gives up every write after saveTime.
+// tombstoneLife is how long the server keeps tombstones, in seconds: a day. Tombstones stop writes that arrive after
+// other workers moved on, and the server gives up every write after saveTime.
 const tombstoneLife = 24 * 60 * 60
 
-// collectionName is the build's collection. The names of shared builds' have a number behind a dot, where a projection's
-// name has a letter, so that collections and views cannot meet. MongoDB keeps names that begin with "system." for itself.
+// collectionName returns the name of the build's collection. In a shared build's name, a number follows a dot where a
+// projection's name has a letter, so collections and views cannot have the same name. MongoDB reserves names that begin
+// with "system.".
 func collectionName(build domain.Build) string {
 	if !build.Shared() {
 		return commonCollection
@@ -30,7 +31,7 @@ func collectionName(build domain.Build) string {
 	return unlikeSystem(name)
 }
 
-// unlikeSystem puts a "~", which is in no projection's name, before a name that MongoDB keeps for itself.
+// unlikeSystem puts a "~", which no projection's name contains, before a name that MongoDB reserves.
 func unlikeSystem(name string) string {
 	if strings.HasPrefix(name, "system.") {
 		return "~" + name
@@ -38,8 +39,8 @@ func unlikeSystem(name string) string {
 	return name
 }
 
-// viewName is the public name of a shared projection: the projection's own, but for the one that the common collection has,
-// and those that would then be taken for it.
+// viewName returns the public name of a shared projection, which is usually the projection's own name. The common
+// collection's name gets the suffix ".public", and so do names that could otherwise equal the result.
 func viewName(projection string) string {
 	if projection == commonCollection || strings.HasPrefix(projection, commonCollection+".") {
 		return projection + ".public"
@@ -47,7 +48,7 @@ func viewName(projection string) string {
 	return unlikeSystem(projection)
 }
 
-// prepareDatabase makes what Open promises. running ends when the driver is closed.
+// prepareDatabase does what Open promises. running ends when the driver is closed.
 func (d *Driver) prepareDatabase(ctx, running context.Context) error {
 	ctx, cancel := within(ctx, openTime)
 	defer cancel()
@@ -60,7 +61,7 @@ func (d *Driver) prepareDatabase(ctx, running context.Context) error {
 	if err := d.makeCollection(ctx, commonCollection); err != nil {
 		return err
 	}
-	// Grouping by an expression, as the one place where FerretDB 1 says without a document that it does not have it.
+	// Grouping by an expression makes FerretDB 1 report a missing $regexMatch even if there is no document.
 	_, err = d.run(ctx, bson.D{
 		{Key: "aggregate", Value: commonCollection},
 		{Key: "pipeline", Value: bson.A{
@@ -85,12 +86,12 @@ func (d *Driver) prepareDatabase(ctx, running context.Context) error {
 		d.shardBuilds = false
 		d.log.WarnContext(ctx, "the documents' database is no sharded cluster: shardBuilds has no effect")
 	}
-	// Where it is new, the index is there at once. On a large collection that had none, it takes its time.
+	// In a new collection the index exists at once. In a large collection without one, it takes a while.
 	d.background.Go(func() { d.indexCommon(running) })
 	return nil
 }
 
-// index is an index to be made.
+// index is an index to create.
 type index struct {
 	name    string
 	key     bson.D
@@ -101,7 +102,7 @@ func (i index) specification() bson.D {
 	return append(bson.D{{Key: "name", Value: i.name}, {Key: "key", Value: i.key}}, i.options...)
 }
 
-// createIndexes makes indexes; those that are there stay as they are.
+// createIndexes creates indexes; existing ones stay as they are.
 func (d *Driver) createIndexes(ctx context.Context, collection string, indexes ...index) error {
 	var all bson.A
 	for _, index := range indexes {
@@ -109,20 +110,20 @@ func (d *Driver) createIndexes(ctx context.Context, collection string, indexes .
 	}
 	command := bson.D{{Key: "createIndexes", Value: collection}, {Key: "indexes", Value: all}, writing(ctx, false)}
 	if d.majority {
-		// As long as a member of the replica set is down, its vote would be waited for.
+		// Otherwise the server would wait for the vote of a member of the replica set that is down.
 		command = append(command, bson.E{Key: "commitQuorum", Value: "majority"})
 	}
 	_, err := d.run(ctx, command)
 	return err
 }
 
-// lacks reports whether the error says that the server does not have what it was asked for.
+// lacks reports whether the error says that the server does not have the requested feature.
 func lacks(err error) bool {
 	return hasCode(err, codeNotImplemented, codeCommandNotFound, codeCannotCreateIndex, codeInvalidIndexOption, codeNotSupportedOnIndex)
 }
 
-// makeCollection sees to it that a collection is there, with the indexes that the driver itself needs: that of
-// checkpoints, which a shared build is asked for, and that by which the server sweeps tombstones. Both hold nothing of
+// makeCollection ensures that a collection exists, with the indexes that the driver itself needs. One is for
+// checkpoints, which are read for a whole shared build; the other lets the server delete tombstones. Neither contains
 // documents.
 func (d *Driver) makeCollection(ctx context.Context, name string) error {
 	sparse := bson.E{Key: "sparse", Value: true}
@@ -142,14 +143,14 @@ func (d *Driver) makeCollection(ctx context.Context, name string) error {
 	return err
 }
 
-// The names of the index of everything in documents, by tenant and not.
+// The names of the index of everything in documents, with and without the tenant.
 const (
 	valuesIndex    = "values"
 	allValuesIndex = "all values"
 )
 
-// indexCommon gives the common collection an index of everything in documents, by tenant where the server can (MongoDB 7);
-// or drops it, where there is to be none.
+// indexCommon gives the common collection an index of everything in documents, by tenant if the server can (MongoDB 7).
+// If the index is not wanted, indexCommon drops it.
 func (d *Driver) indexCommon(ctx context.Context) {
 	if d.noWildcardIndex {
 		for _, name := range []string{valuesIndex, allValuesIndex} {
@@ -170,8 +171,8 @@ func (d *Driver) indexCommon(ctx context.Context) {
 	}
 }
 
-// CreateTemporaryTable makes the collection of a shared projection's build: its indexes, and then the marker, which makes
-// it one.
+// CreateTemporaryTable creates the collection of a shared projection's build: first its indexes, then the marker, which
+// makes it valid.
 func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
@@ -210,8 +211,8 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build) error {
 	return err
 }
 
-// shard distributes a collection over the cluster by its keys, so that a tenant's documents stay together. One that is
-// sharded stays as it is.
+// shard distributes a collection over the cluster by its keys, so that a tenant's documents stay together. An already
+// sharded collection stays as it is.
 func (d *Driver) shard(ctx context.Context, collection string) error {
 	err := d.client.Database("admin").RunCommand(ctx, bson.D{
 		{Key: "shardCollection", Value: d.db.Name() + "." + collection},
@@ -226,18 +227,18 @@ func (d *Driver) shard(ctx context.Context, collection string) error {
 func mustMarshal(command bson.D) bson.Raw {
 	raw, err := bson.Marshal(command)
 	if err != nil {
-		panic(err) // commands are made of texts, numbers and lists of them, which can always be marshalled
+		panic(err) // commands consist of strings, numbers and lists of them, which can always be marshalled
 	}
 	return raw
 }
 
-// maxIndexedSteps is how long a path may be to be indexed.
+// maxIndexedSteps is the maximum length of an indexed path.
 const maxIndexedSteps = 50
 
-// IndexTable makes an index for each of build.Indexes, paths such as "customer.name": by tenant, value, and key, so that
-// pages in the order of the values are read from it. Where there is a partition it stands before the value, and has an index
-// of its own. Where a path leads through objects, lists in their stead are noted as well, as they are in an order's way:
-// those indexes are empty as a rule.
+// IndexTable creates an index for each of build.Indexes, paths such as "customer.name": by tenant, value, and key.
+// Pages in the order of the values are read from it. If there is a partition, it precedes the value and also has a
+// separate index. If a path leads through objects, documents with lists in their place are indexed as well, because
+// ordered queries must treat them separately. Those indexes are usually empty.
 func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
@@ -270,7 +271,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 
 func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) error {
 	collection := place.collection
-	// MongoDB refuses documents where a step that is a number may mean a place in a list as well as a member.
+	// MongoDB refuses documents in which a numeric step may mean a list position as well as a member.
 	numbered := slices.ContainsFunc(path[1:], func(step string) bool { return strings.Trim(step, "0123456789") == "" })
 	if numbered || len(path) > maxIndexedSteps {
 		d.log.WarnContext(ctx, "MongoDB cannot have an index of this path; queries on it read all of a tenant's documents", "collection", collection, "path", path.String())
@@ -282,7 +283,7 @@ func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) e
 	}
 	err := d.createIndexes(ctx, collection, index{name, append(keys, bson.E{Key: name, Value: 1}, bson.E{Key: "_id", Value: 1}), nil})
 	if hasCode(err, codeInternal) {
-		// FerretDB's answer where a value does not fit into an index. MongoDB has no such limit.
+		// FerretDB's error for a value that does not fit into an index. MongoDB has no such limit.
 		d.log.WarnContext(ctx, "the documents' database cannot make an index; queries on its path read all of a tenant's documents", "index", name, "error", err)
 		return nil
 	}
@@ -295,8 +296,8 @@ func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) e
 	around := path[:len(path)-1]
 	err = d.indexLists(ctx, collection, around, listOnTheWay(path))
 	if len(around) > 1 && lacks(err) {
-		// Before MongoDB 6, an index's condition has no $or: each step gets an index of its own, and it is for the server to
-		// bring them together.
+		// Before MongoDB 6, an index's condition cannot contain $or. So each step gets a separate index, and the server
+		// combines them.
 		for i := range around {
 			if err = d.indexLists(ctx, collection, around[:i+1], isList(field(around[:i+1]))); err != nil {
 				break
@@ -309,15 +310,15 @@ func (d *Driver) indexPath(ctx context.Context, place place, path domain.Path) e
 	return err
 }
 
-// indexLists makes an index of those that have a list on the way. Nothing but its condition keeps it apart from others,
-// for which MongoDB 5 is needed.
+// indexLists creates an index of the documents with a list on the way. It differs from other indexes only in its
+// condition, which requires MongoDB 5.
 func (d *Driver) indexLists(ctx context.Context, collection string, around domain.Path, condition bson.D) error {
 	return d.createIndexes(ctx, collection, index{"lists in " + field(around), bson.D{{Key: "tenant", Value: 1}, {Key: "_id", Value: 1}},
 		bson.D{{Key: "partialFilterExpression", Value: condition}}})
 }
 
-// DropTable drops a shared build's collection with the view that may still show it, and removes the rows of a tenant's own
-// build.
+// DropTable drops a shared build's collection with the view that may still show it. For a tenant's own build it removes
+// the rows.
 func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	var err error
 	if build.Shared() {

@@ -15,17 +15,17 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// Where Config.Transactions asks for it and the deployment has them, a save is a transaction, and a reader sees all of it or
-// nothing: each command reads a snapshot, and the commands of one page read the same. A batch of many parts, as in a rebuild, whose build nobody reads
-// yet, is saved in pieces all the same: a transaction holds what it has written in the server's cache. The two ways work side
-// by side, as do processes of releases that know only one: in both, a document is written only over an older version of
-// itself, and the checkpoint is a compare-and-set.
+// If Config.Transactions is set and the deployment supports them, a save is a transaction, and a reader sees all of it
+// or nothing. Each command reads a snapshot, and the commands of one page read the same one. A batch of many parts, as
+// in a rebuild whose build nobody reads yet, is still saved in pieces, because a transaction keeps its writes in the
+// server's cache. The two ways can be mixed, also by processes of releases that know only one: in both, a document is
+// written only over an older version of itself, and the checkpoint is a compare-and-set.
 
-// partsTogether is of how many parts a transaction is at most: some 16 MiB, or 8,000 documents.
+// partsTogether is the maximum number of parts in a transaction: some 16 MiB, or 8,000 documents.
 const partsTogether = 4
 
-// saveTogether saves a batch in a transaction. The error has the code of a duplicate key where a document is there that is
-// as new as the batch's; the transaction has left nothing then.
+// saveTogether saves a batch in a transaction. The error has the code of a duplicate key if a stored document is as new
+// as the batch's; then nothing was saved.
 func (d *Driver) saveTogether(ctx context.Context, place place, batch drivers.Batch, parts []part) error {
 	stale := func(ctx context.Context) error {
 		at, err := d.checkpoint(ctx, place)
@@ -35,7 +35,7 @@ func (d *Driver) saveTogether(ctx context.Context, place place, batch drivers.Ba
 		return err
 	}
 	return d.transact(ctx, batch.Mends(), stale, func(ctx context.Context) error {
-		// First: of two savers, the second conflicts before it has written anything.
+		// This comes first: of two savers, the second then conflicts before it has written anything.
 		if err := d.moveCheckpointWithin(ctx, place, batch.From, batch.To); err != nil {
 			return err
 		}
@@ -79,13 +79,13 @@ func (d *Driver) moveCheckpointWithin(ctx context.Context, place place, from, to
 	return nil
 }
 
-// within sends a command of a transaction, once: what failed is tried again as a whole.
+// within sends a command of a transaction once: the transaction is retried as a whole.
 func (d *Driver) within(ctx context.Context, command any) error {
 	return d.db.RunCommand(ctx, command).Err()
 }
 
-// transact runs do in a transaction, again and again where another one is in the way, as long as worthwhile does not
-// return an error. onDisk: it must survive a crash.
+// transact runs do in a transaction. It retries while another transaction conflicts, as long as worthwhile returns no
+// error. onDisk: the commit must survive a crash.
 func (d *Driver) transact(ctx context.Context, onDisk bool, worthwhile, do func(ctx context.Context) error) error {
 	concern := writeconcern.Majority()
 	if onDisk {
@@ -97,7 +97,7 @@ func (d *Driver) transact(ctx context.Context, onDisk bool, worthwhile, do func(
 		if err == nil || errors.Is(err, drivers.ErrStale) || hasCode(err, codeDuplicateKey) {
 			return err
 		}
-		// Of a commit whose outcome is not known, the next attempt finds out: it is stale if that one was stored.
+		// If the outcome of a commit is unknown, the next attempt finds out: it is stale if the commit succeeded.
 		transient := hasLabel(err, "TransientTransactionError") || hasLabel(err, "UnknownTransactionCommitResult")
 		if !transient || ctx.Err() != nil || lost(err) && attempt >= attemptsLost {
 			return d.mend(ctx, err)
@@ -114,8 +114,8 @@ func (d *Driver) transact(ctx context.Context, onDisk bool, worthwhile, do func(
 	}
 }
 
-// abortTime is how long the server may take to confirm that a transaction is aborted. One that it is not told of holds its
-// documents for the server's transactionLifetimeLimitSeconds.
+// abortTime is how long the server may take to confirm that a transaction is aborted. If the server misses the abort,
+// the transaction locks its documents for the server's transactionLifetimeLimitSeconds.
 const abortTime = 5 * time.Second
 
 // attempt is one attempt of transact.
@@ -137,7 +137,7 @@ func (d *Driver) attempt(ctx context.Context, concern *writeconcern.WriteConcern
 	abort := func() {
 		aborting, cancel := context.WithTimeout(context.WithoutCancel(within), abortTime)
 		defer cancel()
-		_ = session.AbortTransaction(aborting) // the server aborts by itself, later, what it is not told to
+		_ = session.AbortTransaction(aborting) // otherwise the server aborts later by itself
 		session.EndSession(aborting)
 	}
 	if ctx.Err() != nil {
@@ -148,7 +148,7 @@ func (d *Driver) attempt(ctx context.Context, concern *writeconcern.WriteConcern
 	return err
 }
 
-// checkpointMove is the compare-and-set of a checkpoint.
+// checkpointMove returns the compare-and-set of a checkpoint.
 func checkpointMove(place place, from, to int64) bson.D {
 	return bson.D{
 		{Key: "update", Value: place.collection},
@@ -159,7 +159,7 @@ func checkpointMove(place place, from, to int64) bson.D {
 	}
 }
 
-// snapshotTime is the time of a snapshot that several commands are to read.
+// snapshotTime returns the time of a snapshot that several commands will read.
 func (d *Driver) snapshotTime(ctx context.Context) (bson.Timestamp, error) {
 	answer, err := d.run(ctx, bson.D{
 		{Key: "find", Value: commonCollection},
@@ -177,8 +177,8 @@ func (d *Driver) snapshotTime(ctx context.Context) (bson.Timestamp, error) {
 	return bson.Timestamp{T: seconds, I: number}, nil
 }
 
-// hasTransactions tries a transaction that changes nothing, and a snapshot. A service that speaks MongoDB's protocol may call
-// itself a replica set and have neither.
+// hasTransactions tries a transaction that changes nothing, and a snapshot. A service that speaks MongoDB's protocol
+// may call itself a replica set without supporting either.
 func (d *Driver) hasTransactions(ctx context.Context) (bool, error) {
 	_, err := d.snapshotTime(ctx)
 	if err == nil {

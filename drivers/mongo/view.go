@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// SwapTable points the projection's view at the build's collection, and at the overrides' for their tenants. That is one
-// change of the view's definition: it waits for no reader and makes none wait.
+// SwapTable points the projection's view at the build's collection, and at the overrides' collections for their
+// tenants. It changes the view's definition once, waits for no reader, and makes none wait.
 func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
 	groups, err := drivers.GroupOverrides(build, overrides)
 	if err != nil || !build.Shared() {
@@ -55,13 +55,13 @@ func (d *Driver) moveView(ctx context.Context, view, collection string, pipeline
 	return err
 }
 
-// maxStages is how many stages a pipeline of ours has: MongoDB takes 1,000. What is more goes into a pipeline within the
-// last, and MongoDB takes twenty of those in one another.
+// maxStages is the maximum number of stages in a pipeline of this driver. MongoDB accepts 1,000. Further stages go into
+// a pipeline nested in the last stage, and MongoDB accepts twenty levels of nesting.
 const maxStages = 500
 
-// viewPipeline is what a projection's view shows of the build's collection and the others'. A condition that somebody adds,
-// such as one by tenant, the server asks of each collection before it puts them together. newest is the newest layout among
-// them. Where it is the second, the tenant stays a text, which then has no index, and "tenantId" is the field that has one.
+// viewPipeline returns what a projection's view shows of the build's collection and of the others. The server applies
+// an added condition, such as one by tenant, to each collection before it combines them. newest is the newest layout
+// among them. If it is layout 2, the tenant stays a text, which then has no index, and the indexed field is "tenantId".
 func viewPipeline(build domain.Build, groups []drivers.Overridden, newest table) bson.A {
 	var all bson.A
 	for _, group := range groups {
@@ -80,7 +80,7 @@ func viewPipeline(build domain.Build, groups []drivers.Overridden, newest table)
 	return append(withOthers(stages, groups), bson.D{{Key: "$project", Value: shown}})
 }
 
-// withOthers appends stages that bring in the collections of other builds, for their tenants.
+// withOthers appends stages that add the collections of other builds, for their tenants.
 func withOthers(stages bson.A, groups []drivers.Overridden) bson.A {
 	for i, group := range groups {
 		pipeline := bson.A{bson.D{{Key: "$match", Value: append(bson.D{{Key: "tenant", Value: bson.D{{Key: "$in", Value: tenantValues(group.Tenants)}}}}, exists(data, true)...)}}}
@@ -96,7 +96,7 @@ func withOthers(stages bson.A, groups []drivers.Overridden) bson.A {
 	return stages
 }
 
-// tenantValues are the tenants as rows of either layout hold them.
+// tenantValues returns the tenants as rows of either layout hold them.
 func tenantValues(tenants []domain.TenantID) bson.A {
 	var values bson.A
 	for _, tenant := range tenants {
@@ -105,7 +105,7 @@ func tenantValues(tenants []domain.TenantID) bson.A {
 	return values
 }
 
-// dropView drops the projection's view, if it shows anything of the build.
+// dropView drops the projection's view if it shows anything of the build.
 func (d *Driver) dropView(ctx context.Context, build domain.Build) error {
 	ctx, cancel := within(ctx, saveTime)
 	defer cancel()
@@ -129,7 +129,7 @@ func (d *Driver) dropView(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
-// bringsIn reports whether a pipeline, which may be somebody else's, brings in a collection as viewPipeline does.
+// bringsIn reports whether a pipeline, which may be somebody else's, includes a collection as viewPipeline does.
 func bringsIn(pipeline bson.RawValue, collection string) bool {
 	list, _ := pipeline.ArrayOK()
 	stages, err := list.Values()

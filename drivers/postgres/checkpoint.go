@@ -10,12 +10,12 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections, of one moment. They are read
-// before the first is yielded: 32 bytes each.
+// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections, all of one moment. All are
+// read before the first is yielded, at 32 bytes each.
 func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
 	return func(yield func(drivers.OwnCheckpoint, error) bool) {
 		var all []drivers.OwnCheckpoint
-		// As for Checkpoints, no tenant is set. The first of commonIndexes has these rows and no others.
+		// As for Checkpoints, no tenant is set. The first of commonIndexes holds exactly these rows.
 		err := d.read(ctx, domain.Everyone, statement{
 			sql:   "select tenant_id, build, version from " + schema + "." + commonTable + ` where id = ''`,
 			reset: func() { all = nil },

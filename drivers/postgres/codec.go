@@ -8,17 +8,17 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Parameters and results are in PostgreSQL's binary format, made and read here by hand: arrays of tens of thousands of
-// elements are the hot path, and are written into one buffer straight from the documents.
+// Parameters and results are in PostgreSQL's binary format, and this package encodes and decodes them itself. Arrays of
+// tens of thousands of elements are the hot path, and are written from the documents straight into one buffer.
 
-// The types of arrays' elements (pg_type.dat).
+// The types of array elements (pg_type.dat).
 const (
 	oidInt8  = 20
 	oidText  = 25
 	oidJSONB = 3802
 )
 
-// jsonbVersion is the byte that stands before the text in the binary format of jsonb.
+// jsonbVersion is the byte that precedes the text in the binary format of jsonb.
 const jsonbVersion = 1
 
 func encodeTenant(tenant domain.TenantID) []byte { return tenant[:] }
@@ -30,7 +30,7 @@ func encodeTexts(texts []string) []byte {
 		func(to []byte, i int) []byte { return append(to, texts[i]...) })
 }
 
-// encodeDocuments gives three arrays: ids, versions, data.
+// encodeDocuments returns three arrays: ids, versions, data.
 func encodeDocuments(documents []domain.Document) [][]byte {
 	ids := encodeArray(oidText, len(documents), func(i int) int { return len(documents[i].ID) },
 		func(to []byte, i int) []byte { return append(to, documents[i].ID...) })
@@ -82,7 +82,7 @@ func decodeTenant(value []byte) (tenant domain.TenantID, err error) {
 	return tenant, nil
 }
 
-// decodeJSON returns the text of a jsonb: a part of value.
+// decodeJSON returns the text of a jsonb, as a part of value.
 func decodeJSON(value []byte) []byte {
 	if len(value) > 0 && value[0] == jsonbVersion {
 		return value[1:]
@@ -90,15 +90,15 @@ func decodeJSON(value []byte) []byte {
 	return value
 }
 
-// A statement's share of a batch: enough that its own cost vanishes (measured: 250 to 1,000 documents of 200 bytes are
-// alike), and so little that the database works on one part while the next is made, and holds no more than one in
-// memory.
+// One statement's share of a batch. It is large enough that the statement's fixed cost vanishes (measured: 250 to 1,000
+// documents of 200 bytes are alike). It is small enough that the database works on one part while the next is encoded,
+// and holds no more than one in memory.
 const (
 	partBytes = 4 << 20
 	partRows  = 1000
 )
 
-// parts cuts documents into runs of at most partRows, each ending with the document that reaches partBytes.
+// parts splits documents into runs of at most partRows. A run also ends with the document that reaches partBytes.
 func parts(documents []domain.Document) iter.Seq[[]domain.Document] {
 	return func(yield func([]domain.Document) bool) {
 		start, bytes := 0, 0

@@ -1,17 +1,17 @@
-// Package postgres is the driver that keeps documents in PostgreSQL, version 14 or later: in the log's own database or
-// in another.
+// Package postgres is the driver that stores documents in PostgreSQL, version 14 or later, in the log's own database or
+// in another. Start with Config, Open and Driver.
 //
-// All tables are in the schema "manifold_documents" and look alike:
+// All tables are in the schema "manifold_documents" and have the same columns:
 //
 //	(tenant_id uuid, build bigint, id text collate "C", version bigint, document jsonb, primary key (tenant_id, build, id))
 //
-// A shared projection's build has a table named after it, such as "order-summary.12"; the builds of tenants' own
-// projections are together in "documents". A tenant's checkpoint in a build is the row whose id is empty: its version is
-// the position, its document null.
+// Each build of a shared projection has a table named after it, such as "order-summary.12". The builds of tenants' own
+// projections share the table "documents". A tenant's checkpoint in a build is the row with the empty id: its version
+// is the position, and its document is null.
 //
 // Row-level security is enabled and forced everywhere. Each statement's tenant is set locally in the transaction that
-// the statement is sent in; without a tenant no document is seen or written, and all that can be read are checkpoints.
-// The one way to see every tenant's documents is a public view ("order-summary"), which the role manifold_views owns.
+// sends the statement. Without a tenant, no document can be read or written; only checkpoints can be read. The only way
+// to see every tenant's documents is a public view ("order-summary"), which the role manifold_views owns.
 package postgres
 
 import (
@@ -41,29 +41,30 @@ type Config struct {
 	MaxConns int    // 0: 8
 	Log      *slog.Logger
 
-	// Queries that filter or order have connections of their own, so that a long one keeps no save waiting.
+	// Queries that filter or order have separate connections, so that a long one delays no save.
 	QueryConns   int           // 0: 4
-	QueryTimeout time.Duration // after which one is ended; 0: 10 s
+	QueryTimeout time.Duration // time limit of a query; 0: 10 s
 }
 
-// Driver keeps documents in one PostgreSQL database. It is a drivers.Driver.
+// Driver stores documents in one PostgreSQL database. It is a drivers.Driver.
 type Driver struct {
 	pool     *pgxpool.Pool
-	queries  *pgxpool.Pool // for what filters or orders
-	patience time.Duration // how long a statement of those may take
+	queries  *pgxpool.Pool // for queries that filter or order
+	patience time.Duration // time limit of a statement of those queries
 	log      *slog.Logger
-	views    bool // the role manifold_views is there and the login may hand views to it
+	views    bool // the role manifold_views exists, and the login may make it the owner of views
 	withLog  bool // it is the log's own database
 
-	end        context.CancelFunc // of what goes on in the background
+	end        context.CancelFunc // ends the background work
 	background sync.WaitGroup
 }
 
 var _ drivers.Driver = (*Driver)(nil)
 
-// settings are the connections' own. Statements are prepared while their tables may still be empty and without
-// statistics, and run again and again while those grow by orders of magnitude: so the planner is told what is known
-// here, that every one of them finds its rows by the primary key. Plans are made once per connection, not per call.
+// settings are those of all connections but the ones for queries. Statements are prepared while their tables may still
+// be empty and without statistics, and then run while the tables grow by orders of magnitude. So these settings tell
+// the planner what is known here: every statement finds its rows by the primary key. Plans are made once per
+// connection, not per call.
 var settings = map[string]string{
 	"application_name":                    "manifold-documents",
 	"plan_cache_mode":                     "force_generic_plan",
@@ -72,12 +73,12 @@ var settings = map[string]string{
 	"enable_mergejoin":                    "off",
 	"enable_sort":                         "off", // a page is read in the key's order, never sorted
 	"jit":                                 "off",
-	"idle_in_transaction_session_timeout": "10000", // a sender that stalls must not hold a checkpoint
+	"idle_in_transaction_session_timeout": "10000", // a stalled sender must not lock a checkpoint
 }
 
-// querySettings are those of the connections for queries: nothing is known of how many documents match, so the planner
-// decides, for each query by its values. But it never walks through a whole table, where other tenants' documents are;
-// and no query takes several processes: other tenants' queries need them.
+// querySettings are those of the connections for queries. It is not known how many documents match, so the planner
+// decides for each query by its values. But it never scans a whole table, which also holds other tenants' documents. No
+// query uses several processes, because other tenants' queries need them.
 var querySettings = map[string]string{
 	"application_name":                    "manifold-documents-queries",
 	"plan_cache_mode":                     "force_custom_plan",
@@ -87,8 +88,8 @@ var querySettings = map[string]string{
 	"idle_in_transaction_session_timeout": "10000",
 }
 
-// Open connects and sees to it that the schema and the common table are there: in the log's database the migrations have
-// made the schema; elsewhere Open makes it, if the login may. The driver must be closed.
+// Open connects and ensures that the schema and the common table exist. In the log's database the migrations have
+// created the schema; in any other, Open creates it if the login may. The caller must close the driver.
 func Open(ctx context.Context, config Config) (*Driver, error) {
 	d := &Driver{patience: cmp.Or(config.QueryTimeout, 10*time.Second), log: config.Log}
 	if d.log == nil {
@@ -113,13 +114,13 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	return d, nil
 }
 
-// connectTimeout is how long the making of a connection may take, unless the URL says otherwise (connect_timeout): a server may take a
-// connection and then answer nothing. The pool's own bound is two minutes.
+// connectTimeout is how long establishing a connection may take, unless the URL says otherwise (connect_timeout). A
+// server may accept a connection and then answer nothing, and the pool's own limit is two minutes.
 const connectTimeout = 10 * time.Second
 
-// connect makes a pool of connections, which are made when they are needed.
+// connect creates a pool, which opens connections when they are needed.
 func connect(ctx context.Context, url string, conns int, settings map[string]string) (*pgxpool.Pool, error) {
-	// pgx takes the URL of any other database for key=value pairs, and then connects to wherever the environment points.
+	// pgx parses any other database's URL as key=value pairs, and then connects to wherever the environment points.
 	if scheme, _, ok := strings.Cut(url, "://"); ok && scheme != "postgres" && scheme != "postgresql" {
 		return nil, fmt.Errorf("the documents' database URL: its scheme is %q; it begins with postgres://", scheme)
 	}
@@ -130,7 +131,7 @@ func connect(ctx context.Context, url string, conns int, settings map[string]str
 	parsed.MaxConns = int32(conns)
 	parsed.ConnConfig.ConnectTimeout = cmp.Or(parsed.ConnConfig.ConnectTimeout, connectTimeout)
 	maps.Copy(parsed.ConnConfig.RuntimeParams, settings)
-	// A connection to what has become a standby is of no use any more: the next one may lead to the new primary.
+	// A connection to a server that has become a standby is useless: a new one may lead to the new primary.
 	keep := parsed.ConnConfig.OnPgError
 	parsed.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != readOnly && keep(conn, err)
@@ -142,7 +143,7 @@ func connect(ctx context.Context, url string, conns int, settings map[string]str
 	return pool, nil
 }
 
-// Close waits for what is under way and closes all connections.
+// Close waits for calls in progress and closes all connections.
 func (d *Driver) Close() {
 	d.end()
 	d.background.Wait()
@@ -160,13 +161,13 @@ func (d *Driver) Ping(ctx context.Context) error {
 
 // Save stores a batch in one transaction, which is one round trip.
 //
-// The compare-and-set first moves the checkpoint to -To, a value that only its own transaction can ever see, since the
-// last statement makes it To. So the statements between, which join the checkpoint's row and ask for -To, do nothing
-// unless this very transaction has moved it; and their tenant comes from a row of the same tenant, as a database that
-// is sharded by tenant wants it.
+// The compare-and-set first moves the checkpoint to -To, a value that only its own transaction can see, because the
+// last statement changes it to To. The statements between join the checkpoint's row and ask for -To, so they do nothing
+// unless this very transaction has moved it. Their tenant comes from a row of the same tenant, as a database that is
+// sharded by tenant requires.
 //
-// A transaction that was rolled back, or whose outcome a lost connection hides, is tried again a few times: the
-// compare-and-set makes that safe. If it had been committed after all, the answer is ErrStale.
+// Save retries a transaction a few times if it was rolled back, or if a lost connection hides its outcome. The
+// compare-and-set makes that safe: if the transaction had been committed after all, the result is ErrStale.
 func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
 	table, err := tableOf(build, tenant)
 	if err != nil {
@@ -177,7 +178,7 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	}
 	saved, err := d.save(ctx, table, build, tenant, batch)
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok && native.Code == uniqueViolation && batch.New > 0 {
-		// What was called new is there: nothing was saved.
+		// A document that was called new exists, and nothing was saved.
 		batch.New = 0
 		saved, err = d.save(ctx, table, build, tenant, batch)
 	}
@@ -192,7 +193,7 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 
 const uniqueViolation = "23505"
 
-// save stores a batch that was checked, if the checkpoint is where it starts.
+// save stores a checked batch if the checkpoint is where it starts.
 func (d *Driver) save(ctx context.Context, table string, build domain.Build, tenant domain.TenantID, batch drivers.Batch) (saved bool, err error) {
 	key := [][]byte{encodeTenant(tenant), encodeInt(build.Number)}
 	var steps []statement
@@ -211,21 +212,22 @@ func (d *Driver) save(ctx context.Context, table string, build domain.Build, ten
 					args: func() [][]byte { return append(key[:2:2], append([][]byte{mark}, encodeDocuments(part)...)...) }})
 			}
 		}
-		// The arrays are taken apart in the list of what is selected: as tables in FROM each of their rows would be put by, in a
-		// store of tuples, before the first is inserted (a tenth of the whole).
+		// The select list unnests the arrays. As tables in FROM, all their rows would be materialized in a tuple store
+		// before the first is inserted, which takes a tenth of the total time.
 		plain := "insert into " + table + ` as t (tenant_id, build, id, version, document)
 			select c.tenant_id, c.build, unnest($4::text[]), unnest($5::bigint[]), unnest($6::jsonb[])
 			from ` + table + ` c
 			where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3`
-		// Of what is not there yet, "on conflict" takes twice the database's time: each row is looked up before, is inserted
-		// on trial, and confirmed.
+		// For new rows, "on conflict" takes twice the database's time: it looks each row up, inserts it speculatively,
+		// and confirms it.
 		insert(batch.Upserts[:batch.New], plain)
 		insert(batch.Upserts[batch.New:], plain+`
 			on conflict (tenant_id, build, id) do update set version = excluded.version, document = excluded.document
 			where t.version < excluded.version`)
 		for _, deletion := range batch.Deletes {
-			// One by one: a join could also be planned from the table's side, through all of a tenant's documents, and is
-			// where the tenant seemed small when the plan was made. Removing is rare, and these go out together, too.
+			// One by one: a join could also be planned from the table's side, through all of a tenant's documents, and
+			// is if the tenant seemed small when the plan was made. Removals are rare, and these statements are also
+			// sent together.
 			steps = append(steps, statement{sql: "delete from " + table + ` t
 				where t.tenant_id = $1 and t.build = $2 and t.id = $4 and t.version < $5
 				and exists (select from ` + table + ` c where c.tenant_id = $1 and c.build = $2 and c.id = '' and c.version = $3)`,
@@ -250,7 +252,7 @@ func moveCheckpoint(table string, key [][]byte, from, to int64) statement {
 		args: func() [][]byte { return args }}
 }
 
-// Checkpoint returns the stored checkpoint; 0 where there is none.
+// Checkpoint returns the stored checkpoint, or 0 if there is none.
 func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
@@ -271,8 +273,8 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 	return position, nil
 }
 
-// Checkpoints yields every tenant's stored checkpoint, of one moment. They are read before the first is yielded: 24
-// bytes each.
+// Checkpoints yields every tenant's stored checkpoint, all of one moment. All are read before the first is yielded, at
+// 24 bytes each.
 func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
 	return func(yield func(drivers.Checkpoint, error) bool) {
 		if !build.Shared() {
@@ -283,7 +285,7 @@ func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[
 			return
 		}
 		var all []drivers.Checkpoint
-		// No tenant is set: in this state row-level security shows the checkpoints of all, and nothing else.
+		// No tenant is set: row-level security then shows the checkpoints of all tenants, but no documents.
 		err := d.read(ctx, domain.Everyone, statement{
 			sql:   "select tenant_id, version from " + tableName(build) + ` where build = $1 and id = ''`,
 			args:  func() [][]byte { return [][]byte{encodeInt(build.Number)} },
@@ -310,7 +312,7 @@ func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[
 	}
 }
 
-// dropSlice is how many rows one transaction of a drop removes: some tens of milliseconds' work.
+// dropSlice is how many rows one transaction of a drop removes, which takes some tens of milliseconds.
 const dropSlice = 5000
 
 // DropTenant removes one tenant's documents and checkpoint from the build.
@@ -325,8 +327,8 @@ func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant doma
 	return nil
 }
 
-// dropRows removes the checkpoint first, which makes a save under way stale, and then the documents in slices, each
-// going on behind the last so that it does not walk over what was just removed.
+// dropRows first removes the checkpoint, which makes a save in progress stale. Then it removes the documents in slices.
+// Each slice starts after the last one, so that it does not scan rows that were just removed.
 func (d *Driver) dropRows(ctx context.Context, table string, build int64, tenant domain.TenantID) error {
 	key := [][]byte{encodeTenant(tenant), encodeInt(build)}
 	_, err := d.transact(ctx, "begin", tenant, []statement{{

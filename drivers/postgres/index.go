@@ -13,16 +13,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// spreadParts is in how many parts the planner knows the spread of an indexed path's values.
+// spreadParts is the size of the planner's histogram for the values of an indexed path.
 const spreadParts = 1000
 
-// IndexTable makes two indexes for each of build.Indexes, paths such as "customer.name", and brings the table's statistics
-// up to date. The one has sort keys and ids: it finds values, ranges of them, and beginnings of texts, and has the order
-// that Query promises. The other finds what lists and objects contain; where there are none at the path, it is empty. With
-// build.PartitionBy both begin with the sort key at that path, and there is one of that alone.
+// IndexTable creates two indexes for each of build.Indexes, paths such as "customer.name", and updates the table's
+// statistics. The first holds sort keys and ids: it finds values, ranges and text prefixes, and has the order that
+// Query promises. The second finds what lists and objects contain; if there are none at the path, it is empty. With
+// build.PartitionBy, both begin with the sort key at that path, and a third index holds only that sort key.
 //
-// The indexes have no checkpoints in them: by that condition a look-up by key can never be planned through them, only what
-// asks for documents alone.
+// The indexes contain no checkpoints. Because of that condition, only statements that ask for documents alone can use
+// them, and a look-up by key never does.
 func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
@@ -31,20 +31,20 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
 		for _, path := range indexedPaths(build) {
 			value := pathExpression(literals(path), false)
-			// What is known of an index's values serves the planner only if the index has all rows.
+			// The planner can use statistics on an index's expression only if the index has all rows.
 			spread := schema + "." + identifier(buildName(build)+"/"+path+" values")
 			if _, err := tx.Exec(ctx, "create statistics if not exists "+spread+" on ("+keyExpression(value)+") from "+table); err != nil {
 				return err
 			}
-			// A page of a narrow range is read by the index or by walking over ids, whichever reads less: a histogram of
-			// the usual hundred parts cannot tell.
+			// A page of a narrow range is read either by the index or in the order of ids, whichever reads less. A
+			// histogram with the usual hundred parts is too coarse to decide that.
 			if _, err := tx.Exec(ctx, fmt.Sprintf("alter statistics %s set statistics %d", spread, spreadParts)); err != nil {
 				return err
 			}
 			for suffix, definition := range indexDefinitions(build, path, value) {
-				// In an older release, and so in what it has left, a blank stood where "/" does.
+				// Earlier releases used a blank in place of "/", and their indexes still have those names.
 				name := identifier(buildName(build) + "/" + path + suffix)
-				// "if not exists" would wait for every save under way before it looks.
+				// "if not exists" would wait for every save in progress before it checks.
 				if exists, err := relationExists(ctx, tx.QueryRow, schema+"."+name); err != nil {
 					return err
 				} else if exists {
@@ -64,7 +64,7 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
-// indexedPaths are the declared paths, and the partition's if it is none of them.
+// indexedPaths returns the declared paths, and the partition's path if it is not one of them.
 func indexedPaths(build domain.Build) []string {
 	paths := slices.Clone(build.Indexes)
 	if build.PartitionBy != "" && !slices.Contains(paths, build.PartitionBy) {
@@ -73,8 +73,8 @@ func indexedPaths(build domain.Build) []string {
 	return paths
 }
 
-// indexDefinitions are the indexes for the value at one of indexedPaths, by the ends of their names. A row of the largest
-// sort keys of partition and value and the largest id is within what a B-tree takes.
+// indexDefinitions returns the indexes for the value at one of indexedPaths, by the suffixes of their names. A row with
+// the largest sort keys of partition and value and the largest id fits into a B-tree.
 func indexDefinitions(build domain.Build, path, value string) map[string]string {
 	key, partition, before := "("+keyExpression(value)+")", "", ""
 	if build.PartitionBy != "" && build.PartitionBy != path {
@@ -91,7 +91,7 @@ func indexDefinitions(build domain.Build, path, value string) map[string]string 
 	return definitions
 }
 
-// literals are a declared path's names as constants: an index takes no parameters.
+// literals returns a declared path's names as constants, because an index takes no parameters.
 func literals(path string) []string {
 	names := strings.Split(path, ".")
 	for i, name := range names {
@@ -100,12 +100,12 @@ func literals(path string) []string {
 	return names
 }
 
-// commonIndex is an index that the common table has. It is made with the table, or beside those who use it.
+// commonIndex is an index of the common table. It is created with the table, or concurrently while the table is in use.
 type commonIndex struct{ name, definition string }
 
-// commonIndexes are the checkpoints of all tenants, found without reading the documents, and what finds a value at any path
-// of a tenant's build. New entries of that one wait in a list until there are enough of them to be put into the index
-// together; each query reads the list, so it is kept short. Neither has the version in it, which every save changes.
+// commonIndexes returns two indexes. One finds the checkpoints of all tenants without reading the documents. The other
+// finds a value at any path of a tenant's build. It collects new entries in a list and merges them in bulk; each query
+// reads the list, so it is kept short. Neither index contains the version, which every save changes.
 func commonIndexes() []commonIndex {
 	return []commonIndex{
 		{`"documents/checkpoints"`, `(tenant_id, build) where id = ''`},
@@ -113,19 +113,20 @@ func commonIndexes() []commonIndex {
 	}
 }
 
-// with is the statement that makes the index with the table, which is %[1]s there.
+// with returns the statement that creates the index with the table, whose name is %[1]s there.
 func (i commonIndex) with() string { return "create index " + i.name + " on %[1]s " + i.definition }
 
-// beside is the statement that makes the index of a table that is in use.
+// beside returns the statement that creates the index of a table that is in use.
 func (i commonIndex) beside() string {
 	return "create index concurrently " + i.name + " on " + schema + "." + commonTable + " " + i.definition
 }
 
-// indexPause is how long a process waits before it looks again at an index that is not there yet.
+// indexPause is how long a process waits before it checks again for a missing index.
 const indexPause = 10 * time.Second
 
-// indexInBackground sees to it that a common table which was there before one of its indexes gets it, however large it is,
-// while saves go on; until then what asks for it is right, and slower. Several processes may do so, one of them makes it.
+// indexInBackground creates a missing index of an existing common table, however large, while saves continue. Until
+// then, queries that need the index are correct but slower. If several processes call it, one of them creates the
+// index.
 func (d *Driver) indexInBackground(ctx, background context.Context) error {
 	missing := false
 	for _, index := range commonIndexes() {
@@ -139,11 +140,11 @@ func (d *Driver) indexInBackground(ctx, background context.Context) error {
 		return nil
 	}
 	var common domain.Build
-	common.Owner = domain.NewTenantID() // any
+	common.Owner = domain.NewTenantID() // any tenant
 	d.background.Go(func() {
 		for {
 			if d.views {
-				// Before an index is begun: then nobody can change the table's policy until it is made.
+				// Before an index is begun: while it is being created, nobody can change the table's policy.
 				if err := d.mendSource(background, common); err != nil && background.Err() == nil {
 					d.log.WarnContext(background, "what queries read of the tenants' documents is not mended", "err", err)
 				}
@@ -172,22 +173,22 @@ func (d *Driver) indexInBackground(ctx, background context.Context) error {
 	return nil
 }
 
-// made reports whether the index is there, and whole.
+// made reports whether the index exists and is valid.
 func (i commonIndex) made(ctx context.Context, query func(ctx context.Context, sql string, args ...any) pgx.Row) (valid bool, err error) {
 	err = query(ctx, "select exists (select from pg_index where indexrelid = to_regclass($1) and indisvalid)", schema+"."+i.name).Scan(&valid)
 	return valid, err
 }
 
-// makeBeside makes the index beside saves, unless another process is at it: done is false then. One that was begun and
-// given up, by a process that ended, is dropped first.
+// makeBeside creates the index concurrently with saves. If another process is already creating it, done is false. It
+// first drops an invalid index that a process left when it ended.
 //
-// It must not wait for the other's lock: a statement that waits holds a snapshot, and making an index concurrently waits
-// for all older snapshots.
+// It must not wait for the other process's lock: a waiting statement holds a snapshot, and creating an index
+// concurrently waits for all older snapshots.
 func (d *Driver) makeBeside(ctx context.Context, index commonIndex) (done bool, err error) {
 	if done, err := index.made(ctx, d.pool.QueryRow); err != nil || done {
 		return done, err
 	}
-	// A connection of its own: the session holds the lock, and ends with it however this ends.
+	// A separate connection: the session holds the lock, so the lock ends with it in every case.
 	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
 	if err != nil {
 		return false, err

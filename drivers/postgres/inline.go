@@ -9,19 +9,19 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// appRole is the login that appends, in the log's database. It may write documents as well, under the tenant in the
-// setting manifold.tenant like everybody: an inline projection's are saved in the append's own transaction.
+// appRole is the login that appends, in the log's database. It may write documents too, under the tenant in the setting
+// manifold.tenant like every login: an inline projection's documents are saved in the append's own transaction.
 const appRole = "manifold_app"
 
 var _ drivers.Transactional = (*Driver)(nil)
 
-// findLog finds out whether this is the log's own database.
+// findLog determines whether this is the log's own database.
 func (d *Driver) findLog(ctx context.Context) error {
 	return d.pool.QueryRow(ctx, `select to_regprocedure($1) is not null and exists (select from pg_roles where rolname = $2)`,
 		schema+".lost_attempt()", appRole).Scan(&d.withLog)
 }
 
-// admit lets the appending login write to the tables that an older release has made.
+// admit grants the appending login access to tables that an older release created.
 func (d *Driver) admit(ctx context.Context) error {
 	if !d.withLog {
 		return nil
@@ -51,12 +51,12 @@ func (d *Driver) admit(ctx context.Context) error {
 	return nil
 }
 
-// admission is what the appending login needs on a table. Row-level security holds for it as for everybody.
+// admission grants the appending login access to a table. Row-level security applies to it as to every login.
 const admission = "grant select, insert, update, delete on %[1]s to " + appRole
 
-// SaveIn is Save for a transaction that is the append's. It is one statement but for deletions: the first part of it moves
-// the checkpoint, and the second writes the documents behind the row that was moved, so that their tenant comes from a row
-// of the same tenant. Where there was no such row, the function that the migrations have made fails the transaction.
+// SaveIn is Save for the append's transaction. Except for deletions it is one statement. Its first part moves the
+// checkpoint. Its second part writes the documents only if that row was moved, so that their tenant comes from a row of
+// the same tenant. If there was no such row, a function from the migrations fails the transaction.
 func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch drivers.Batch) ([]domain.Statement, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
@@ -87,7 +87,7 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 	switch len(batch.Upserts) {
 	case 0:
 	case 1:
-		// Without arrays it is a fifth cheaper, and most appends change one document of a projection.
+		// Without arrays this takes a fifth less time, and most appends change one document of a projection.
 		one := &batch.Upserts[0]
 		kind += "_one"
 		save.SQL += into + fmt.Sprintf("$%d::text, $%d::bigint, $%d::jsonb from moved m", n+1, n+2, n+3) + upsert
@@ -112,7 +112,7 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 	return statements, nil
 }
 
-// CheckpointIn is Checkpoint for a transaction that is the append's.
+// CheckpointIn is Checkpoint for the append's transaction.
 func (d *Driver) CheckpointIn(build domain.Build, tenant domain.TenantID) (domain.Statement, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
@@ -125,8 +125,8 @@ func (d *Driver) CheckpointIn(build domain.Build, tenant domain.TenantID) (domai
 	}, nil
 }
 
-// preparedName tells the prepared statements of different tables apart. A shared build's number is its own; all other
-// builds are in one table.
+// preparedName distinguishes the prepared statements of different tables. A shared build's number is unique; all other
+// builds share one table.
 func preparedName(build domain.Build) string {
 	if build.Shared() {
 		return strconv.FormatInt(build.Number, 10)

@@ -8,20 +8,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A page is one statement, and so of one moment. Where its order begins with a declared path it is put together from
-// slices, each with at most as many documents as the page, and each read only if those before it did not fill the page:
+// A page is one statement, so all of it is of one moment. If its order begins with a declared path, it is assembled
+// from slices. Each slice has at most as many documents as the page, and is read only if the slices before it did not
+// fill the page:
 //
-//   - the documents that can be ordered, from the place that the last page ended at;
-//   - behind them those that cannot, by id.
+//   - the documents that can be ordered, from the place where the last page ended;
+//   - after them the documents that cannot be ordered, by id.
 //
-// An index of a declared path has the sort keys and, where they are alike, the ids. It can be read in both directions, but
-// ids ascend in descending orders, too. So for one descending declared path the first slice becomes three:
+// An index of a declared path holds the sort keys and, for equal keys, the ids. It can be read in both directions, but
+// ids must ascend also in descending orders. So for one descending declared path the first slice becomes three:
 //
-//   - what has the last page's key, by id;
-//   - of the next documents going back in the index, all but those of the last key, whose ids may not be the least of it;
-//   - what has that last key, by id.
+//   - the documents with the last page's key, by id;
+//   - the next documents backwards in the index, except those with the last key, because the smallest ids of that key
+//     may be missing;
+//   - the documents with that last key, by id.
 
-// page is the statement for a page of documents: id, version, document.
+// page returns the statement for a page of documents: id, version, document.
 func (q *question) page(source string, query domain.DocumentQuery) string {
 	limit := q.int(int64(query.Limit))
 	if len(query.Order) == 0 {
@@ -52,19 +54,19 @@ func (q *question) page(source string, query domain.DocumentQuery) string {
 	return p.statement()
 }
 
-// walked is how many times a page's documents are walked over by id before the general index is asked.
+// walked is how many pages' worth of documents are scanned by id before the general index is used.
 const walked = 20
 
-// byID is the page of those that match, by id.
+// byID is the page of matching documents, by id.
 //
-// The general index finds all that match, however many, and nothing is known of how many: so the next documents are looked
-// at first. Where too few of those match, few match in all, as far as one can know.
+// The general index returns all matching documents, and their number is unknown. So the next documents by id are
+// scanned first. If too few of those match, probably few documents match in total.
 func (q *question) byID(source string, where domain.Predicate, after, limit string, page int) string {
 	behind := " and id > " + after
 	q.general = false
 	matches := q.where(where)
 	if !q.findable {
-		// The key that an equality on a declared path fixes leads into its index, which goes on with the ids.
+		// If an equality fixes the key of a declared path, its index leads to the documents, in the order of their ids.
 		order := "id"
 		if key := q.fixedKey(where); key != "" {
 			order = key + ", id"
@@ -80,9 +82,9 @@ func (q *question) byID(source string, where domain.Predicate, after, limit stri
 		") select id, version, document from (select * from walked where (select count(*) from walked) = " + limit + " union all select * from found) page order by id"
 }
 
-// before is what stands before all else in the order of what an index gives: the partition's sort key, which is the same in
-// all documents that match. The planner does not see that it is, since the condition that says so must not be evaluated
-// before the row-level policy's; as a part of the order it finds the index.
+// before returns the first expression of an index's order: the partition's sort key, which is equal in all matching
+// documents. The planner does not see that it is equal, because that condition must not be evaluated before the
+// row-level policy's. With the expression in the order, the planner finds the index.
 func (q *question) before(direction string) string {
 	if q.build.PartitionBy == "" || !q.partitioned || !q.build.Shared() {
 		return ""
@@ -90,8 +92,8 @@ func (q *question) before(direction string) string {
 	return q.keyAt(strings.Split(q.build.PartitionBy, ".")) + direction + ", "
 }
 
-// fixedKey is the sort key of a declared path that is the same in all documents that match; empty where there is none, or
-// only the partition's.
+// fixedKey returns the sort key of a declared path that is equal in all matching documents, or an empty string if there
+// is none or only the partition's.
 func (q *question) fixedKey(where domain.Predicate) string {
 	switch p := where.(type) {
 	case domain.Compare:
@@ -108,12 +110,12 @@ func (q *question) fixedKey(where domain.Predicate) string {
 	return ""
 }
 
-// page is a page that is put together from slices.
+// page is a page that is assembled from slices.
 type page struct {
 	*question
 	order  []domain.Order
 	keys   []string // the sort keys of the order's paths
-	from   string   // where all documents of all pages are: "from ... where ..."
+	from   string   // the source of all pages' documents: "from ... where ..."
 	limit  string
 	slices []slice
 }
@@ -121,12 +123,12 @@ type page struct {
 type slice struct {
 	name      string
 	statement string
-	part      string // a condition on the slice's rows: those are in the page, if there is room
-	last      string // what the page is ordered by before all else
-	direction string // " desc": it is read going back
+	part      string // a condition on the slice's rows: rows that meet it are in the page, if there is room
+	last      string // the page's first order expression
+	direction string // " desc": it is read backwards
 }
 
-// sorted is the whole page where no index has the order: all that match are read, and sorted.
+// sorted is the whole page if no index has the order: all matching documents are read and sorted.
 func (p *page) sorted(after *domain.SortKey) string {
 	unordered := p.text(keyUnordered)
 	columns, last, order := make([]string, len(p.keys)), make([]string, len(p.keys)), make([]string, len(p.keys))
@@ -137,7 +139,7 @@ func (p *page) sorted(after *domain.SortKey) string {
 		order[i] = "case when not last then " + columns[i] + " end"
 		keys.WriteString(", " + key + " as " + columns[i])
 	}
-	// "offset 0": each key is made once for each document.
+	// "offset 0" makes the database compute each key once per document.
 	from := "from (select *, " + strings.Join(last, " or ") + " as last from (select id, version, document" + keys.String() + " " + p.from + " offset 0) matching) page"
 	p.keys = columns
 	switch {
@@ -150,7 +152,7 @@ func (p *page) sorted(after *domain.SortKey) string {
 	return "select id, version, document " + from + " order by last, " + p.directed(order) + " limit " + p.limit
 }
 
-// ordered adds what can be ordered and stands behind a place.
+// ordered adds the documents that can be ordered and come after a place.
 func (p *page) ordered(after *domain.SortKey) {
 	var conditions []string
 	for _, key := range p.keys {
@@ -162,7 +164,7 @@ func (p *page) ordered(after *domain.SortKey) {
 	p.add(slice{name: "ordered", part: "true", last: "0"}, p.keys, strings.Join(conditions, " and "), p.directed(p.keys))
 }
 
-// behind is the condition to stand behind a place.
+// behind is the condition for coming after a place.
 func (p *page) behind(after *domain.SortKey) string {
 	places := make([]string, len(p.keys))
 	for i, value := range after.Values {
@@ -180,7 +182,7 @@ func (p *page) behind(after *domain.SortKey) string {
 		}
 		condition = p.keys[i] + operator + places[i] + " or " + p.keys[i] + " = " + places[i] + " and (" + condition + ")"
 	}
-	// An index finds its beginning by what follows from the rest, too.
+	// An implied condition on the first key lets an index find its starting point.
 	operator := " >= "
 	if p.order[0].Descending {
 		operator = " <= "
@@ -188,7 +190,7 @@ func (p *page) behind(after *domain.SortKey) string {
 	return p.keys[0] + operator + places[0] + " and (" + condition + ")"
 }
 
-// backward adds what ordered does, for one path that descends.
+// backward adds the same as ordered, for one descending path.
 func (p *page) backward(after *domain.SortKey) {
 	key := p.keys[0]
 	var before string
@@ -203,7 +205,7 @@ func (p *page) backward(after *domain.SortKey) {
 	p.add(slice{name: "ends", part: "true", last: "0"}, p.keys, key+" = "+end, key+", id")
 }
 
-// unordered adds what cannot be ordered, behind an id.
+// unordered adds the documents that cannot be ordered and whose ids are after an id.
 func (p *page) unordered(after string) {
 	unordered := p.text(keyUnordered)
 	conditions, none := make([]string, len(p.keys)), make([]string, len(p.keys))
@@ -217,8 +219,8 @@ func (p *page) unordered(after string) {
 	p.add(slice{name: "unordered", part: "true", last: "1"}, none, "("+strings.Join(conditions, " or ")+") and id > "+p.text(after), order)
 }
 
-// add adds a slice of the documents for which the condition holds, read in an order. keys are its columns key1, key2 ...
-// It is not read if those before it fill the page, which is known before its first document.
+// add adds a slice of the documents for which the condition holds, in an order. keys are its columns key1, key2 ... The
+// slice is not read if the slices before it fill the page, which is known before its first document.
 func (p *page) add(slice slice, keys []string, condition, order string) {
 	var columns, room strings.Builder
 	for i, key := range keys {
@@ -235,7 +237,7 @@ func (p *page) add(slice slice, keys []string, condition, order string) {
 	p.slices = append(p.slices, slice)
 }
 
-// statement is the slices one behind the other.
+// statement concatenates the slices.
 func (p *page) statement() string {
 	columns := make([]string, len(p.keys))
 	for i := range columns {
@@ -252,7 +254,7 @@ func (p *page) statement() string {
 
 func column(i int) string { return "key" + strconv.Itoa(i+1) }
 
-// directed is the order by some expressions for the sort keys.
+// directed returns the order by the expressions for the sort keys.
 func (p *page) directed(keys []string) string {
 	var order strings.Builder
 	for i, key := range keys {

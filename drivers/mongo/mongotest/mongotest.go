@@ -1,12 +1,13 @@
-// Package mongotest gives tests a server that speaks MongoDB's protocol: FerretDB on the test binary's PostgreSQL, started
-// when the first test asks for it; and the real MongoDB that MANIFOLD_TEST_MONGO_URL names, where it is set.
+// Package mongotest gives tests a server that speaks MongoDB's protocol. FerretDB runs on the test binary's PostgreSQL
+// and is started when the first test asks for it. Real connects to the real MongoDB that MANIFOLD_TEST_MONGO_URL names,
+// if it is set.
 //
 // A package that uses it has
 //
 //	func TestMain(m *testing.M) { mongotest.Main(m) }
 //
-// so that everything is stopped at the end. When the binary is killed, the server ends with it. All functions may be called
-// from parallel tests.
+// so that everything is stopped at the end. If the binary is killed, the server ends with it. Parallel tests may call
+// all functions.
 package mongotest
 
 import (
@@ -35,11 +36,11 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// Variable is the environment's variable with the URL of a real MongoDB: a server on which databases may be made and
+// Variable is the environment variable with the URL of a real MongoDB, a server on which databases may be created and
 // dropped.
 const Variable = "MANIFOLD_TEST_MONGO_URL"
 
-// process is what this test binary shares between its tests.
+// process is what the tests of this test binary share.
 var process struct {
 	once    sync.Once
 	urls    [3]string // as a standalone server, a replica set, and a sharded cluster
@@ -56,13 +57,13 @@ func Run(m *testing.M) int {
 	code := pgtest.Run(m)
 	if process.command != nil {
 		_ = process.stdin.Close()
-		_ = process.command.Wait() // without its PostgreSQL it has nothing more to say
+		_ = process.command.Wait() // without its PostgreSQL it has nothing left to do
 	}
 	return code
 }
 
-// Real is the URL of a fresh database on the real MongoDB, which is dropped when the test ends. Where there is none, the
-// test is skipped, and says so.
+// Real returns the URL of a new database on the real MongoDB, which is dropped when the test ends. If no server is
+// configured, the test is skipped with a message.
 func Real(t testing.TB) string {
 	t.Helper()
 	server := os.Getenv(Variable)
@@ -72,20 +73,20 @@ func Real(t testing.TB) string {
 	return database(t, server)
 }
 
-// FerretDB is the URL of a fresh database on the binary's FerretDB, which is dropped when the test ends. It is a standalone
-// server.
+// FerretDB returns the URL of a new database on the binary's FerretDB, which is dropped when the test ends. It acts as
+// a standalone server.
 func FerretDB(t testing.TB) string {
 	t.Helper()
 	return stand(t, 0)
 }
 
-// ReplicaSet is FerretDB as a replica set: with transactions, and snapshots outside of them.
+// ReplicaSet is FerretDB as a replica set, with transactions and with snapshots outside of them.
 func ReplicaSet(t testing.TB) string {
 	t.Helper()
 	return stand(t, 1)
 }
 
-// Cluster is FerretDB as a sharded cluster. Which collections are sharded it notes in config.collections.
+// Cluster is FerretDB as a sharded cluster. It records in config.collections which collections are sharded.
 func Cluster(t testing.TB) string {
 	t.Helper()
 	return stand(t, 2)
@@ -101,14 +102,14 @@ func stand(t testing.TB, as int) string {
 	return database(t, process.urls[as])
 }
 
-// Storage is the URL of the PostgreSQL database in which the binary's FerretDB keeps everything: a schema for each
-// database, and in it a table for each collection.
+// Storage returns the URL of the PostgreSQL database in which the binary's FerretDB stores everything: a schema per
+// database, and in it a table per collection.
 func Storage(t testing.TB) string {
 	t.Helper()
 	return pgtest.Server(t).URL(storage)
 }
 
-// database names a fresh database of the server.
+// database returns the URL of a new database on the server.
 func database(t testing.TB, server string) string {
 	t.Helper()
 	address, err := url.Parse(server)
@@ -116,7 +117,7 @@ func database(t testing.TB, server string) string {
 		t.Fatalf("mongotest: %s: %v", Variable, err)
 	}
 	if query := address.Query(); query.Get("authSource") == "" && strings.Trim(address.Path, "/") != "" && address.User != nil {
-		// Where the login is kept must not change with the database.
+		// The database that holds the login must stay the same.
 		query.Set("authSource", strings.Trim(address.Path, "/"))
 		address.RawQuery = query.Encode()
 	}
@@ -136,10 +137,10 @@ func database(t testing.TB, server string) string {
 	return address.String()
 }
 
-// storage is the database in PostgreSQL in which FerretDB keeps everything.
+// storage is the PostgreSQL database in which FerretDB stores everything.
 const storage = "ferretdb"
 
-// startTimeout includes building the server, which takes a minute where nothing of it is in Go's cache.
+// startTimeout includes building the server, which takes a minute if Go's cache has nothing of it.
 const startTimeout = 5 * time.Minute
 
 func start(postgres, stored string) error {
@@ -177,8 +178,8 @@ func start(postgres, stored string) error {
 	return nil
 }
 
-// makeStorage makes FerretDB's database. FerretDB looks documents up with an operator that none of its own indexes can
-// answer; so its tables get indexes that can.
+// makeStorage creates FerretDB's database. FerretDB looks up documents with an operator that none of its own indexes
+// supports, so makeStorage gives its tables indexes that do.
 func makeStorage(ctx context.Context, postgres, stored string) error {
 	if err := execute(ctx, postgres, "create database "+storage); err != nil {
 		return err
@@ -212,7 +213,7 @@ func execute(ctx context.Context, address string, statements ...string) (err err
 	return nil
 }
 
-// build gives the path of the server's binary, and builds it where its sources have changed or it was never built.
+// build returns the path of the server's binary. It builds the binary if the sources have changed or it does not exist.
 func build(ctx context.Context) (string, error) {
 	source, err := sources()
 	if err != nil {
@@ -241,7 +242,7 @@ func build(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
 		return "", err
 	}
-	// Several test binaries may be at it at once: each builds a file of its own.
+	// Several test binaries may build at the same time, so each builds a separate file.
 	fresh := fmt.Sprintf("%s.%d", binary, os.Getpid())
 	command := exec.CommandContext(ctx, "go", "build", "-o", fresh, ".")
 	command.Dir = source
@@ -251,7 +252,7 @@ func build(ctx context.Context) (string, error) {
 	return binary, os.Rename(fresh, binary)
 }
 
-// sources finds tools/ferretdb from the folder that the test runs in, upwards.
+// sources finds tools/ferretdb in the test's working directory or a folder above it.
 func sources() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
