@@ -37,7 +37,7 @@ import (
 
 // Config says how to reach the database.
 type Config struct {
-	URL      string // a pgx connection string; its login owns the tables: manifold_documents, where migrations made the schema
+	URL      string // a pgx connection string; its login owns the tables: manifold_documents after migrations
 	MaxConns int    // 0: 8
 	Log      *slog.Logger
 

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// spreadParts is the size of the planner's histogram for the values of an indexed path.
+// spreadParts is the number of histogram parts that the planner keeps for the values of an indexed path.
 const spreadParts = 1000
 
 // IndexTable creates two indexes for each of build.Indexes, paths such as "customer.name", and updates the table's

@@ -10,33 +10,33 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// question is a statement about a build's documents while it is made. Values are parameters, always, and so are the
-// names of members: statements of one shape have one text. They are planned with their parameters' values, so that an
-// expression with parameters in it is found in the index that has it with constants.
+// question builds a statement about a build's documents. Values are always parameters, and so are the names of members,
+// so statements of one shape have one text. They are planned with their parameters' values, so an expression that
+// contains parameters finds the index whose definition has constants there.
 //
-// Each leaf of a predicate becomes an expression that is true where the leaf matches, and false or null elsewhere. That
-// is enough, since there is only "and" and "or" above. No part of it can fail on any document: what is no number is never
-// cast to one.
+// Each leaf of a predicate becomes an expression that is true if the leaf matches, and otherwise false or null. That is
+// enough, because only "and" and "or" are applied to it. No expression can fail on any document: a value that is not a
+// number is never cast to one.
 type question struct {
 	build  domain.Build
 	tenant domain.TenantID
 	args   [][]byte
 	shown  []string          // the arguments as text
-	names  map[string]string // the parameters that lead to a path
+	names  map[string]string // the parameters that form a path
 
-	// In the common table, conditions are doubled by what the general index can look up while general is set; findable
-	// is set by one for which that could be done.
+	// If general is set, conditions on the common table are repeated in a form that the general index can look up.
+	// findable is set by a condition for which that is possible.
 	general, findable bool
 
-	// The predicate asks for one value of build.PartitionBy, whose sort key is partition, or there is no such path: indexes
-	// can be used.
+	// partitioned is true if indexes can be used: the predicate fixes the value of build.PartitionBy, whose sort key is
+	// partition, or there is no such path.
 	partitioned bool
 	partition   string
 
-	err error // what cannot be asked
+	err error // why the question cannot be asked
 }
 
-// newQuestion begins with tenant and build as $1 and $2. where is what is asked of the documents, at most.
+// newQuestion starts with tenant and build as $1 and $2. where is the whole predicate on the documents.
 func newQuestion(build domain.Build, tenant domain.TenantID, where domain.Predicate) *question {
 	q := &question{build: build, tenant: tenant, names: make(map[string]string), general: true, partitioned: true}
 	if build.PartitionBy != "" {
@@ -49,10 +49,10 @@ func newQuestion(build domain.Build, tenant domain.TenantID, where domain.Predic
 	return q
 }
 
-// maxArgs is how many parameters the protocol can number.
+// maxArgs is the maximum number of parameters in the protocol.
 const maxArgs = math.MaxUint16
 
-// arg adds a parameter and returns it as it stands in the statement.
+// arg adds a parameter and returns its reference in the statement.
 func (q *question) arg(kind string, value []byte, shown string) string {
 	q.args = append(q.args, value)
 	q.shown = append(q.shown, shown)
@@ -90,7 +90,7 @@ func (q *question) jsons(texts []string) string {
 	return q.arg("jsonb[]", value, "array["+strings.Join(shown, ", ")+"]")
 }
 
-// refuse keeps the first reason why this cannot be asked.
+// refuse records the first reason why the question cannot be asked.
 func (q *question) refuse(place domain.Place, format string, args ...any) {
 	if q.err != nil {
 		return
@@ -98,7 +98,7 @@ func (q *question) refuse(place domain.Place, format string, args ...any) {
 	q.err = domain.Errorf(domain.CodeUnsupported, place.Where(), format, args...)
 }
 
-// checkTexts refuses texts that cannot be sent as such. No document has them.
+// checkTexts refuses texts that cannot be sent. No document contains them.
 func (q *question) checkTexts(place domain.Place, texts ...string) {
 	for _, text := range texts {
 		if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
@@ -107,13 +107,13 @@ func (q *question) checkTexts(place domain.Place, texts ...string) {
 	}
 }
 
-// at is the value at a path as jsonb: null where nothing is there. By "->" with a text, only an object has parts.
+// at returns the value at a path as jsonb, or null if it is missing. With a text operand, "->" looks only into objects.
 func (q *question) at(path domain.Path) string { return pathExpression(q.parameters(path), false) }
 
-// textAt is at as text: a text itself, and of other scalars their JSON.
+// textAt is at as text: a string's content, and other scalars as JSON.
 func (q *question) textAt(path domain.Path) string { return pathExpression(q.parameters(path), true) }
 
-// keyAt is the sort key at a path.
+// keyAt returns the sort key at a path.
 func (q *question) keyAt(path domain.Path) string { return keyExpression(q.at(path)) }
 
 func (q *question) parameters(path domain.Path) []string {
@@ -130,7 +130,7 @@ func (q *question) parameters(path domain.Path) []string {
 	return steps
 }
 
-// pathExpression is at or textAt for steps that are SQL.
+// pathExpression builds at or textAt from steps that are SQL.
 func pathExpression(steps []string, text bool) string {
 	last := len(steps) - 1
 	expression := "document"
@@ -143,25 +143,25 @@ func pathExpression(steps []string, text bool) string {
 	return "(" + expression + " -> " + steps[last] + ")"
 }
 
-// keyExpression is what a B-tree of a declared path holds of the value there.
+// keyExpression returns what a B-tree of a declared path holds for the value there.
 func keyExpression(value string) string {
 	return schema + "." + keyFunction + "(" + value + `) collate "C"`
 }
 
-// membersExpression is what `in` looks at: a list, or the names of an object's members as a list; below a name made of
-// tenant, build and, where there is one, the sort key of the partition, so that an index on it leads to documents of these
-// only.
+// membersExpression returns what `in` examines: a list, or the names of an object's members as a list. The list is
+// nested below a name made of tenant, build and the partition's sort key, if there is one, so that an index on it finds
+// only their documents.
 func membersExpression(value, partition string) string {
 	return below("case jsonb_typeof("+value+") when 'array' then "+value+
 		" when 'object' then jsonb_path_query_array("+value+", '$.keyvalue().key') end", partition)
 }
 
-// membersCondition is true where membersExpression has something: only that is in the index.
+// membersCondition is true if membersExpression has a value: the index holds only such rows.
 func membersCondition(value string) string {
 	return "jsonb_typeof(" + value + ") in ('array', 'object')"
 }
 
-// below puts a value below a name made of tenant, build and a partition's sort key; empty: none.
+// below nests a value below a name made of tenant, build and a partition's sort key; empty: no partition.
 func below(value, partition string) string {
 	if partition != "" {
 		partition = " || '/' || " + partition
@@ -169,7 +169,7 @@ func below(value, partition string) string {
 	return "jsonb_set('{}'::jsonb, array[tenant_id::text || '/' || build::text" + partition + "], " + value + ")"
 }
 
-// below is a constant to be looked for in what below gives.
+// below returns a constant to search for in the results of the function below.
 func (q *question) below(path domain.Path, value, partition string) string {
 	for i := range path {
 		value = "{" + domain.Scalar{Kind: domain.ScalarText, Text: path[len(path)-1-i]}.JSON() + ": " + value + "}"
@@ -181,14 +181,15 @@ func (q *question) below(path domain.Path, value, partition string) string {
 	return q.json("{" + domain.Scalar{Kind: domain.ScalarText, Text: name}.JSON() + ": " + value + "}")
 }
 
-// indexed reports whether the definition declares an index on the path, and the build has a table of its own for it. Where
-// it has a partition that is not asked for, no index helps. An index that is not there after all costs time only.
+// indexed reports whether the definition declares an index on the path in a table of one build. If the table has a
+// partition that the predicate does not fix, no index helps. If the index does not exist after all, the query is only
+// slower.
 func (q *question) indexed(path domain.Path) bool {
 	is := func(declared string) bool { return slices.Equal(strings.Split(declared, "."), path) }
 	return q.build.Shared() && q.partitioned && (slices.ContainsFunc(q.build.Indexes, is) || q.build.PartitionBy != "" && is(q.build.PartitionBy))
 }
 
-// from is the part of a statement that says where the documents are which match.
+// from returns the part of a statement that selects the matching documents.
 func (q *question) from(source string, where domain.Predicate) string {
 	return q.fromCondition(source, q.where(where))
 }
@@ -197,7 +198,7 @@ func (q *question) fromCondition(source, condition string) string {
 	return "from " + source + " where tenant_id = $1::uuid and build = $2::bigint and id <> '' and (" + condition + ")"
 }
 
-// where is the condition for a predicate.
+// where returns the condition for a predicate.
 func (q *question) where(predicate domain.Predicate) string {
 	switch p := predicate.(type) {
 	case nil:
@@ -229,7 +230,7 @@ func (q *question) where(predicate domain.Predicate) string {
 		return q.testText(p)
 	case domain.Matches:
 		q.checkTexts(p.Place, p.Path...)
-		// Compared as "C", what the pattern says of characters depends on no language.
+		// With the collation "C", the pattern's character classes do not depend on a language.
 		return q.isText(p.Path) + " and " + not(p.Not, q.textAt(p.Path)+" ~ "+q.text(p.Pattern.Portable(`\A`, `\Z`)))
 	}
 	q.refuse("", "a predicate of the type %T is not known", predicate)
@@ -251,8 +252,8 @@ func joined(conditions []string, between, none string) string {
 	return "(" + strings.Join(conditions, ")"+between+"(") + ")"
 }
 
-// and joins ranges of texts at one declared path into one, for an index to find: each of them alone also has the texts
-// that are too long for the index, and nothing can be looked up between two such.
+// and combines ranges of texts at one declared path into one range, so that an index can find it. Each range alone also
+// includes the texts that are too long for the index, and a range between two such ends cannot be looked up.
 func (q *question) and(parts []domain.Predicate) string {
 	var conditions []string
 	var paths []domain.Path
@@ -275,16 +276,16 @@ func (q *question) and(parts []domain.Predicate) string {
 	return joined(conditions, " and ", "true")
 }
 
-// textRange is a leaf of texts that an index of a declared path can find.
+// textRange is a leaf about texts that the index of a declared path can find.
 type textRange struct {
 	path     domain.Path
-	from, to string // sort keys; what matches is between
+	from, to string // sort keys; the matches are between them
 	fromOpen bool   // from itself does not match
 	toClosed bool   // to itself matches
 	plain    func() string
 }
 
-// textRange is the leaf as a range, if it is one.
+// textRange returns the leaf as a range, if it is one.
 func (q *question) textRange(predicate domain.Predicate) (textRange, bool) {
 	switch p := predicate.(type) {
 	case domain.Compare:
@@ -313,8 +314,8 @@ func (q *question) textRange(predicate domain.Predicate) (textRange, bool) {
 	return textRange{}, false
 }
 
-// inRanges is where a text at the path is in all the ranges: by its sort key, or, for what is too long to have one of its
-// own, itself.
+// inRanges is true if a text at the path is in all the ranges. It compares the sort key, or the text itself if it is
+// too long to have a distinct sort key.
 func (q *question) inRanges(path domain.Path, ranges []textRange) string {
 	key := q.keyAt(path)
 	var between, plain []string
@@ -370,19 +371,19 @@ func (q *question) compare(p domain.Compare) string {
 		return q.inRanges(p.Path, []textRange{leaf})
 	}
 	operator := " " + string(p.Comparison) + " "
-	var from, to string // what the sort keys of the kind are between
+	var from, to string // the bounds of the kind's sort keys
 	switch {
 	case p.Value.Kind == domain.ScalarText:
 		return q.compareText(p)
 	case p.Value.Kind == domain.ScalarNull: // nothing is less or greater than null
 		return "false"
 	case p.Value.Number() && !q.indexed(p.Path):
-		// "case" alone decides what is evaluated first.
+		// Only "case" guarantees the order of evaluation.
 		return "case when jsonb_typeof(" + q.at(p.Path) + ") = 'number' then " + q.at(p.Path) + "::numeric" + operator + q.text(p.Value.JSON()) + "::numeric end"
 	case p.Value.Number():
 		from, to = keyNegative, keyText
 	case !q.indexed(p.Path):
-		// "false" stands before "true" as text, too.
+		// "false" sorts before "true" as text, too.
 		return "jsonb_typeof(" + q.at(p.Path) + ") = 'boolean' and " + q.textAt(p.Path) + operator + q.text(p.Value.JSON())
 	default:
 		from, to = keyFalse, keyUnordered
@@ -437,7 +438,7 @@ func (q *question) oneOf(p domain.OneOf) string {
 	return plain()
 }
 
-// keyOneOf is oneOf by an index of sort keys. Null and long texts share theirs with others.
+// keyOneOf is oneOf with an index of sort keys. Null and long texts share their keys with other values.
 func (q *question) keyOneOf(p domain.OneOf, plain func() string) string {
 	key := q.keyAt(p.Path)
 	var own, common []string
@@ -472,7 +473,7 @@ func (q *question) contains(p domain.Contains) string {
 		}
 		return membersCondition(here) + " and " + membersExpression(here, expression) + " @> " + q.below(nil, element, key)
 	}
-	// A list "contains" another by @> if each element of that equals one of its own.
+	// With @>, a list "contains" another if each element of the other equals one of its elements.
 	inObject := "false"
 	if p.Value.Kind == domain.ScalarText {
 		inObject = here + " ? " + q.text(p.Value.Text)
@@ -498,16 +499,16 @@ func (q *question) testText(p domain.Text) string {
 	return q.isText(p.Path) + " and " + not(p.Not, test)
 }
 
-// behind is the least text that stands behind all texts that start with prefix, which starts with a character that is
-// not the last there is.
+// behind returns the least text after all texts that start with prefix. The prefix starts with a character that is not
+// the last one in Unicode.
 func behind(prefix string) string {
 	for {
 		last, size := utf8.DecodeLastRuneInString(prefix)
 		prefix = prefix[:len(prefix)-size]
 		switch last {
-		case utf8.MaxRune: // none stands behind it: the one before it goes on
+		case utf8.MaxRune: // it has no successor: increment the one before it
 		case 0xd7ff:
-			return prefix + "\ue000" // what lies between is no character
+			return prefix + "\ue000" // the code points between are not characters
 		default:
 			return prefix + string(last+1)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// Load returns the documents among ids that are there. Each id is one look-up in the primary key: "offset 0" keeps the
-// planner from turning the look-ups into a join, which could begin with all of the tenant's documents.
+// Load returns the existing documents among ids. Each id is one look-up in the primary key. "offset 0" keeps the
+// planner from turning the look-ups into a join, which could start with all of the tenant's documents.
 func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
@@ -29,7 +29,7 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	}})
 }
 
-// Get returns one document; ok is false where it is not there.
+// Get returns one document; ok is false if it does not exist.
 func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
 	documents, err := d.Load(ctx, build, tenant, []string{id})
 	if err != nil || len(documents) == 0 {
@@ -38,8 +38,8 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 	return documents[0], true, nil
 }
 
-// Query returns a page of documents by keyset: it begins where the last page ended, without a predicate and an order in
-// the primary key.
+// Query returns a page of documents by keyset: the page starts where the last one ended. Without a predicate and an
+// order it follows the primary key.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
 	asked, err := d.ask(build, tenant, query)
 	if err != nil {
@@ -48,12 +48,12 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 	return d.documents(ctx, build, tenant, asked)
 }
 
-// asked is a statement as it was asked for, with what is needed to explain it.
+// asked is a statement with what is needed to explain it.
 type asked struct {
 	statement
 	shown []string // the arguments as text
-	most  int      // bytes of documents' data to be taken; 0: all
-	costs bool     // how long it takes is not known beforehand: it is for the connections that are there for such
+	most  int      // maximum total bytes of the documents' data; 0: unlimited
+	costs bool     // its duration is unknown, so it runs on the connections for queries
 }
 
 func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (asked, error) {
@@ -74,7 +74,7 @@ func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.Do
 	if query.After != nil {
 		after = query.After.ID
 	}
-	// Every id of a document is above the empty one, which is the checkpoint's.
+	// Every document's id is greater than the empty one, which is the checkpoint's.
 	return asked{
 		statement: statement{
 			sql: "select id, version, document from " + table + ` where tenant_id = $1 and build = $2 and id > $3 order by id limit $4`,
@@ -87,12 +87,12 @@ func (d *Driver) ask(build domain.Build, tenant domain.TenantID, query domain.Do
 	}, nil
 }
 
-// asked is the question as a statement, unless there was something in it that cannot be asked.
+// asked returns the question as a statement, or why it cannot be asked.
 func (q *question) asked(sql string) (asked, error) {
 	if q.err != nil {
 		return asked{}, q.err
 	}
-	// It is not prepared: what clients ask has no end of shapes, and each is planned for its values anyway.
+	// It is not prepared: clients' queries have countless shapes, and each is planned for its values anyway.
 	return asked{statement: statement{sql: sql, once: true, args: func() [][]byte { return q.args }}, shown: q.shown, costs: true}, nil
 }
 
@@ -124,8 +124,8 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	return count, nil
 }
 
-// Explain says how the database would answer the query: the statement as it is sent, and the plan for it, made where the
-// query is made.
+// Explain reports how the database would execute the query: the statement as it is sent, and its plan, made on the
+// connections that run queries.
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
 	question, err := d.ask(build, tenant, query)
 	if err != nil {
@@ -153,7 +153,7 @@ func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domai
 	question.reset = func() { documents, taken = nil, 0 }
 	question.row = func(values [][]byte) error {
 		if question.most > 0 && taken >= question.most {
-			return nil // what still comes is not kept
+			return nil // discard the remaining rows
 		}
 		version, err := decodeInt(values[1])
 		data := bytes.Clone(decodeJSON(values[2]))
@@ -178,7 +178,7 @@ func (d *Driver) answer(ctx context.Context, build domain.Build, tenant domain.T
 	}
 	err := ask()
 	if d.views && errors.Is(err, drivers.ErrNoTable) {
-		// The table may be there and its view not, where an older release has made it.
+		// An older release may have created the table without its view.
 		if err := d.mendSource(ctx, build); err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (d *Driver) answer(ctx context.Context, build domain.Build, tenant domain.T
 		case "57014": // query_canceled
 			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter",
 				"the documents' database has not answered within %s; ask for less, or for what a declared index can find", d.patience), err)
-		case "54000", "54001", "54023", "2201B": // a limit of the statement's; a pattern that is too complex
+		case "54000", "54001", "54023", "2201B": // a limit on the statement; a pattern that is too complex
 			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnsupported, "filter", "the documents' database cannot ask this: %s", native.Message), err)
 		}
 	}

@@ -22,13 +22,13 @@ import (
 const (
 	schema      = "manifold_documents"
 	commonTable = "documents"
-	viewsRole   = "manifold_views" // owns the views, and sees every tenant's documents through them
+	viewsRole   = "manifold_views" // owns the views, which read every tenant's documents with its rights
 	keyFunction = "sort_key"
 )
 
-// identifier quotes a name of a table, view or index. PostgreSQL cuts names at 63 bytes, where two could become one:
-// a longer name keeps its beginning and gets a hash of the whole. "~" is in no projection's name, so that no name can be
-// taken for a shortened one.
+// identifier quotes the name of a table, view or index. PostgreSQL cuts names at 63 bytes, which could make two equal.
+// So a longer name keeps its beginning and gets a hash of the whole. No projection's name contains "~", so no name can
+// be mistaken for a shortened one.
 func identifier(name string) string {
 	const most, hashed = 63, 16
 	if len(name) > most {
@@ -42,8 +42,8 @@ func identifier(name string) string {
 	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 }
 
-// tableName is the build's table as it stands in a statement. The names of shared builds' tables have a number behind a ".",
-// where a projection's name has a letter, so that tables and views cannot meet.
+// tableName returns the build's table as it is written in statements. In a shared build's name, a number follows a "."
+// where a projection's name has a letter, so tables and views cannot have the same name.
 func tableName(build domain.Build) string {
 	if !build.Shared() {
 		return schema + "." + identifier(commonTable)
@@ -55,8 +55,8 @@ func buildName(build domain.Build) string {
 	return build.Name + "." + strconv.FormatInt(build.Number, 10)
 }
 
-// viewName is the public name of a shared projection: the projection's own, but for those that the common table and what is
-// beside it have.
+// viewName returns the public name of a shared projection. That is the projection's own name, except where the common
+// table or its companions have it.
 func viewName(projection string) string {
 	if projection == commonTable || strings.HasPrefix(projection, commonTable+".") {
 		projection += ".public"
@@ -64,13 +64,14 @@ func viewName(projection string) string {
 	return schema + "." + identifier(projection)
 }
 
-// source is what queries that filter or order read: the build's table as the tenant in the setting manifold.tenant sees it.
+// source is what queries that filter or order read: the build's table as visible to the tenant in the setting
+// manifold.tenant.
 //
-// Under a row-level policy no condition but those of functions that PostgreSQL calls leakproof may be looked up in an
-// index, lest it be evaluated on a row that the policy hides; nothing about jsonb or numeric is. So the queries read a
-// view, which keeps the tenants apart as the policy does: its owner may see all rows, and its condition is the setting's
-// tenant. It is not a security barrier, since no condition comes from anybody but this package. Where there is no role to
-// own it, the table itself is read, and each query walks over all that the tenant has in the build.
+// Under a row-level policy, an index can serve only conditions whose functions PostgreSQL calls leakproof. Other
+// functions might be evaluated on a row that the policy hides, and no function of jsonb or numeric is leakproof. So
+// queries read a view that separates tenants as the policy does: its owner may see all rows, and its condition is the
+// setting's tenant. The view is not a security barrier, because all conditions come from this package. If there is no
+// role to own the view, queries read the table itself, and each scans all of the tenant's documents in the build.
 func (d *Driver) source(build domain.Build) string {
 	if !d.views {
 		return tableName(build)
@@ -85,7 +86,7 @@ func sourceName(build domain.Build) string {
 	return schema + "." + identifier(buildName(build)+".tenant")
 }
 
-// tableOf is tableName for one tenant's rows, and refuses a tenant that cannot have any there.
+// tableOf is tableName for one tenant's rows. It refuses a tenant that cannot have any there.
 func tableOf(build domain.Build, tenant domain.TenantID) (string, error) {
 	if tenant == domain.Everyone {
 		return "", fmt.Errorf("build %d of %s: no tenant is given", build.Number, build.Name)
@@ -96,10 +97,10 @@ func tableOf(build domain.Build, tenant domain.TenantID) (string, error) {
 	return tableName(build), nil
 }
 
-// literal quotes a text constant where a statement takes no parameter.
+// literal quotes a text constant for statements that take no parameters.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// prepareDatabase makes what Open promises.
+// prepareDatabase does what Open promises.
 func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 	var exists, usable bool
 	err := d.pool.QueryRow(ctx, `select n is not null, coalesce(has_schema_privilege(n, 'create') and has_schema_privilege(n, 'usage'), false)
@@ -141,13 +142,13 @@ func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 	return d.indexInBackground(ctx, background)
 }
 
-// makeCommonTable makes what every build needs in the schema: the common table, and the function of the sort keys.
+// makeCommonTable creates what every build needs in the schema: the common table, and the function of the sort keys.
 func (d *Driver) makeCommonTable(ctx context.Context) error {
 	if err := d.makeKeyFunction(ctx); err != nil {
 		return err
 	}
 	var common domain.Build
-	common.Owner = domain.NewTenantID() // any
+	common.Owner = domain.NewTenantID() // any tenant
 	var indexes []string
 	for _, index := range commonIndexes() {
 		indexes = append(indexes, index.with())
@@ -155,7 +156,7 @@ func (d *Driver) makeCommonTable(ctx context.Context) error {
 	return d.makeTable(ctx, common, indexes...)
 }
 
-// restore makes what Open has made and is not there any more: the database may have come back empty.
+// restore recreates whatever is missing of what Open created: the database may have come back empty.
 func (d *Driver) restore(ctx context.Context) error {
 	var exists, whole bool
 	err := d.pool.QueryRow(ctx, `select to_regnamespace($1) is not null,
@@ -172,14 +173,14 @@ func (d *Driver) restore(ctx context.Context) error {
 	return d.makeCommonTable(ctx)
 }
 
-// makeSchema is for a database of documents alone, where no migrations run. The views' role is made where the login may
-// do that; where it may not, Open says so, and the views do without.
+// makeSchema prepares a database of documents alone, where no migrations run. It creates the views' role if the login
+// may. Otherwise Open logs that, and the views do without the role.
 func (d *Driver) makeSchema(ctx context.Context) error {
 	return d.define(ctx, schema, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "create schema if not exists "+schema); err != nil {
 			return err
 		}
-		// In a savepoint: what is not allowed is no reason to give up.
+		// In a savepoint: a missing permission is no reason to give up.
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `do $$ begin
 				if not exists (select from pg_roles where rolname = '`+viewsRole+`') then
@@ -207,8 +208,8 @@ func (d *Driver) makeSchema(ctx context.Context) error {
 	})
 }
 
-// define runs do in a transaction that no other define for the same name, in any process, overlaps: "if not exists"
-// alone fails where two do it at once. No tenant is set in it.
+// define runs do in a transaction that excludes every other define for the same name, in any process. "if not exists"
+// alone fails if two sessions use it at once. No tenant is set in the transaction.
 func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('manifold documents'), hashtext($1))", name); err != nil {
@@ -218,7 +219,7 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) err
 	})
 }
 
-// makeKeyFunction makes the function that declared indexes and orders ask for.
+// makeKeyFunction creates the function that declared indexes and orders use.
 func (d *Driver) makeKeyFunction(ctx context.Context) error {
 	const name = schema + "." + keyFunction
 	missing := func(query func(ctx context.Context, sql string, args ...any) pgx.Row) (missing bool, err error) {
@@ -237,18 +238,18 @@ func (d *Driver) makeKeyFunction(ctx context.Context) error {
 	})
 }
 
-// makeTable makes a table of documents, whole or not at all; one that is there stays as it is. more are statements in
-// which %[1]s is the table.
+// makeTable creates a table of documents, completely or not at all; an existing one stays as it is. more are statements
+// in which %[1]s is the table.
 //
-// The pages keep room for a checkpoint's next row versions beside the last, which every save makes: with it, and because
-// no index has the version, the update touches no index (heap-only).
+// Pages keep free space for the next row version of a checkpoint, which every save creates. With it, and because no
+// index contains the version, the update touches no index (heap-only).
 func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...string) error {
 	table := tableName(build)
 	if exists, err := relationExists(ctx, d.pool.QueryRow, table); err != nil || exists {
 		return err
 	}
-	// In a select of its own it is found out once for a statement, not for each row: a tenth of what an insert takes, a fifth
-	// of a look-up.
+	// As a subselect it is evaluated once per statement, not once per row. That saves a tenth of an insert's time and a
+	// fifth of a look-up's.
 	const tenant = `(select nullif(current_setting('manifold.tenant', true), '')::uuid)`
 	statements := append([]string{
 		`create table %[1]s (
@@ -286,7 +287,7 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 	})
 }
 
-// makeSource makes the view that queries read, if it is not there. It waits for nobody who uses the table.
+// makeSource creates the view that queries read, if it does not exist. It does not wait for users of the table.
 func (d *Driver) makeSource(ctx context.Context, tx pgx.Tx, build domain.Build) error {
 	table, view := tableName(build), sourceName(build)
 	if exists, err := relationExists(ctx, tx.QueryRow, view); err != nil || exists {
@@ -312,11 +313,12 @@ func (d *Driver) makeSource(ctx context.Context, tx pgx.Tx, build domain.Build) 
 	return nil
 }
 
-// viewsPolicy lets the views' role see a table. It hides nothing: the views do, without a policy's condition before theirs.
+// viewsPolicy lets the views' role see all of a table. The views filter instead, with no policy's condition before
+// theirs.
 const viewsPolicy = `create policy views on %[1]s for select to ` + viewsRole + ` using (true)`
 
-// mendSource makes what queries read of a table that an older release has made. While others use the table its policy
-// may not be changed: queries are right all the same, but use no index.
+// mendSource creates what queries read, for a table that an older release created. While others use the table, its
+// policy cannot be changed. Queries are correct all the same, but use no index.
 func (d *Driver) mendSource(ctx context.Context, build domain.Build) error {
 	table := tableName(build)
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
@@ -349,18 +351,19 @@ func (d *Driver) mendSource(ctx context.Context, build domain.Build) error {
 	return mend(err)
 }
 
-// relationExists asks pg_class, not to_regclass alone: that answers from the session's cache, which may not yet have
-// heard of what another session made while this one waited for the advisory lock. Touching a table brings it up to date.
+// relationExists queries pg_class, not only to_regclass. The latter answers from the session's cache, which may lack
+// what another session created while this one waited for the advisory lock. Reading a table refreshes the cache.
 func relationExists(ctx context.Context, query func(ctx context.Context, sql string, args ...any) pgx.Row, relation string) (exists bool, err error) {
 	err = query(ctx, "select exists (select from pg_class where oid = to_regclass($1))", relation).Scan(&exists)
 	return exists, err
 }
 
-// CreateTemporaryTable makes the table of a shared projection's build, and whatever else of Open's is missing.
+// CreateTemporaryTable creates the table of a shared projection's build, and restores whatever Open created that is
+// missing.
 func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
 	err := d.restore(ctx)
 	if err == nil && build.Shared() {
-		// The checkpoints of all tenants are found without reading the documents.
+		// With this index, the checkpoints of all tenants are found without reading the documents.
 		err = d.makeTable(ctx, build, `create index on %[1]s (tenant_id, build) where id = ''`)
 	}
 	if err != nil {
@@ -369,17 +372,17 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 	return nil
 }
 
-// A view or table that somebody is reading cannot be exchanged or dropped, and whoever comes after the one that waits
-// for that waits as well. So waiting is short, and repeated.
+// A view or table that somebody is reading cannot be replaced or dropped, and a session that waits for that blocks all
+// later ones. So each wait is short, and is repeated.
 const (
 	swapWait  = 50 * time.Millisecond
 	swapTries = 10
-	dropWait  = 2 * time.Second // nobody reads a table that is to go, but for autovacuum, which gives way after a second
+	dropWait  = 2 * time.Second // only autovacuum uses a table that is to be dropped, and it gives way after a second
 	dropTries = 3
 )
 
-// DropTable drops a shared build's table with the view that may still show it, and removes the rows of a tenant's own
-// build.
+// DropTable drops a shared build's table with the view that may still show it. For a tenant's own build it removes the
+// rows.
 func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	var err error
 	if build.Shared() {
@@ -397,7 +400,7 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
-// shortly is define with a short patience for locks, tried again a few times.
+// shortly is define with a short lock timeout. It retries a few times.
 func (d *Driver) shortly(ctx context.Context, wait time.Duration, tries int, name string, do func(tx pgx.Tx) error) error {
 	for try := 1; ; try++ {
 		err := d.define(ctx, name, func(tx pgx.Tx) error {
@@ -411,7 +414,7 @@ func (d *Driver) shortly(ctx context.Context, wait time.Duration, tries int, nam
 			return err
 		}
 		select {
-		case <-time.After(wait/2 + rand.N(wait)): // lets those pass who queued behind
+		case <-time.After(wait/2 + rand.N(wait)): // lets the sessions pass that queued after this one
 		case <-ctx.Done():
 			return ctx.Err()
 		}

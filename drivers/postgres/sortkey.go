@@ -9,24 +9,24 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Sort keys are texts that stand, by their bytes, in the order that domain.Scalar.Compare gives their scalars. The indexes
-// of declared paths hold them. keyFunction makes them in the database, sortKey here; once there are indexes, what it gives
-// must not change, other than under a new name. A key begins with the kind:
+// Sort keys are texts whose byte order equals the order that domain.Scalar.Compare gives their scalars. The indexes of
+// declared paths hold them. keyFunction computes them in the database, and sortKey here. Once indexes exist, the
+// results must not change, except under a new name. A key begins with the kind:
 const (
-	keyNull      = "0" // also what is missing
-	keyNegative  = "1" // a number below zero: as keyNumber, of the absolute value, with each digit d as 15-d
-	keyNumber    = "2" // another number: the 16 hexadecimal digits of its double
+	keyNull      = "0" // also a missing value
+	keyNegative  = "1" // a negative number: as keyNumber, of the absolute value, with each digit d as 15-d
+	keyNumber    = "2" // any other number: the 16 hexadecimal digits of its double
 	keyText      = "3" // followed by the text
 	keyFalse     = "4"
 	keyTrue      = "5"
 	keyUnordered = "6" // lists, objects, and texts of more than domain.MaxOrderedCharacters
 )
 
-// From 2^53 on several integers have one double, and its digits are followed by the integer's nineteen decimal digits;
-// whatever is beyond 64 bits has those of 2^63.
+// From 2^53 on, several integers map to one double. There, the integer's nineteen decimal digits follow the double's
+// digits. Numbers beyond 64 bits use the digits of 2^63.
 const firstInexact = 1 << 53
 
-// sortKey is a scalar's sort key.
+// sortKey returns a scalar's sort key.
 func sortKey(value domain.Scalar) string {
 	if value.Kind == domain.ScalarText && utf8.RuneCountInString(value.Text) > domain.MaxOrderedCharacters {
 		return keyUnordered
@@ -34,7 +34,7 @@ func sortKey(value domain.Scalar) string {
 	return wholeKey(value)
 }
 
-// wholeKey is the sort key that the scalar would have if a text of any length had one of its own.
+// wholeKey returns the sort key that the scalar would have if texts of any length had distinct sort keys.
 func wholeKey(value domain.Scalar) string {
 	switch value.Kind {
 	case domain.ScalarInt:
@@ -71,9 +71,9 @@ func numberKey(negative bool, size float64, digits uint64) string {
 
 const hexadecimal = "0123456789abcdef"
 
-// keyFunctionDefinition is sortKey in the database. It is PL/pgSQL so that it is not spelled out in every plan. A number
-// beyond the doubles counts as the largest, and one too near to zero for them as zero: a document must not fail to be
-// saved for it.
+// keyFunctionDefinition is sortKey in the database. It is PL/pgSQL so that plans do not contain its expanded text. A
+// number beyond the range of doubles counts as the largest, and one too near to zero as zero, so that no document fails
+// to be saved.
 const keyFunctionDefinition = `create function ` + schema + `.` + keyFunction + `(value jsonb) returns text
 language plpgsql immutable parallel safe cost 20 as $$
 declare

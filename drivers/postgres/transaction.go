@@ -16,16 +16,16 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// statement is one step of a transaction. It may be sent more than once, when the transaction is tried again.
+// statement is one step of a transaction. It may be sent more than once, if the transaction is retried.
 type statement struct {
 	sql   string
-	once  bool                        // cannot be prepared: it is parsed each time
-	args  func() [][]byte             // in binary format, made when they are sent; nil: none
+	once  bool                        // it cannot be prepared, and is parsed each time
+	args  func() [][]byte             // in binary format, encoded when they are sent; nil: none
 	reset func()                      // called before each attempt; may be nil
-	row   func(values [][]byte) error // for each row, in binary format, valid during the call; nil: rows are not looked at
+	row   func(values [][]byte) error // for each row, in binary format, valid during the call; nil: rows are ignored
 }
 
-// attempts bounds how often a transaction is tried in all.
+// attempts is the maximum number of attempts of a transaction, including the first.
 const attempts = 4
 
 // read runs one statement in a read-only transaction.
@@ -34,15 +34,15 @@ func (d *Driver) read(ctx context.Context, tenant domain.TenantID, step statemen
 	return err
 }
 
-// transact is transact on the connections of everything but queries.
+// transact runs a transaction on the connections for everything but queries.
 func (d *Driver) transact(ctx context.Context, begin string, tenant domain.TenantID, steps []statement) ([]int64, error) {
 	return transact(ctx, d.pool, begin, tenant, steps)
 }
 
 // transact runs statements in a transaction of the tenant, or of none (domain.Everyone), and returns how many rows each
-// affected. Everything, begin and commit included, goes out before the first answer is awaited. A transaction that the
-// database has rolled back through no fault of its own, and one whose connection was lost, is tried again; the caller
-// sees to it that doing so is safe.
+// affected. It sends everything, including begin and commit, before it reads the first result. It retries a transaction
+// that the database rolled back because of others, or whose connection was lost; the caller ensures that a retry is
+// safe.
 func transact(ctx context.Context, pool *pgxpool.Pool, begin string, tenant domain.TenantID, steps []statement) ([]int64, error) {
 	for attempt := 1; ; attempt++ {
 		affected, err := tryTransaction(ctx, pool, begin, tenant, steps)
@@ -75,7 +75,7 @@ func tryTransaction(ctx context.Context, pool *pgxpool.Pool, begin string, tenan
 		if step.once {
 			continue
 		}
-		// Known to the connection already, but for the first time.
+		// The connection knows the statement already, except the first time.
 		description, err := conn.Conn().Prepare(ctx, step.sql, step.sql)
 		if err != nil {
 			return nil, err
@@ -83,7 +83,7 @@ func tryTransaction(ctx context.Context, pool *pgxpool.Pool, begin string, tenan
 		names[i] = description.Name
 	}
 	defer func() {
-		// The commit was skipped with everything else behind the error.
+		// The commit was skipped together with everything after the error.
 		if pg := conn.Conn().PgConn(); err != nil && !pg.IsClosed() && pg.TxStatus() != 'I' {
 			_, rollback := pg.Exec(ctx, "rollback").ReadAll()
 			err = errors.Join(err, rollback)
@@ -92,10 +92,10 @@ func tryTransaction(ctx context.Context, pool *pgxpool.Pool, begin string, tenan
 	return pipeline(ctx, conn, begin, tenant, steps, names)
 }
 
-// flushBytes is how much is gathered before it is sent while more is to come.
+// flushBytes is how much is collected before it is sent while more follows.
 const flushBytes = 128 << 10
 
-// binaryFormat says that all values are in binary format.
+// binaryFormat marks all values as binary.
 var binaryFormat = []int16{1}
 
 func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant domain.TenantID, steps []statement, names []string) (_ []int64, err error) {
@@ -126,7 +126,7 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 			unsent += len(arg)
 		}
 		if unsent += 64; unsent >= flushBytes {
-			// A long save: the database works on this while the next part is made.
+			// In a long save, the database works on this while the next part is encoded.
 			if err := p.Flush(); err != nil {
 				return nil, err
 			}
@@ -166,8 +166,8 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 	return affected, nil
 }
 
-// transient reports whether the same transaction may well succeed when it is tried again: it was rolled back for the
-// sake of another (serialization_failure, deadlock_detected), or the connection failed.
+// transient reports whether the same transaction may well succeed when it is retried: it was rolled back in favor of
+// another (serialization_failure, deadlock_detected), or the connection failed.
 func transient(err error) bool {
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch native.Code {
@@ -176,22 +176,22 @@ func transient(err error) bool {
 		}
 		return lost(native)
 	}
-	// What is no answer of the server is a fault of the connection, or a mistake of ours, which then shows after a few
-	// attempts.
+	// Any error that is not from the server is a connection failure, or a mistake of this package, which a few attempts
+	// reveal.
 	return true
 }
 
-// readOnly is the SQLSTATE by which a standby refuses to write.
+// readOnly is the SQLSTATE with which a standby refuses to write.
 const readOnly = "25006"
 
-// lost reports whether the server says that it cannot serve: connection exceptions, operator intervention (but not a
-// cancelled statement), too many connections, and a standby.
+// lost reports whether the error says that the server cannot serve: connection exceptions, operator intervention
+// (except a cancelled statement), too many connections, and a standby.
 func lost(native *pgconn.PgError) bool {
 	class := native.Code[:min(2, len(native.Code))]
 	return class == "08" || class == "57" && native.Code != "57014" || native.Code == "53300" || native.Code == readOnly
 }
 
-// broken reports whether the connection was lost on the way.
+// broken reports whether the connection was lost.
 func broken(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
@@ -199,7 +199,7 @@ func broken(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// mend sorts native errors by SQLSTATE into those of the contract, which keep the native one within.
+// mend converts native errors, by SQLSTATE, to the errors of the contract, and wraps the native error.
 func mend(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -215,20 +215,20 @@ func mend(err error) error {
 	return err
 }
 
-// blameDocument finds the document that made a save fail, where the error says that it was one.
+// blameDocument finds the document that made a save fail, if the error says that a document did.
 func blameDocument(err error, documents []domain.Document) error {
 	native, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return err
 	}
 	switch native.Code {
-	case "22P02", "22P05", "22021", "22003", "54001": // not JSON, characters or numbers that jsonb has not, nested too deep
+	case "22P02", "22P05", "22021", "22003", "54001": // not JSON, characters or numbers that jsonb lacks, nested too deeply
 		for i := range documents {
 			if wrong := domain.CheckJSON(documents[i].Data); wrong != nil {
 				return domain.Errorf(domain.CodeInvalidJSON, "document "+documents[i].ID, "its data cannot be kept: %s", wrong)
 			}
 		}
-	case "54000": // program_limit_exceeded: a string, array or object that jsonb cannot hold, or an index entry
+	case "54000": // program_limit_exceeded: a string, array or object too large for jsonb, or an index entry
 		return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooLarge, "", "a document is beyond what the database can keep: %s", native.Message), err)
 	}
 	return err

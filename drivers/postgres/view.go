@@ -13,9 +13,9 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. "create or replace"
-// keeps the privileges that were given on it. A view that is as it should be is left alone, so that nobody waits for it:
-// that is known by its comment, which tells overrides apart, and by what it depends on.
+// SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. "create or
+// replace" keeps the privileges that were granted on it. A view that is already correct is left alone, so that nobody
+// waits for it. SwapTable recognizes it by its comment, which identifies the overrides, and by its dependencies.
 func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
 	groups, err := drivers.GroupOverrides(build, overrides)
 	if err != nil || !build.Shared() {
@@ -45,7 +45,8 @@ func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []
 			return nil
 		}
 		if d.views {
-			// The login does not inherit what this role may see; it makes the view as the role, and in this transaction only.
+			// The login does not inherit this role's rights. It creates the view as the role, and only in this
+			// transaction.
 			if _, err := tx.Exec(ctx, "set local role "+viewsRole); err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []
 	return nil
 }
 
-// viewQuery is what a projection's view shows.
+// viewQuery returns the query of a projection's view.
 func viewQuery(build domain.Build, groups []drivers.Overridden) string {
 	const columns = "select tenant_id, id, version, document from "
 	var first, others strings.Builder
@@ -78,7 +79,7 @@ func viewQuery(build domain.Build, groups []drivers.Overridden) string {
 	return first.String() + others.String()
 }
 
-// tenantsLiteral is a list of tenants as a constant; the canonical form of a UUID needs no quotes.
+// tenantsLiteral returns a list of tenants as a constant; the canonical form of a UUID needs no quotes.
 func tenantsLiteral(tenants []domain.TenantID) string {
 	texts := make([]string, len(tenants))
 	for i, tenant := range tenants {
@@ -87,7 +88,7 @@ func tenantsLiteral(tenants []domain.TenantID) string {
 	return "'{" + strings.Join(texts, ",") + "}'::uuid[]"
 }
 
-// viewComment says what a view shows, for people, and with a hash by which overrides are told apart.
+// viewComment describes a view for people, and contains a hash that identifies the overrides.
 func viewComment(build domain.Build, groups []drivers.Overridden, query string) string {
 	comment := "the documents of the shared projection " + build.Name
 	if len(groups) > 0 {
