@@ -55,8 +55,8 @@ func buildName(build domain.Build) string {
 	return build.Name + "." + strconv.FormatInt(build.Number, 10)
 }
 
-// viewName returns the public name of a shared projection. That is the projection's own name, except where the common
-// table or its companions have it.
+// viewName returns the public name of a shared projection, which is usually the projection's own name. Names that the
+// common table or objects beside it have get the suffix ".public".
 func viewName(projection string) string {
 	if projection == commonTable || strings.HasPrefix(projection, commonTable+".") {
 		projection += ".public"

@@ -222,7 +222,7 @@ func blameDocument(err error, documents []domain.Document) error {
 		return err
 	}
 	switch native.Code {
-	case "22P02", "22P05", "22021", "22003", "54001": // not JSON, characters or numbers that jsonb lacks, nested too deeply
+	case "22P02", "22P05", "22021", "22003", "54001": // not JSON, characters or numbers that jsonb lacks, nesting
 		for i := range documents {
 			if wrong := domain.CheckJSON(documents[i].Data); wrong != nil {
 				return domain.Errorf(domain.CodeInvalidJSON, "document "+documents[i].ID, "its data cannot be kept: %s", wrong)

@@ -14,24 +14,24 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// Batches go to the database as JSON, one parameter for hundreds of documents, read there by OPENJSON. A document stands
-// in it as a JSON string, not as JSON within JSON: so the database reads it as text, of any length, changes nothing in
-// it, and does not count its nesting. Ids and sort keys stand in it as hexadecimal digits: their bytes are made here, and
-// no conversion between character sets plays a part.
+// Batches go to the database as JSON, one parameter for hundreds of documents, which OPENJSON reads there. A document
+// is a JSON string in it, not nested JSON. So the database reads it as text of any length, changes nothing in it, and
+// does not count its nesting. Ids and sort keys are hexadecimal digits: this package produces their bytes, and no
+// conversion between character sets is involved.
 //
-// Every text parameter is of one type, nvarchar(max) or varchar(max), whatever its length: the client would declare
-// nvarchar(7) for a text of 7, and the database would keep one plan for each length.
+// Every text parameter has one type, nvarchar(max) or varchar(max), whatever its length. Otherwise the client would
+// declare nvarchar(7) for a text of length 7, and the database would keep a plan for each length.
 
 func hexadecimal(key []byte) mssql.VarCharMax { return mssql.VarCharMax(hex.EncodeToString(key)) }
 
-// row is a part of a batch as the database reads it. The members' names are short: there is one of each for each row.
+// row is one row of a batch as the database reads it. The members' names are short, because each row repeats them.
 type row struct {
 	id       string
 	version  int64
-	document []byte   // normal JSON; nil for a deletion
+	document []byte   // normalized JSON; nil for a deletion
 	keys     [][]byte // sort keys, in the order of the table's key columns
 
-	partition []byte // what the partition's column holds; nil where there is none
+	partition []byte // the value of the partition's column; nil if there is none
 }
 
 // encodeRows writes rows as a JSON array: b is the id's bytes, i the id, v the version, d the document, k0, k1 ... the
@@ -75,7 +75,7 @@ func encodeRows(rows []row) mssql.NVarCharMax {
 	return mssql.NVarCharMax(append(to, ']'))
 }
 
-// values are the row's values in the order of table.staged, as they are copied into the stage.
+// values returns the row's values in the order of table.staged, as they are copied into the stage.
 func (r *row) values() []any {
 	values := []any{[]byte(r.id), r.id, r.version, string(r.document)}
 	for _, key := range r.keys {
@@ -98,9 +98,9 @@ func encodeIDs(ids []string) mssql.NVarCharMax {
 	return mssql.NVarCharMax("[" + strings.TrimPrefix(string(to), ",") + "]")
 }
 
-// normal is a JSON text, which domain.CheckJSON has passed, without white space, with each number in its shortest form,
-// and with the last alone of several members of one name: SQL Server would find the first. A number beyond the range of
-// doubles stays as it is.
+// normal returns a JSON text that domain.CheckJSON has accepted in normal form. It has no white space, and each number
+// in its shortest form. Of several members with the same name it keeps only the last; SQL Server would find the first.
+// A number beyond the range of doubles is unchanged.
 func normal(data []byte) []byte {
 	n := normalizer{text: data, to: make([]byte, 0, len(data))}
 	n.value()
@@ -113,7 +113,7 @@ type normalizer struct {
 	to   []byte
 }
 
-// member is where a member of an object was written: its name, value and comma.
+// member is the position where a member of an object was written: its name, value and comma.
 type member struct {
 	name       string
 	start, end int
@@ -174,10 +174,10 @@ func normalWord(word []byte) []byte {
 	return []byte(domain.ParseNumber(string(word)).JSON())
 }
 
-// separated consumes the items of a list or object, and the brackets.
+// separated consumes the items of a list or object, and its brackets.
 func (n *normalizer) separated(item func()) {
 	open := n.text[n.pos]
-	end := open + 2 // "[" and "]", "{" and "}" are two apart
+	end := open + 2 // "[" and "]", and "{" and "}", are two code points apart
 	n.to = append(n.to, open)
 	n.pos++
 	n.space()
@@ -204,7 +204,7 @@ func (n *normalizer) list() {
 	})
 }
 
-// manyMembers is from how many members on they are looked up in a map.
+// manyMembers is the number of members from which on they are looked up in a map.
 const manyMembers = 16
 
 func (n *normalizer) object() {
@@ -256,7 +256,7 @@ func (n *normalizer) object() {
 	})
 }
 
-// nameOf is what a JSON string means.
+// nameOf decodes a JSON string.
 func nameOf(raw []byte) string {
 	if !bytes.ContainsRune(raw, '\\') {
 		return string(raw[1 : len(raw)-1])
@@ -266,9 +266,9 @@ func nameOf(raw []byte) string {
 	return name
 }
 
-// A statement's share of a batch: enough that its own cost vanishes, and so little that the database holds no more of it
-// in memory than it must, and that a statement stays far below the 5,000 locks at which SQL Server would think of
-// locking the whole table.
+// One statement's share of a batch. It is large enough that the statement's fixed cost vanishes. It is small enough to
+// keep the database's memory use low, and the statement far below the 5,000 locks at which SQL Server considers locking
+// the whole table.
 const (
 	partBytes = 4 << 20
 	partRows  = 1000
@@ -277,8 +277,8 @@ const (
 // part is one statement's share of a batch, as rows.
 type part struct{ upserts, deletes []row }
 
-// nextPart cuts a first part off a batch: at most partRows, ending with the document that reaches partBytes. Upserts come
-// before deletes. The part of an empty batch is empty.
+// nextPart cuts the first part off a batch. It has at most partRows, and ends with the document that reaches partBytes.
+// Upserts come before deletes. The part of an empty batch is empty.
 func nextPart(batch drivers.Batch) (first, rest drivers.Batch) {
 	first, rest = batch, batch
 	size, n := 0, 0
@@ -295,8 +295,8 @@ func nextPart(batch drivers.Batch) (first, rest drivers.Batch) {
 	return first, rest
 }
 
-// encodePart makes the rows of a part: documents in normal form, with their sort keys for the table's key columns, and the
-// partition.
+// encodePart creates the rows of a part: documents in normal form, with their sort keys for the table's key columns,
+// and the partition.
 func encodePart(batch drivers.Batch, table table) (part, error) {
 	var p part
 	paths := table.paths()

@@ -1,6 +1,7 @@
-// Package sqlserver is the driver that keeps documents in Microsoft SQL Server, version 2019 or later, and in Azure SQL.
+// Package sqlserver is the driver that stores documents in Microsoft SQL Server, version 2019 or later, and in Azure
+// SQL. Start with Config, Open and Driver.
 //
-// All tables are in the schema "manifold_documents" and look alike:
+// All tables are in the schema "manifold_documents" and have the same columns:
 //
 //	tenant_id uniqueidentifier
 //	build     bigint
@@ -12,46 +13,49 @@
 //	[partition ...] binary(16) a hash of the value at the path of partitionBy: see partition.go
 //	primary key clustered (tenant_id, build, id_bytes)
 //
-// A shared projection's build has a table named after it, such as "order-summary.12"; the builds of tenants' own
-// projections are together in "documents". A tenant's checkpoint in a build is the row whose id is empty: its version is
-// the position, its document null.
+// Each build of a shared projection has a table named after it, such as "order-summary.12". The builds of tenants' own
+// projections share the table "documents". A tenant's checkpoint in a build is the row with the empty id: its version
+// is the position, and its document is null.
 //
-// Ids are keys as bytes, because SQL Server takes no notice of blanks at the end of a text, whatever its collation: "a"
-// and "a " would be one key. It fills the shorter of two binary values up with 0x00, too, but no id has that byte.
+// The key holds ids as bytes because SQL Server ignores blanks at the end of a text, whatever its collation: "a" and "a
+// " would be one key. It also pads the shorter of two binary values with 0x00, but no id contains that byte.
 //
 // # Reading and writing at the same time
 //
-// A save is one transaction at the isolation level read committed. It takes the checkpoint's row first, by a
-// compare-and-set, and keeps it until it ends: so two saves of one tenant never overlap, and one that loses finds the
-// checkpoint moved. That holds whether the database's setting read_committed_snapshot is on or off, since what is to be
-// changed is always read as it was last committed, under a lock; a hint sees to it where optimized locking would do without.
+// A save is one transaction at the isolation level read committed. It first takes the checkpoint's row by a
+// compare-and-set and locks it until it ends. So two saves of one tenant never overlap, and the loser finds the
+// checkpoint moved. That holds whether the database's setting read_committed_snapshot is on or off, because a row to be
+// changed is always read as last committed, under a lock. A hint ensures that where optimized locking would omit the
+// lock.
 //
-// A reader sees all of a save or nothing of it. With read_committed_snapshot on (the default of Azure SQL, and what is
-// recommended) each statement reads what was committed when it began, and waits for nobody. With it off, a read first takes
-// a shared lock on the checkpoint's row and keeps it until it ends: readers and savers of one tenant wait for one another.
-// Which of the two it is, the driver asks when it is opened, with all else that depends on the server: see abilities.
+// A reader sees all of a save or nothing of it. With read_committed_snapshot on (recommended, and the default of Azure
+// SQL) each statement reads what was committed when it began, and waits for nobody. With it off, a read first takes a
+// shared lock on the checkpoint's row and keeps it until it ends: readers and savers of one tenant wait for one
+// another. When it is opened, the driver asks which of the two applies, and for everything else that depends on the
+// server: see abilities.
 //
-// Locks are on rows, and the tables never escalate them: escalation would stop all tenants for the sake of one. No range
-// is ever locked by a save; of two that both find no checkpoint, the second one's insert is a duplicate key.
+// Locks are on rows, and the tables never escalate them: escalation would stop all tenants because of one. A save never
+// locks a range; if two find no checkpoint, the second one's insert is a duplicate key.
 //
-// # What is not here
+// # Limitations
 //
-// Tenants are kept apart by the statements, each of which names the tenant, and not by the server's row-level security:
-// the login that owns the tables is above it anyhow. matches() is refused below compatibility level 170, which is SQL Server
-// 2025's: before, there are no regular expressions. Logging in by Microsoft Entra ID needs a client library that is not built in.
+// The statements separate the tenants: each names its tenant. The driver does not use the server's row-level security,
+// because the login that owns the tables bypasses it anyway. matches() is refused below compatibility level 170 (SQL
+// Server 2025): earlier versions have no regular expressions. Logging in by Microsoft Entra ID needs a client library
+// that is not built in.
 //
-// # What only a server shows
+// # Behavior that only a server can confirm
 //
-// The tests that need a server run where MANIFOLD_TEST_SQLSERVER_URL names one. Without it, the statements are held against
-// testdata, and the following rests on documentation:
-//   - that there is a plan for every statement with hints (else error 8622), and that it is the one look-up for each row
-//     which fromBatch asks for
-//   - that OPENJSON gives a number as the text that was saved and a name without its escapes, and what it makes of a name
-//     of more than 4,000 characters, the length of its column key
-//   - how deeply ISJSON takes lists and objects in one another, and by which error it refuses them: 547 and 13609 are
+// The tests that need a server run if MANIFOLD_TEST_SQLSERVER_URL names one. Without it, the statements are compared
+// with testdata, and the following rests on documentation:
+//   - that there is a plan for every statement with hints (else error 8622), and that it is the one look-up per row for
+//     which fromBatch asks
+//   - that OPENJSON returns a number as the text that was saved and a name without its escapes, and how it treats a
+//     name of more than 4,000 characters, the length of its column key
+//   - how deeply ISJSON accepts nested lists and objects, and by which error it refuses them: 547 and 13609 are
 //     expected
-//   - what becomes of a transaction in which a statement cannot be compiled, which onConnection ends either way
-//   - that REGEXP_LIKE reads a pattern as RE2 does, and what it says of a text of more than 2 MB
+//   - what happens to a transaction in which a statement cannot be compiled, which onConnection ends either way
+//   - that REGEXP_LIKE reads a pattern as RE2 does, and how it treats a text of more than 2 MB
 //   - that an index in descending order is used for a page in that order, and that an online build makes nobody wait
 //   - how long savers and readers wait for one another with read_committed_snapshot off, and with optimized locking on
 package sqlserver
@@ -82,18 +86,18 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Driver keeps documents in one SQL Server database. It is a drivers.Driver.
+// Driver stores documents in one SQL Server database. It is a drivers.Driver.
 type Driver struct {
 	db      *sql.DB
 	log     *slog.Logger
 	server  abilities      // known when the driver is opened
 	columns sync.Map       // table -> columns; see columnsOf
-	calls   sync.WaitGroup // those under way
+	calls   sync.WaitGroup // those in progress
 }
 
 var _ drivers.Driver = (*Driver)(nil)
 
-// Open connects and sees to it that the schema and the common table are there. The driver must be closed.
+// Open connects and ensures that the schema and the common table exist. The caller must close the driver.
 func Open(ctx context.Context, config Config) (*Driver, error) {
 	parsed, err := msdsn.Parse(config.URL)
 	if err != nil {
@@ -136,7 +140,7 @@ func verified(c msdsn.Config) bool {
 	return encrypts && !c.TrustServerCertificate
 }
 
-// Close waits for what is under way and closes all connections.
+// Close waits for calls in progress and closes all connections.
 func (d *Driver) Close() {
 	d.calls.Wait()
 	if err := d.db.Close(); err != nil {
@@ -153,11 +157,11 @@ func (d *Driver) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Save stores a batch in one transaction. A batch of one part, as it is while a projection follows its log, is one round
-// trip. The documents of a larger one, as in a rebuild, are copied in bulk, part by part.
+// Save stores a batch in one transaction. A batch of one part, as is usual while a projection follows its log, is one
+// round trip. The documents of a larger batch, as in a rebuild, are copied in bulk, part by part.
 //
-// A transaction that was rolled back, or whose outcome a lost connection hides, is tried again a few times: the
-// compare-and-set makes that safe. If it had been committed after all, the answer is ErrStale.
+// Save retries a transaction a few times if it was rolled back, or if a lost connection hides its outcome. The
+// compare-and-set makes that safe: if the transaction had been committed after all, the result is ErrStale.
 func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return err
@@ -191,22 +195,22 @@ func (d *Driver) Save(ctx context.Context, build domain.Build, tenant domain.Ten
 	return nil
 }
 
-// lent is a batch, which is the caller's again when Save returns. A save that was given up may still be waiting for the
-// server then, and must not look at it any more.
+// lent is a batch that belongs to the caller again when Save returns. A cancelled save may then still be waiting for
+// the server, and must no longer read the batch.
 type lent struct {
 	mutex sync.Mutex
 	batch drivers.Batch
 	gone  bool
 }
 
-// takeBack waits for whoever is looking.
+// takeBack waits until nobody reads the batch.
 func (l *lent) takeBack() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.gone = true
 }
 
-// use lets look work with the batch. It is an error if the batch was taken back.
+// use lets look read the batch. It returns an error if the batch was taken back.
 func (l *lent) use(look func(batch drivers.Batch) error) error {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -216,7 +220,7 @@ func (l *lent) use(look func(batch drivers.Batch) error) error {
 	return look(l.batch)
 }
 
-// save reports whether the batch is stale. It makes each part's statement, which holds nothing of the batch's memory,
+// save reports whether the batch is stale. It builds each part's statement, which shares no memory with the batch,
 // before it sends it.
 func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.TenantID, batch *lent) (stale bool, err error) {
 	var whole *statement
@@ -244,7 +248,7 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 	}
 	defer func() {
 		if err != nil || stale {
-			_ = tx.Rollback() // what the server has ended already is no transaction any more
+			_ = tx.Rollback() // the server may have ended the transaction already
 		}
 	}()
 	moved, err := number(ctx, tx, move)
@@ -279,7 +283,7 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 	return false, tx.Commit()
 }
 
-// copyPart copies documents to the server in bulk, and writes them from there. staged: the stage is made.
+// copyPart copies documents to the server in bulk, and writes them from there. staged: the stage exists.
 func copyPart(ctx context.Context, tx *sql.Tx, table table, tenant domain.TenantID, rows []row, staged bool) (err error) {
 	if !staged {
 		if _, err := tx.ExecContext(ctx, table.createStage().sql); err != nil {
@@ -307,7 +311,7 @@ func copyPart(ctx context.Context, tx *sql.Tx, table table, tenant domain.Tenant
 	return err
 }
 
-// Checkpoint returns the stored checkpoint; 0 where there is none.
+// Checkpoint returns the stored checkpoint, or 0 if there is none.
 func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant domain.TenantID) (int64, error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return 0, err
@@ -325,7 +329,7 @@ func (d *Driver) Checkpoint(ctx context.Context, build domain.Build, tenant doma
 	return positions[0], nil
 }
 
-// Checkpoints yields every tenant's stored checkpoint. They are read before the first is yielded: 24 bytes each.
+// Checkpoints yields every tenant's stored checkpoint. All are read before the first is yielded, at 24 bytes each.
 func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[drivers.Checkpoint, error] {
 	return func(yield func(drivers.Checkpoint, error) bool) {
 		if !build.Shared() {
@@ -353,8 +357,8 @@ func (d *Driver) Checkpoints(ctx context.Context, build domain.Build) iter.Seq2[
 	}
 }
 
-// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections. They are read before the first is
-// yielded: 32 bytes each.
+// OwnCheckpoints yields the stored checkpoint of every build of tenants' own projections. All are read before the first
+// is yielded, at 32 bytes each.
 func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckpoint, error] {
 	return func(yield func(drivers.OwnCheckpoint, error) bool) {
 		all, err := read(ctx, d, ownCheckpoints(), func(rows *sql.Rows) (checkpoint drivers.OwnCheckpoint, err error) {
@@ -386,8 +390,8 @@ func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant doma
 	return nil
 }
 
-// dropRows removes the checkpoint first, which makes a save under way stale, and then the documents in slices, each
-// going on behind the last so that it does not walk over what was just removed.
+// dropRows first removes the checkpoint, which makes a save in progress stale. Then it removes the documents in slices.
+// Each slice starts after the last one, so that it does not scan rows that were just removed.
 func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.TenantID) error {
 	first := table.dropCheckpoint(tenant)
 	_, err := try(ctx, d, func(ctx context.Context, conn *sql.Conn) (sql.Result, error) {

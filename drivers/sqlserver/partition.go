@@ -8,19 +8,19 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Where a build has a partition, its table has a column for it: 16 bytes of a hash of the sort key at the path. It stands
-// before the key columns in their indexes. The sort key itself could not: two of the longest, with tenant, build and id, are
-// more than the 1,700 bytes that an index's key can have, and a document that has such would be refused.
+// If a build has a partition, its table has a column for it: 16 bytes of a hash of the sort key at the path. It
+// precedes the key columns in their indexes. The sort key itself could not do that. Two of the longest sort keys, with
+// tenant, build and id, exceed the 1,700 bytes of an index's key, and a document with such values would be refused.
 //
-// The column decides nothing: the condition on the path stands beside it.
+// The column only narrows the search; the condition on the path is always there too.
 
-// partitionPrefix begins the name of the partition's column, and of the index that it has alone; the path follows, as keyName
-// writes it.
+// partitionPrefix begins the names of the partition's column and of the index on that column alone. The path follows,
+// as keyName writes it.
 const partitionPrefix = "partition "
 
 const partitionBytes = 16
 
-// partitionName is the name of the column for a path; ok is false for a path that is too long to have one.
+// partitionName returns the name of the column for a path; ok is false if the path is too long to have one.
 func partitionName(path string) (name string, ok bool) {
 	key, _ := keyName(path)
 	name = partitionPrefix + strings.TrimPrefix(key, keyPrefix)
@@ -32,14 +32,14 @@ func partitionColumn(path string) string {
 	return identifier(name)
 }
 
-// partitionHash is what the column holds for what has a sort key as a key column would hold it.
+// partitionHash returns what the column holds for a sort key as in a key column.
 func partitionHash(key []byte) []byte {
 	hash := sha256.Sum256(key)
 	return hash[:partitionBytes]
 }
 
-// partition is the condition on the partition's column that holds wherever a path's value is the scalar; empty where the
-// path is not the partition's.
+// partition returns a condition on the partition's column that is true wherever a path's value is the scalar. It is
+// empty if the path is not the partition's.
 func (q *query) partition(path domain.Path, value domain.Scalar) string {
 	if q.table.partition == "" || !slices.Equal(strings.Split(q.table.partition, "."), path) {
 		return ""

@@ -14,31 +14,31 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// query makes the parts of a select that ask for what is in documents: sources for the values at paths, conditions on
-// them, and parameters. Each path has one source, an "outer apply" named p1, p2 ..., whose row has the value's type and text as
-// OPENJSON gives them, and no row where nothing is at the path. The types are
+// query builds the parts of a select on documents' content: sources for the values at paths, conditions on them, and
+// parameters. Each path has one source, an "outer apply" named p1, p2 ... Its row has the value's type and text as
+// returned by OPENJSON, and there is no row if nothing is at the path. The types are
 //
 //	0 null, 1 text, 2 number, 3 bool, 4 list, 5 object
 //
-// The members are walked through by their names, level by level, and not by a path expression of the database's: that
-// way a path leads through objects only, and a name may be any text.
+// The source walks through the members by their names, level by level, without a path expression of the database. So a
+// path leads only through objects, and a name may be any text.
 //
-// A condition is true or not true; unknown, as where a value is missing, is not true, and there is no "not" around
-// conditions that could make it so.
+// A condition is true or not true. Unknown, as for a missing value, is not true, and no "not" is applied to conditions
+// that could change that.
 type query struct {
 	table   table
 	sources strings.Builder
 	values  map[string]string // path -> alias of its value
 	numbers map[string]string // alias of a value -> alias of its number key
-	keys    map[string]string // path -> its sort key
+	keys    map[string]string // path -> expression of its sort key
 	args    []any
 	params  int
 }
 
-// maxParams bounds a statement's parameters: the server takes 2,100.
+// maxParams is the maximum number of a statement's parameters: the server accepts 2,100.
 const maxParams = 2000
 
-// Collations that compare by what the texts are made of.
+// Collations that compare texts by their code units or bytes.
 const (
 	binary2    = " collate Latin1_General_100_BIN2"
 	binaryUTF8 = " collate Latin1_General_100_BIN2_UTF8"
@@ -48,7 +48,7 @@ func newQuery(table table, tenant domain.TenantID) *query {
 	return &query{table: table, values: map[string]string{}, numbers: map[string]string{}, keys: map[string]string{}, args: table.of(tenant)}
 }
 
-// param adds a parameter and gives its name.
+// param adds a parameter and returns its name.
 func (q *query) param(value any) string {
 	q.params++
 	name := "v" + strconv.Itoa(q.params)
@@ -58,18 +58,18 @@ func (q *query) param(value any) string {
 
 func (q *query) text(text string) string { return q.param(mssql.NVarCharMax(text)) }
 
-// id adds an id as a parameter, of whatever length: cut off behind the longest id that there is, it stands at the same
-// place among them.
+// id adds an id of any length as a parameter. An id that is cut off after the length of the longest possible one has
+// the same position among them.
 func (q *query) id(id string) string {
 	return fmt.Sprintf("convert(varbinary(%d), %s, 2)", domain.MaxDocumentIDBytes+1, q.param(hexadecimal([]byte(id[:min(len(id), domain.MaxDocumentIDBytes+1)]))))
 }
 
-// key adds a sort key, or one with a byte behind it, as a parameter.
+// key adds a sort key, optionally with a byte appended, as a parameter.
 func (q *query) key(key []byte) string {
 	return "convert(varbinary(" + strconv.Itoa(maxKeyBytes+1) + "), " + q.param(hexadecimal(key)) + ", 2)"
 }
 
-// value is the alias of the value at a path.
+// value returns the alias of the value at a path.
 func (q *query) value(path domain.Path) string {
 	id := fmt.Sprintf("%q", []string(path))
 	if alias, ok := q.values[id]; ok {
@@ -87,7 +87,7 @@ func (q *query) value(path domain.Path) string {
 	return alias
 }
 
-// number is the number key of a value; unknown for what is no number.
+// number returns the number key of a value, which is unknown if the value is not a number.
 func (q *query) number(value string) string {
 	alias, ok := q.numbers[value]
 	if !ok {
@@ -98,7 +98,7 @@ func (q *query) number(value string) string {
 	return alias + ".k"
 }
 
-// sortKey is the sort key of the value at a path: a column where the table has one, else worked out.
+// sortKey returns the sort key of the value at a path: a column if the table has one, else an expression.
 func (q *query) sortKey(path domain.Path) string {
 	if column, ok := q.keyColumn(path); ok {
 		return column
@@ -116,8 +116,8 @@ func (q *query) sortKey(path domain.Path) string {
 	return key
 }
 
-// keyColumn is the key column of a path, if there is one. A declared path is names with dots between them: where a name
-// has a dot in it, that is another path.
+// keyColumn returns the key column of a path, if there is one. A declared path consists of names with dots between
+// them, so a path with a dot within a name is a different path.
 func (q *query) keyColumn(path domain.Path) (column string, ok bool) {
 	i := slices.IndexFunc(q.table.keys, func(key string) bool { return slices.Equal(strings.Split(key, "."), path) })
 	if i < 0 {
@@ -126,7 +126,7 @@ func (q *query) keyColumn(path domain.Path) (column string, ok bool) {
 	return "t." + keyColumn(q.table.keys[i]), true
 }
 
-// sameText compares two texts exactly: by their code units, and, since blanks at the end count for nothing, their lengths.
+// sameText compares two texts exactly: by their code units and, because trailing blanks are ignored, by their lengths.
 func sameText(a, b string) string {
 	return a + " = " + b + binary2 + " and datalength(" + a + ") = datalength(" + b + ")"
 }
@@ -152,8 +152,8 @@ const (
 	never  = "1 = 0"
 )
 
-// condition is true for the documents that the predicate matches. For a declared path there is a condition on its key
-// column beside it, which is true wherever the other is: it may use the path's index, but decides nothing.
+// condition returns a condition that is true for the documents that the predicate matches. For a declared path it adds
+// a condition on its key column, which is true whenever the other one is: it only lets the server use the path's index.
 func (q *query) condition(predicate domain.Predicate) (string, error) {
 	var narrow, exact string
 	var err error
@@ -202,7 +202,7 @@ func (q *query) has(p domain.Has) string {
 	return around + ".type = 0 or " + around + ".type = 5 and " + value + ".type is null"
 }
 
-// The types of OPENJSON.
+// The types of values in OPENJSON.
 const (
 	typeNull   = 0
 	typeText   = 1
@@ -222,7 +222,7 @@ func typeOf(s domain.Scalar) int {
 	return typeNull
 }
 
-// textOf is the scalar as OPENJSON gives its value. Numbers are saved in their shortest form, so that equal ones have
+// textOf returns the scalar as OPENJSON returns its value. Numbers are saved in their shortest form, so equal ones have
 // equal texts.
 func textOf(s domain.Scalar) string {
 	if s.Kind == domain.ScalarText {
@@ -231,7 +231,7 @@ func textOf(s domain.Scalar) string {
 	return s.JSON()
 }
 
-// equals says that the value of an alias, which need not be a path's, is the scalar.
+// equals is true if an alias's value, which may be something other than a path's, equals the scalar.
 func (q *query) equals(alias string, s domain.Scalar) string {
 	if s.Kind == domain.ScalarNull {
 		return alias + ".type = 0"
@@ -289,7 +289,7 @@ func (q *query) compareBool(p domain.Compare) string {
 	return never
 }
 
-// narrow is what the key column of a path must be for a condition to be true; empty where there is no column.
+// narrow returns what must hold for the key column of a path if a condition is true. It is empty if there is no column.
 func (q *query) narrow(path domain.Path, condition func(column string) string) string {
 	column, ok := q.keyColumn(path)
 	if !ok {
@@ -298,8 +298,8 @@ func (q *query) narrow(path domain.Path, condition func(column string) string) s
 	return condition(column)
 }
 
-// ranged narrows a comparison by its range: of one kind, and where texts are compared, also what is too long to be
-// ordered.
+// ranged narrows a comparison to its range, within one kind. If texts are compared, the range includes those that are
+// too long to be ordered.
 func (q *query) ranged(column string, p domain.Compare) string {
 	text := p.Value.Kind == domain.ScalarText
 	low, high := []byte{kindNumber}, []byte{kindText}
@@ -324,7 +324,7 @@ func (q *query) ranged(column string, p domain.Compare) string {
 
 func bytesLiteral(bytes []byte) string { return fmt.Sprintf("0x%x", bytes) }
 
-// maxNarrowed is for how many constants a list is looked up in an index.
+// maxNarrowed is the maximum number of constants in a list that are looked up in an index.
 const maxNarrowed = 50
 
 func (q *query) oneOf(p domain.OneOf) (exact, narrow string) {
@@ -363,18 +363,18 @@ func (q *query) contains(p domain.Contains) string {
 	return is
 }
 
-// maxSearched is how long a text may be that is looked for in another, in UTF-16 code units: it is CHARINDEX's bound.
+// maxSearched is the maximum length of a text to search for in another, in UTF-16 code units. It is CHARINDEX's limit.
 const maxSearched = 4000
 
 func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
 	value := q.value(p.Path)
-	if p.Text == "" { // is at the beginning, at the end and within every text
+	if p.Text == "" { // every text starts with, ends with and contains the empty one
 		if p.Not {
 			return never, "", nil
 		}
 		return value + ".type = 1", "", nil
 	}
-	// The texts' bytes: LEFT, RIGHT and LIKE have ideas of their own about blanks, pairs of surrogates and wildcards.
+	// It compares the texts' bytes: LEFT, RIGHT and LIKE treat blanks, surrogate pairs and wildcards in their own ways.
 	bytes := "convert(varbinary(max), " + value + ".value)"
 	var test string
 	switch p.Test {
@@ -385,7 +385,7 @@ func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
 		if p.Test == domain.EndsWith {
 			from = fmt.Sprintf("datalength(%s.value) - %d", value, len(wanted)-1)
 		}
-		// A text that is shorter than the wanted one is compared as if 0x00 were behind it, which no text has.
+		// A text shorter than the wanted one is compared as if padded with 0x00, which no text contains.
 		test = fmt.Sprintf("case when datalength(%s.value) >= %d then substring(%s, %s, %d) end", value, len(wanted), bytes, from, len(wanted))
 		if p.Not {
 			return fmt.Sprintf("%[1]s.type = 1 and (datalength(%[1]s.value) < %[2]d or %[3]s <> %[4]s)", value, len(wanted), test, param), "", nil
@@ -397,7 +397,7 @@ func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
 				if len(key) == 1 {
 					return column + " = 0xff"
 				}
-				// 0xff is in no text and so is above all that goes on behind the prefix.
+				// 0xff is in no text, so it is greater than anything that follows the prefix.
 				return "(" + column + " >= " + q.key(key) + " and " + column + " < " + q.key(append(slices.Clone(key), 0xff)) + " or " + column + " = 0xff)"
 			})
 		}
@@ -415,10 +415,10 @@ func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
 	return never, "", nil
 }
 
-// maxPattern is how long a pattern may be, in UTF-16 code units.
+// maxPattern is the maximum length of a pattern, in UTF-16 code units.
 const maxPattern = 4000
 
-// matches asks by REGEXP_LIKE, whose expressions are RE2's, as this package's are. "case" keeps it from what is no text.
+// matches uses REGEXP_LIKE, whose patterns are RE2's, like this package's. "case" applies it only to texts.
 func (q *query) matches(p domain.Matches) (string, error) {
 	if !q.table.server.patterns {
 		return "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "SQL Server has regular expressions from version 2025 on, at compatibility level 170: here matches() cannot be asked; startsWith(), endsWith() and contains() can")
@@ -435,7 +435,7 @@ func (q *query) matches(p domain.Matches) (string, error) {
 	return fmt.Sprintf("case when %[1]s.type = 1 then case when regexp_like(%[1]s.value, convert(nvarchar(4000), %[2]s), 'c') then 1 else 0 end end = %[3]s", value, q.text(pattern), wanted), nil
 }
 
-// utf16Bytes is the text as nvarchar keeps it: UTF-16, the low byte first.
+// utf16Bytes returns the text as nvarchar stores it: UTF-16, low byte first.
 func utf16Bytes(text string) []byte {
 	var to []byte
 	for _, unit := range utf16.Encode([]rune(text)) {

@@ -17,10 +17,10 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// queryTime bounds what the database works on a query, a count or the making of a plan.
+// queryTime limits how long the database works on a query, a count or a plan.
 const queryTime = 10 * time.Second
 
-// Load returns the documents among ids that are there: one look-up in the primary key for each.
+// Load returns the existing documents among ids, with one look-up in the primary key for each.
 func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return nil, err
@@ -33,13 +33,13 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	return documents, nil
 }
 
-// Get returns one document; ok is false where it is not there.
+// Get returns one document; ok is false if it does not exist.
 func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return domain.Document{}, false, err
 	}
 	if domain.CheckDocumentID("", id) != nil {
-		id = strings.Repeat("\x01", domain.MaxDocumentIDBytes+1) // no document's; that the table is there is still to be asked
+		id = strings.Repeat("\x01", domain.MaxDocumentIDBytes+1) // no document has this id, but the query still checks that the table exists
 	}
 	documents, err := read(ctx, d, tableOf(build).get(tenant, id), scanDocument)
 	if err != nil {
@@ -59,7 +59,7 @@ func scanDocument(rows *sql.Rows) (document domain.Document, err error) {
 	return document, err
 }
 
-// Query returns a page of documents by keyset: it begins where the last page ended.
+// Query returns a page of documents by keyset: the page starts where the last one ended.
 func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	return count, nil
 }
 
-// withinTime gives do a bounded time.
+// withinTime runs do with a time limit.
 func withinTime[T any](ctx context.Context, do func(ctx context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -122,19 +122,19 @@ func withinTime[T any](ctx context.Context, do func(ctx context.Context) (T, err
 	return value, err
 }
 
-// bounds are those of a query that may have to sort: with more processors and a tenth of the memory for queries it would
-// make the other tenants wait.
+// bounds limit a query that may have to sort. With more processors, or more than a tenth of the memory for queries, it
+// would delay the other tenants.
 const bounds = "maxdop 2, max_grant_percent = 10"
 
-// recompile makes the plan for the very values that are asked for: one filter fits a tenth of a tenant's documents, and
-// with another constant a handful. Queries without filter and order need none of that: they have one plan.
+// recompile requests a plan for the actual values: a filter may match a tenth of a tenant's documents with one
+// constant, and a few with another. Queries without filter and order do not need that: they have one plan.
 const recompile = "option (recompile, " + bounds + ");\n"
 
-// orderedRecompile is recompile for a page whose ids are found first: then each document is one look-up.
+// orderedRecompile is recompile for a page whose ids are found first; each document is then one look-up.
 const orderedRecompile = "option (recompile, loop join, force order, " + bounds + ");\n"
 
-// query makes the select of a page. One with an order first finds the ids of the page, so that documents are not moved
-// about while they are sorted.
+// query builds the select of a page. A page with an order first finds its ids, so that whole documents are not moved
+// while they are sorted.
 func (t table) query(locking bool, tenant domain.TenantID, asked domain.DocumentQuery) (statement, error) {
 	q := newQuery(t, tenant)
 	text, err := q.page(asked)
@@ -144,7 +144,7 @@ func (t table) query(locking bool, tenant domain.TenantID, asked domain.Document
 	return statement{sql: t.consistent(locking, text), args: q.args}, nil
 }
 
-// page writes the select without settings.
+// page builds the select without settings.
 func (q *query) page(asked domain.DocumentQuery) (string, error) {
 	asked = decisive(asked)
 	q.args = append(q.args, sql.Named("limit", int64(asked.Limit)))
@@ -193,8 +193,8 @@ func (q *query) page(asked domain.DocumentQuery) (string, error) {
 		"order by " + outer + ", o.id_bytes\n" + orderedRecompile, nil
 }
 
-// descending writes the page that descends by one key column. Those that can be ordered are read from the index that
-// descends; the others, which come last, are read apart, by their ids.
+// descending builds the page that descends by one key column. Documents that can be ordered are read from the
+// descending index. The others, which come last, are read separately by their ids.
 func (q *query) descending(asked domain.DocumentQuery, column, conditions string) string {
 	part := func(last, condition, order string) string {
 		return "select s.id_bytes, s.s0, s.s1 from (\nselect top (@limit) t.id_bytes, " + last + " as s0, " + column + " as s1\nfrom " + q.table.name + " as t\n" + q.sources.String() +
@@ -215,8 +215,8 @@ func (q *query) descending(asked domain.DocumentQuery, column, conditions string
 		"order by o.s0, o.s1 desc, o.id_bytes\n" + orderedRecompile
 }
 
-// decisive leaves out of a query's order what stands behind the same path: it decides nothing, and the server refuses to
-// order by the same twice (169).
+// decisive removes from a query's order every repetition of an earlier path. A repetition does not affect the order,
+// and the server refuses to order by the same expression twice (169).
 func decisive(asked domain.DocumentQuery) domain.DocumentQuery {
 	var order []domain.Order
 	var values []domain.Scalar
@@ -236,9 +236,9 @@ func decisive(asked domain.DocumentQuery) domain.DocumentQuery {
 	return asked
 }
 
-// orderTerms writes what the ids of a page are ordered by, as columns to select, and as terms within and outside. The
-// documents that cannot be ordered stand behind all others, and among themselves only their ids count. With one path that
-// ascends that is the order of its keys as they are, which an index may have.
+// orderTerms returns the order of a page's ids, as columns to select, and as terms within and outside. The documents
+// that cannot be ordered come after all others, and are sorted only by their ids. For one ascending path that is simply
+// the order of its keys, which an index may have.
 func orderTerms(keys []string, order []domain.Order) (columns, inner, outer string) {
 	if len(keys) == 1 && !order[0].Descending {
 		return ", " + keys[0] + " as s1", keys[0], "o.s1"
@@ -260,7 +260,7 @@ func orderTerms(keys []string, order []domain.Order) (columns, inner, outer stri
 
 func unordered(keys []string) string { return "0xff in (" + strings.Join(keys, ", ") + ")" }
 
-// behind is true for the documents that stand behind a place.
+// behind is true for the documents that come after a place.
 func (q *query) behind(asked domain.DocumentQuery, keys []string) string {
 	id := "t.id_bytes > " + q.id(asked.After.ID)
 	if asked.After.Unordered {
@@ -279,13 +279,14 @@ func (q *query) behind(asked domain.DocumentQuery, keys []string) string {
 	}
 	alternatives = append(alternatives, same+id)
 	if len(keys) == 1 && !asked.Order[0].Descending {
-		// 0xff, of what cannot be ordered, is behind every place already. The bound is there for the index's sake.
+		// 0xff, the key of documents that cannot be ordered, is after every place already. The bound only serves the
+		// index.
 		return keys[0] + " >= " + q.key(columnKey(asked.After.Values[0])) + " and (" + strings.Join(alternatives, " or ") + ")"
 	}
 	return unordered(keys) + "\nor not " + unordered(keys) + " and (" + strings.Join(alternatives, "\nor ") + ")"
 }
 
-// count makes the select of a count.
+// count builds the select of a count.
 func (t table) count(locking bool, tenant domain.TenantID, predicate domain.Predicate) (statement, error) {
 	q := newQuery(t, tenant)
 	conditions := where + " and t.id_bytes > 0x"
@@ -302,9 +303,9 @@ func (t table) count(locking bool, tenant domain.TenantID, predicate domain.Pred
 	return statement{sql: t.consistent(locking, text), args: q.args}, nil
 }
 
-// Explain gives the query with its parameters declared before it, ready to be run by hand, and the server's estimated
-// plan: a JSON text that holds the XML of SHOWPLAN_XML. There is no plan where the login lacks the right to see it
-// (grant showplan).
+// Explain returns the query and the server's estimated plan. The query has its parameters declared before it, ready to
+// be run manually. The plan is a JSON string with the XML of SHOWPLAN_XML. There is no plan if the login lacks the
+// right to see it (grant showplan).
 func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error) {
 	if err := drivers.CheckTenant(build, tenant); err != nil {
 		return domain.Explanation{}, err
@@ -330,7 +331,7 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	return explanation, nil
 }
 
-// plan gives the plan of a batch, which is not run; nil where the server gives none.
+// plan returns the plan of a batch without running it, or nil if the server returns none.
 func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMessage, error) {
 	return try(ctx, d, func(ctx context.Context, conn *sql.Conn) (json.RawMessage, error) {
 		if there, err := number(ctx, conn, exists(table.name)); err != nil {
@@ -343,7 +344,7 @@ func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMe
 		}
 		plans, err := collect(ctx, conn, statement{sql: text}, func(rows *sql.Rows) (plan string, err error) {
 			if columns, err := rows.Columns(); err != nil || len(columns) != 1 {
-				return "", err // what takes no notice of the setting gives the query's own answer
+				return "", err // a server that ignores the setting returns the query's own result
 			}
 			err = rows.Scan(&plan)
 			return plan, err
@@ -360,7 +361,7 @@ func (d *Driver) plan(ctx context.Context, table table, text string) (json.RawMe
 	})
 }
 
-// unlessRefused is nil for an error by which the server says that it gives no plan.
+// unlessRefused returns nil for an error by which the server reports that it returns no plan.
 func unlessRefused(err error) error {
 	if number := numberOf(err); number != 0 && !away(number) {
 		return nil
@@ -368,7 +369,7 @@ func unlessRefused(err error) error {
 	return err
 }
 
-// declarations declares a statement's parameters as variables, with the types that the client would give them.
+// declarations declares a statement's parameters as variables, with the types that the client would use.
 func declarations(args []any) string {
 	var text strings.Builder
 	for _, arg := range args {

@@ -23,14 +23,13 @@ const (
 	maxName     = 128 // of a table, column, view or index, in UTF-16 code units
 )
 
-// identifier quotes a name of a table, column, view or index. A name that is too long keeps its beginning and gets a hash
-// of the whole. "~" is in no projection's name, so that no name can be taken for a
-// shortened one.
+// identifier quotes the name of a table, column, view or index. A name that is too long keeps its beginning and gets a
+// hash of the whole. No projection's name contains "~", so no name can be mistaken for a shortened one.
 func identifier(name string) string {
 	return "[" + strings.ReplaceAll(shortened(name), "]", "]]") + "]"
 }
 
-// shortened is the name as the catalog has it.
+// shortened returns the name as the catalog stores it.
 func shortened(name string) string {
 	const hashed = 16
 	if units(name) <= maxName {
@@ -47,7 +46,7 @@ func shortened(name string) string {
 	return name[:kept] + "~" + hex.EncodeToString(hash[:hashed/2])
 }
 
-// units is the length in UTF-16 code units, as SQL Server counts.
+// units returns the length in UTF-16 code units, as SQL Server counts.
 func units(text string) (n int) {
 	for _, r := range text {
 		n++
@@ -58,8 +57,8 @@ func units(text string) (n int) {
 	return n
 }
 
-// tableName is the build's table as it stands in a statement. The names of shared builds' tables have a number behind a ".",
-// where a projection's name has a letter, so that tables and views cannot meet.
+// tableName returns the build's table as it is written in statements. In a shared build's name, a number follows a "."
+// where a projection's name has a letter, so tables and views cannot have the same name.
 func tableName(build domain.Build) string {
 	if !build.Shared() {
 		return schema + "." + identifier(commonTable)
@@ -71,8 +70,8 @@ func buildName(build domain.Build) string {
 	return build.Name + "." + strconv.FormatInt(build.Number, 10)
 }
 
-// viewName is the public name of a shared projection: the projection's own, but for the one that the common table has, and
-// those that would then be taken for it.
+// viewName returns the public name of a shared projection, which is usually the projection's own name. The common
+// table's name gets a suffix, and so do names that could otherwise equal the result.
 func viewName(projection string) string {
 	if projection == commonTable || strings.HasPrefix(projection, commonTable+".") {
 		projection += ".public"
@@ -83,9 +82,10 @@ func viewName(projection string) string {
 // keyPrefix begins the names of key columns and their indexes; a declared path follows.
 const keyPrefix = "key "
 
-// keyName is the name of the key column for a path, from which pathOfKey makes the path again. The database may take
-// names that differ in case or accents for one: a capital is "^" and the letter, and what is no letter, digit, dot or
-// underscore is "%" and its bytes' hexadecimal digits. ok is false for a path that is too long to have a column.
+// keyName returns the name of the key column for a path; pathOfKey reverses it. The database may treat names that
+// differ in case or accents as equal. So a capital becomes "^" and the letter, and any character other than a letter,
+// digit, dot or underscore becomes "%" and its bytes' hexadecimal digits. ok is false if the path is too long to have a
+// column.
 func keyName(path string) (name string, ok bool) {
 	var text strings.Builder
 	text.WriteString(keyPrefix)
@@ -103,7 +103,7 @@ func keyName(path string) (name string, ok bool) {
 	return text.String(), text.Len() <= maxName
 }
 
-// pathOfKey is the path for which keyName gave the name.
+// pathOfKey returns the path for which keyName returned the name.
 func pathOfKey(name string) string {
 	rest := strings.TrimPrefix(name, keyPrefix)
 	path := make([]byte, 0, len(rest))
@@ -123,49 +123,49 @@ func pathOfKey(name string) string {
 	return string(path)
 }
 
-// keyColumn is the quoted name of a path's key column.
+// keyColumn returns the quoted name of a path's key column.
 func keyColumn(path string) string {
 	name, _ := keyName(path)
 	return identifier(name)
 }
 
-// literal quotes a text constant where a statement takes no parameter.
+// literal quotes a text constant for statements that take no parameters.
 func literal(text string) string { return "N'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// probe asks what prepareDatabase has to know. The collation is known from SQL Server 2019 on.
+// probe asks what prepareDatabase must know. The collation exists from SQL Server 2019 on.
 const probe = `select convert(int, coalesce(collationproperty('Latin1_General_100_BIN2_UTF8', 'CodePage'), 0)),
 	d.compatibility_level, convert(int, serverproperty('EngineEdition')), d.is_read_committed_snapshot_on, case when schema_id('` + schema + `') is null then 0 else 1 end
 from sys.databases as d where d.name = db_name();
 `
 
-// settings are the probe's answer.
+// settings holds the probe's result.
 type settings struct {
 	codePage, level, edition int
 	snapshot, schema         bool
 }
 
-// abilities are what the statements take notice of, of all in which servers and databases differ.
+// abilities lists the differences between servers and databases that affect the statements.
 type abilities struct {
 	locking  bool // read_committed_snapshot is off
-	patterns bool // there is REGEXP_LIKE
+	patterns bool // REGEXP_LIKE exists
 	online   bool // an index can be built while others read and write
 }
 
-// Compatibility levels: from which on there is all that the statements use, TRANSLATE and a way of reading JSON; and from
-// which on there are regular expressions.
+// Compatibility levels. The first has everything that the statements use (TRANSLATE and a way to read JSON); the second
+// adds regular expressions.
 const (
 	minCompatibility     = 140
 	patternCompatibility = 170
 )
 
-// The editions (serverproperty('EngineEdition')) that build indexes online.
+// The editions (serverproperty('EngineEdition')) that can build indexes online.
 const (
 	editionEnterprise = 3 // also Developer and Evaluation
 	editionDatabase   = 5 // Azure SQL Database
 	editionInstance   = 8 // Azure SQL Managed Instance
 )
 
-// abilities says what the server can do, or why it will not do.
+// abilities returns what the server supports, or an error if it does not support enough.
 func (s settings) abilities() (abilities, error) {
 	switch {
 	case s.codePage == 0:
@@ -180,7 +180,7 @@ func (s settings) abilities() (abilities, error) {
 	}, nil
 }
 
-// prepareDatabase makes what Open promises.
+// prepareDatabase does what Open promises.
 func (d *Driver) prepareDatabase(ctx context.Context) error {
 	found, err := read(ctx, d, statement{sql: probe}, func(rows *sql.Rows) (s settings, err error) {
 		err = rows.Scan(&s.codePage, &s.level, &s.edition, &s.snapshot, &s.schema)
@@ -211,15 +211,15 @@ func (d *Driver) prepareDatabase(ctx context.Context) error {
 	if err := d.makeTable(ctx, common); err != nil {
 		return err
 	}
-	// One that an older release has made has none.
+	// A table that an older release created lacks this index.
 	return d.define(ctx, common.name, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, common.checkpointsSQL())
 		return err
 	})
 }
 
-// define runs do in a transaction that no other define for the same name, in any process, overlaps: looking whether
-// something is there and making it are two steps. What do asks for may be asked for again.
+// define runs do in a transaction that excludes every other define for the same name, in any process, because checking
+// for an object and creating it are two steps. define may be called again for the same thing.
 func (d *Driver) define(ctx context.Context, name string, do func(tx *sql.Tx) error) error {
 	_, err := try(ctx, d, func(ctx context.Context, conn *sql.Conn) (_ struct{}, err error) {
 		tx, err := conn.BeginTx(ctx, nil)
@@ -246,7 +246,8 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx *sql.Tx) er
 	return err
 }
 
-// lockName waits for the name's lock, which is the transaction's. It gives a number below zero if the lock was not got.
+// lockName waits for the name's lock, which belongs to the transaction. The result is negative if the lock was not
+// obtained.
 func lockName(name string) statement {
 	return statement{
 		sql: "set lock_timeout " + lockWait + ";\n" +
@@ -255,13 +256,13 @@ func lockName(name string) statement {
 	}
 }
 
-// exists is 1 if there is a table or view of that name.
+// exists returns 1 if there is a table or view of that name.
 func exists(name string) statement {
 	return statement{sql: "select case when object_id(@name) is null then 0 else 1 end;\n", args: []any{sql.Named("name", name)}}
 }
 
-// createSQL makes a table of documents. A key column has no default: a save that knew nothing of it would fail rather
-// than leave it out, and read again which columns there are.
+// createSQL creates a table of documents. A key column has no default: a save that does not know of it fails instead of
+// omitting it, and reads the table's columns again.
 func (t table) createSQL() []string {
 	keys := ""
 	for _, path := range t.keys {
@@ -287,14 +288,14 @@ func (t table) createSQL() []string {
 	}
 }
 
-// checkpointsSQL makes the index by which the checkpoints of all tenants are found without reading the documents, if it is
-// not there.
+// checkpointsSQL creates the index by which the checkpoints of all tenants are found without reading the documents, if
+// it does not exist.
 func (t table) checkpointsSQL() string {
 	return "if not exists (select * from sys.indexes where object_id = object_id(" + literal(t.name) + ") and name = N'checkpoints')\n" +
 		"create index [checkpoints] on " + t.name + " (build, tenant_id) include (version) where id_bytes = 0x;\n"
 }
 
-// makeTable makes a table of documents, whole or not at all; one that is there stays as it is.
+// makeTable creates a table of documents, completely or not at all; an existing one stays as it is.
 func (d *Driver) makeTable(ctx context.Context, table table) error {
 	return d.define(ctx, table.name, func(tx *sql.Tx) error {
 		if there, err := number(ctx, tx, exists(table.name)); err != nil || there == 1 {
@@ -309,8 +310,8 @@ func (d *Driver) makeTable(ctx context.Context, table table) error {
 	})
 }
 
-// CreateTemporaryTable makes the table of a shared projection's build, with a key column for each of build.Indexes: paths
-// such as "customer.name", and a column for build.PartitionBy. The columns of a table never change.
+// CreateTemporaryTable creates the table of a shared projection's build. It has a key column for each of build.Indexes,
+// paths such as "customer.name", and a column for build.PartitionBy. The columns of a table never change.
 func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
@@ -330,7 +331,7 @@ func (d *Driver) CreateTemporaryTable(ctx context.Context, build domain.Build) e
 	return nil
 }
 
-// columnNames gives the names of a table's columns for paths.
+// columnNames returns the names of a table's columns for paths.
 func columnNames(table string) statement {
 	return statement{
 		sql: readSettings + "select c.name from sys.columns as c where c.object_id = object_id(@name) and (c.name like N'" + keyPrefix + "%' or c.name like N'" + partitionPrefix + "%')\n" +
@@ -339,13 +340,13 @@ func columnNames(table string) statement {
 	}
 }
 
-// columns are the paths that a table has columns for.
+// columns lists the paths for which a table has columns.
 type columns struct {
 	keys      []string
 	partition string // empty: none
 }
 
-// columnsNamed are the columns of these names.
+// columnsNamed returns the columns with these names.
 func columnsNamed(names []string) (found columns) {
 	for _, name := range names {
 		if path, ok := strings.CutPrefix(name, partitionPrefix); ok {
@@ -357,7 +358,7 @@ func columnsNamed(names []string) (found columns) {
 	return found
 }
 
-// columnsOf gives the paths that the build's table has columns for.
+// columnsOf returns the paths for which the build's table has columns.
 func (d *Driver) columnsOf(ctx context.Context, build domain.Build) (columns, error) {
 	if !build.Shared() {
 		return columns{}, nil
@@ -373,8 +374,8 @@ func (d *Driver) columnsOf(ctx context.Context, build domain.Build) (columns, er
 	return columnsNamed(names), err
 }
 
-// withColumns runs do with the build's table and its columns. Which those are is asked once and kept; where the
-// database says that they are others, because the table was dropped and made again, it is asked anew.
+// withColumns runs do with the build's table and its columns. The columns are read once and cached. If the database
+// reports that they differ, because the table was dropped and created again, withColumns reads them again.
 func withColumns[T any](ctx context.Context, d *Driver, build domain.Build, do func(table table) (T, error)) (value T, err error) {
 	for fresh := false; ; fresh = true {
 		table := tableOf(build)
@@ -397,9 +398,9 @@ func withColumns[T any](ctx context.Context, d *Driver, build domain.Build, do f
 	}
 }
 
-// IndexTable makes an index for each of build.Indexes that the table has a key column for. A path that was declared
-// only after the table was made has none, nor has one whose name is too long; they do without an index. Where the table has
-// a column for the partition, that stands before the key columns, and has an index alone.
+// IndexTable creates an index for each of build.Indexes that has a key column. A path has none if it was declared after
+// the table was created, or if its name is too long; it does without an index. If the table has a column for the
+// partition, that column precedes the key columns, and also has a separate index.
 func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	if !build.Shared() {
 		return nil
@@ -416,8 +417,8 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 			}
 			indexes = append(indexes, table.indexSQL(path), table.descendingIndexSQL(path))
 		}
-		// Each is a transaction of its own: what one that was built online locks at its end would be locked until the last is
-		// built. There is one at least, which finds out that there is a table.
+		// Each index has a separate transaction: what an online build locks at its end would otherwise stay locked
+		// until the last index is built. At least one transaction runs, to find out whether the table exists.
 		for _, index := range append(indexes, "") {
 			err := d.define(ctx, table.name, func(tx *sql.Tx) error {
 				if there, err := number(ctx, tx, exists(table.name)); err != nil {
@@ -443,22 +444,23 @@ func (d *Driver) IndexTable(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
-// descendingSuffix ends the name of the index that descends: no name of a key column has a blank there.
+// descendingSuffix ends the name of the descending index: no key column's name has a blank there.
 const descendingSuffix = " desc"
 
-// indexSQL makes the index of a path, if it is not there. The rest of the primary key is in every index by itself.
+// indexSQL creates the index of a path if it does not exist. Every index implicitly contains the rest of the primary
+// key.
 func (t table) indexSQL(path string) string {
 	name, _ := keyName(path)
 	return t.makeIndexSQL(name, t.indexed(path))
 }
 
-// descendingIndexSQL makes the index by which a page in descending order is read: ids ascend in it.
+// descendingIndexSQL creates the index for pages in descending order, in which ids ascend.
 func (t table) descendingIndexSQL(path string) string {
 	name, _ := keyName(path)
 	return t.makeIndexSQL(name+descendingSuffix, t.indexed(path)+" desc, id_bytes")
 }
 
-// indexed are the columns of a path's index behind the build's.
+// indexed returns the columns of a path's index after the build's.
 func (t table) indexed(path string) string {
 	if t.partition != "" {
 		return partitionColumn(t.partition) + ", " + keyColumn(path)
@@ -466,7 +468,7 @@ func (t table) indexed(path string) string {
 	return keyColumn(path)
 }
 
-// partitionIndexSQL makes the index of the partition alone, if it is not there.
+// partitionIndexSQL creates the index of the partition alone if it does not exist.
 func (t table) partitionIndexSQL() string {
 	name, _ := partitionName(t.partition)
 	return t.makeIndexSQL(name, partitionColumn(t.partition))
@@ -481,17 +483,17 @@ func (t table) makeIndexSQL(name, columns string) string {
 		"create index " + identifier(name) + " on " + t.name + " (tenant_id, build, " + columns + ")" + online + ";\n"
 }
 
-// A view or table that somebody is reading cannot be exchanged or dropped, and whoever comes after the one that waits
-// for that waits as well. So waiting is short, and repeated.
+// A view or table that somebody is reading cannot be replaced or dropped, and a session that waits for that blocks all
+// later ones. So each wait is short, and is repeated.
 const (
 	swapWait  = 50 * time.Millisecond
 	swapTries = 10
-	dropWait  = 2 * time.Second // nobody reads a table that is to go
+	dropWait  = 2 * time.Second // nobody reads a table that is to be dropped
 	dropTries = 3
 )
 
-// DropTable drops a shared build's table with the view that may still show it, and removes the rows of a tenant's own
-// build.
+// DropTable drops a shared build's table with the view that may still show it. For a tenant's own build it removes the
+// rows.
 func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	var err error
 	if build.Shared() {
@@ -519,7 +521,7 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 	return nil
 }
 
-// shortly is define with a short patience for locks, tried again a few times.
+// shortly is define with a short lock timeout. It retries a few times.
 func (d *Driver) shortly(ctx context.Context, wait time.Duration, tries int, name string, do func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		err := d.define(ctx, name, func(tx *sql.Tx) error {
@@ -532,7 +534,7 @@ func (d *Driver) shortly(ctx context.Context, wait time.Duration, tries int, nam
 			return err
 		}
 		select {
-		case <-time.After(wait/2 + rand.N(wait)): // lets those pass who queued behind
+		case <-time.After(wait/2 + rand.N(wait)): // lets the sessions pass that queued after this one
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A sort key is a scalar as bytes that compare as domain.Scalar.Compare does. There is one definition of it, in two
-// languages that must agree: sortKey here, for constants and for the key columns that Save fills, and keyExpression in
-// T-SQL, for paths that have no such column. The first byte is the kind:
+// A sort key is a scalar as bytes that compare as domain.Scalar.Compare does. It has two implementations that must
+// agree. sortKey is for constants and for the key columns that Save fills; keyExpression, in T-SQL, is for paths
+// without such a column. The first byte is the kind:
 //
 //	0x10                    null, and nothing there
 //	0x20 and a number key   a number
@@ -21,13 +21,14 @@ import (
 //	0x40, 0x41              false, true
 //	0xff                    what cannot be ordered: a list, an object, a text of more than domain.MaxOrderedCharacters
 //
-// A number key is ASCII: "0", "1" or "2" for below, at or above zero; then, but for zero, four digits of 5000 + m, and
-// the decimal digits d of the number 0.d * 10^m without zeros at either end. Below zero everything behind the first
-// character is turned round: 5000 - m, each digit's complement to 9, and "~" at the end, which is above all digits. So
-// integers beyond 2^53 and doubles compare by their exact values, and no rounding of the database's plays a part.
+// A number key is ASCII. It begins with "0", "1" or "2" for below, at or above zero. Except for zero, four digits of
+// 5000 + m follow, and then the decimal digits d of the number 0.d * 10^m, without zeros at either end. For negative
+// numbers, everything after the first character is inverted: 5000 - m, each digit's complement to 9, and "~" at the
+// end, which is above all digits. So integers beyond 2^53 and doubles compare by their exact values, and the database's
+// rounding is not involved.
 //
-// SQL Server takes the shorter of two binary values as if it were filled up with 0x00. No sort key contains that byte,
-// nor does a text or an id, so that this is the order of bytes all the same.
+// SQL Server pads the shorter of two binary values with 0x00. No sort key, text or id contains that byte, so the order
+// is still that of the bytes.
 const (
 	kindNull      = 0x10
 	kindNumber    = 0x20
@@ -35,12 +36,12 @@ const (
 	kindBool      = 0x40
 	kindUnordered = 0xff
 
-	// maxKeyBytes is the longest sort key of what can be ordered. With tenant (16), build (8) and the longest id (512) it
-	// is below the 1,700 bytes that an index's key can have.
+	// maxKeyBytes is the longest sort key of a value that can be ordered. With tenant (16), build (8) and the longest
+	// id (512) it is below the 1,700 bytes of an index's key.
 	maxKeyBytes = 1 + domain.MaxOrderedCharacters*utf8.UTFMax
 )
 
-// sortKey is the sort key of a scalar, whatever its length.
+// sortKey returns the sort key of a scalar of any length.
 func sortKey(s domain.Scalar) []byte {
 	switch {
 	case s.Number():
@@ -55,7 +56,7 @@ func sortKey(s domain.Scalar) []byte {
 	return []byte{kindNull}
 }
 
-// columnKey is what a key column holds for the scalar.
+// columnKey returns what a key column holds for the scalar.
 func columnKey(s domain.Scalar) []byte {
 	if s.Kind == domain.ScalarText && utf8.RuneCountInString(s.Text) > domain.MaxOrderedCharacters {
 		return []byte{kindUnordered}
@@ -96,7 +97,7 @@ func numberKey(s domain.Scalar) string {
 	return fmt.Sprintf("0%04d%s~", 5000-magnitude, turned)
 }
 
-// columnKeys gives a document's sort keys at the paths.
+// columnKeys returns a document's sort keys at the paths.
 func columnKeys(data []byte, paths [][]string) ([][]byte, error) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -114,7 +115,7 @@ func columnKeys(data []byte, paths [][]string) ([][]byte, error) {
 	return keys, nil
 }
 
-// valueAt is what is at the path, nil where nothing is.
+// valueAt returns the value at the path, or nil if there is none.
 func valueAt(members map[string]any, path []string) any {
 	var value any = members
 	for _, name := range path {
@@ -142,11 +143,11 @@ func decodedKey(value any) []byte {
 	return []byte{kindUnordered}
 }
 
-// numberExpression gives the number key, with its kind, of the value of an alias such as p1 as the column k of a row that
-// is there for numbers alone. %[1]s is the alias. Each step names what the next one needs: sign; mantissa and exponent;
-// digits without the point; the zeros before them; the digits that count, and the power of ten. The kinds of numbers and
-// texts, 0x20 and 0x30, are written as the characters " " and "0". Of an exponent no more is read than cannot overflow: a
-// double's has four characters, and for the sake of a number that is none the query must not fail.
+// numberExpression returns the number key, with its kind, of an alias's value, such as p1's. It is the column k of a
+// row that exists only for numbers. %[1]s is the alias. Each step computes what the next one needs: sign; mantissa and
+// exponent; digits without the point; leading zeros; significant digits and the power of ten. The kinds 0x20 and 0x30
+// of numbers and texts are written as the characters " " and "0". It reads only so much of an exponent that it cannot
+// overflow. A double's exponent has four characters, and the query must not fail on a number that is not a double.
 const numberExpression = `(
 	select convert(varbinary(400), case
 		when d.digits = '' then ' 1'
@@ -165,7 +166,7 @@ const numberExpression = `(
 	where n.number is not null
 )`
 
-// keyExpression is the sort key of the value at an alias such as p1, whose number key is that of an alias such as n1.
+// keyExpression returns the sort key of the value of an alias such as p1, whose number key has an alias such as n1.
 const keyExpression = `(
 	select case %[1]s.type
 		when 1 then case when len(%[1]s.value collate Latin1_General_100_CS_AS_SC + N'.') <= 251 then convert(varbinary(1001), convert(varchar(1001), N'0' + %[1]s.value collate Latin1_General_100_BIN2_UTF8)) else 0xff end

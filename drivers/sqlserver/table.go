@@ -12,21 +12,21 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// table is a table of documents as statements see it for one build, and makes them.
+// table is a table of documents as one build uses it. Its methods build the statements.
 type table struct {
 	name  string   // quoted, with its schema
-	build int64    // the rows' build
+	build int64    // number of the build whose rows are used
 	keys  []string // the declared paths that have key columns, in the order of the columns
 
-	partition string // the path that has the partition's column; empty: none
+	partition string // the path of the partition's column; empty: none
 
 	server abilities
 }
 
-// tableOf is the build's table, without its key columns and what its server can do: withColumns knows those.
+// tableOf returns the build's table without its key columns and the server's abilities, which withColumns adds.
 func tableOf(build domain.Build) table { return table{name: tableName(build), build: build.Number} }
 
-// paths are the names on the way to each key column's values, and last to the partition's, if there is one.
+// paths returns the steps of each key column's path, followed by the partition's if there is one.
 func (t table) paths() [][]string {
 	paths := make([][]string, len(t.keys), len(t.keys)+1)
 	for i, key := range t.keys {
@@ -38,7 +38,7 @@ func (t table) paths() [][]string {
 	return paths
 }
 
-// of are the parameters that say whose rows are meant.
+// of returns the parameters that identify the rows' tenant and build.
 func (t table) of(tenant domain.TenantID, more ...sql.NamedArg) []any {
 	args := []any{sql.Named("tenant", mssql.VarChar(tenant.String())), sql.Named("build", t.build)}
 	for _, arg := range more {
@@ -47,31 +47,30 @@ func (t table) of(tenant domain.TenantID, more ...sql.NamedArg) []any {
 	return args
 }
 
-// Every batch begins with what it needs of its session. A connection comes from the pool with the server's defaults.
+// Every batch begins with the settings that it needs. A connection comes from the pool with the server's defaults.
 const (
-	// lockWait bounds, in milliseconds, how long a statement waits for somebody's lock: whoever holds one for longer is not
-	// at work but stuck.
+	// lockWait is how many milliseconds a statement waits for a lock. A session that holds one for longer is not
+	// working but stuck.
 	lockWait = "10000"
 
 	readSettings = "set nocount on;\nset lock_timeout " + lockWait + ";\n"
-	// With xact_abort any error rolls the whole transaction back, and so does a client that goes away.
+	// With xact_abort, any error rolls back the whole transaction, and so does a client that disconnects.
 	writeSettings = readSettings + "set xact_abort on;\n"
 )
 
-// fromBatch makes each row of a batch one look-up in the primary key. The optimizer takes any JSON for 50 rows, and might
-// otherwise read a whole tenant instead.
+// fromBatch makes each row of a batch one look-up in the primary key. The optimizer assumes 50 rows for any JSON, and
+// might otherwise read all of a tenant's rows.
 const fromBatch = "option (loop join, force order);\n"
 
-// where is the rows of a tenant's build.
+// where selects the rows of a tenant's build.
 const where = "t.tenant_id = @tenant and t.build = @build"
 
-// moveSQL is the compare-and-set, whose number of rows is 1 if the checkpoint was where it should be. Of two workers that
-// both find no checkpoint, one inserts the row, and the other waits for it and gets a duplicate key. A hint that locks the
-// place where the row will be (holdlock) would do the same, but would lock the gap to the next row as well, and with it
-// other tenants.
+// moveSQL is the compare-and-set. It affects 1 row if the checkpoint was as expected. Of two workers that both find no
+// checkpoint, one inserts the row, and the other waits for it and gets a duplicate key. A hint that locks the place of
+// the future row (holdlock) would do the same, but would also lock the gap to the next row, and with it other tenants.
 //
-// The row is looked at under a lock (updlock), which waits for whoever is changing it. An update takes such locks anyhow,
-// but where a database has optimized locking, as Azure SQL has, it looks at what was committed last instead.
+// The row is read under a lock (updlock), which waits for any session that is changing it. An update usually takes such
+// locks anyway. But with optimized locking, as in Azure SQL, it reads what was last committed instead.
 func (t table) moveSQL(from int64) string {
 	if from > 0 {
 		return "update t set version = @to from " + t.name + " as t with (updlock, rowlock) where " + where + " and t.id_bytes = 0x and t.version = @from;\n"
@@ -98,7 +97,7 @@ func (t table) moveArgs(tenant domain.TenantID, batch drivers.Batch) []any {
 	return args
 }
 
-// saveWhole is a save in one round trip: it gives 1, or 0 if the batch is stale.
+// saveWhole saves in one round trip. The result is 1, or 0 if the batch is stale.
 func (t table) saveWhole(tenant domain.TenantID, batch drivers.Batch, part part) statement {
 	partSQL, partArgs := t.partSQL(part)
 	return statement{
@@ -111,7 +110,7 @@ func (t table) saveWhole(tenant domain.TenantID, batch drivers.Batch, part part)
 	}
 }
 
-// moveCheckpoint is the first statement of a save in parts: it gives 1, or 0 if the batch is stale.
+// moveCheckpoint is the first statement of a save in parts. The result is 1, or 0 if the batch is stale.
 func (t table) moveCheckpoint(tenant domain.TenantID, batch drivers.Batch) statement {
 	return statement{sql: writeSettings + t.moveSQL(batch.From) + "select @@rowcount;\n", args: t.moveArgs(tenant, batch)}
 }
@@ -122,11 +121,11 @@ func (t table) savePart(tenant domain.TenantID, part part) statement {
 	return statement{sql: writeSettings + partSQL, args: append(t.of(tenant), partArgs...)}
 }
 
-// binaryUTF8Name is the collation of texts that are kept as UTF-8, which takes half the space of nvarchar for most documents.
+// binaryUTF8Name is the collation of texts stored as UTF-8, which takes half the space of nvarchar for most documents.
 const binaryUTF8Name = "Latin1_General_100_BIN2_UTF8"
 
-// staged are the columns of a part's documents where the server has them before they are written: each column of the
-// table for which a document brings a value.
+// staged returns the columns of a part's documents on the server before they are written: each column of the table for
+// which a document has a value.
 func (t table) staged() (names, types []string) {
 	names = []string{"id_bytes", "id", "version", "document"}
 	types = []string{"varbinary(512) not null primary key", "nvarchar(512) not null", "bigint not null", "varchar(max) collate " + binaryUTF8Name + " not null"}
@@ -141,7 +140,7 @@ func (t table) staged() (names, types []string) {
 	return names, types
 }
 
-// columns are the table's columns that hold the staged ones.
+// columns returns the table's columns that hold the staged ones.
 func (t table) columns() []string {
 	columns := []string{"id_bytes", "id", "version", "document"}
 	for _, path := range t.keys {
@@ -153,7 +152,7 @@ func (t table) columns() []string {
 	return columns
 }
 
-// define is the list of columns with their types.
+// define returns the list of columns with their types.
 func define(names, types []string) string {
 	defined := make([]string, len(names))
 	for i := range names {
@@ -162,8 +161,8 @@ func define(names, types []string) string {
 	return "(" + strings.Join(defined, ", ") + ")"
 }
 
-// upsertSQL writes the staged documents of a source. Those that are not there come first: where that is all of them, as in
-// a first save, nothing is looked for to be updated. No MERGE: it has a history of faults, and is no more atomic than two
+// upsertSQL writes the staged documents of a source. It inserts new ones first: if all are new, as in a first save, it
+// searches for nothing to update. It does not use MERGE, which has a history of bugs, and is no more atomic than two
 // statements under the checkpoint's lock.
 func (t table) upsertSQL(source string) string {
 	names, _ := t.staged()
@@ -171,7 +170,7 @@ func (t table) upsertSQL(source string) string {
 	values, set := make([]string, len(names)), make([]string, 0, len(names))
 	for i, name := range names {
 		values[i] = "b." + name
-		if i >= 2 { // the id stays
+		if i >= 2 { // the id does not change
 			set = append(set, columns[i]+" = "+values[i])
 		}
 	}
@@ -186,7 +185,7 @@ func (t table) upsertSQL(source string) string {
 
 // partSQL writes a part's documents. They are read once, into a variable.
 //
-// Nothing is cut off by a conversion: ids and keys are as long as their columns at most, and are made by this package.
+// No conversion truncates anything: this package produces the ids and keys, which are at most as long as their columns.
 func (t table) partSQL(part part) (text string, args []any) {
 	if len(part.upserts) > 0 {
 		names, types := t.staged()
@@ -217,8 +216,8 @@ func (t table) partSQL(part part) (text string, args []any) {
 	return text, args
 }
 
-// stage is the table, of one connection, into which the documents of a save in parts are copied. What is copied comes as
-// UTF-16, whatever the table's column is.
+// stage is the temporary table, of one connection, into which the documents of a save in parts are copied. The copied
+// text is UTF-16, whatever the type of the table's column.
 const stage = "#manifold_stage"
 
 func (t table) createStage() statement {
@@ -239,7 +238,7 @@ func (t table) checkpoint(tenant domain.TenantID) statement {
 	}
 }
 
-// checkpoints is answered by the index of checkpoints alone.
+// checkpoints needs only the index of checkpoints.
 func (t table) checkpoints() statement {
 	return statement{
 		sql:  readSettings + "select t.tenant_id, t.version from " + t.name + " as t where t.build = @build and t.id_bytes = 0x;\n",
@@ -247,12 +246,12 @@ func (t table) checkpoints() statement {
 	}
 }
 
-// ownCheckpoints is answered by the common table's index of checkpoints alone.
+// ownCheckpoints needs only the common table's index of checkpoints.
 func ownCheckpoints() statement {
 	return statement{sql: readSettings + "select t.tenant_id, t.build, t.version from " + schema + "." + identifier(commonTable) + " as t where t.id_bytes = 0x;\n"}
 }
 
-// consistent makes a select see all of a save or nothing of it. See the package's comment.
+// consistent makes a select see all of a save or nothing of it. See the package comment.
 func (t table) consistent(locking bool, query string) string {
 	if !locking {
 		return readSettings + query
@@ -262,8 +261,8 @@ func (t table) consistent(locking bool, query string) string {
 		query + "commit transaction;\n"
 }
 
-// documentColumns are what a document is read from. The client is given UTF-16, which it takes from every server, whatever
-// the table's column is.
+// documentColumns are the columns of a document. The client receives UTF-16, which it accepts from every server,
+// whatever the type of the table's column.
 const documentColumns = "t.id_bytes, t.version, convert(nvarchar(max), t.document) as document"
 
 func (t table) load(locking bool, tenant domain.TenantID, ids []string) statement {
@@ -281,7 +280,7 @@ func (t table) get(tenant domain.TenantID, id string) statement {
 	}
 }
 
-// dropCheckpoint waits for a save that is under way, also for a first one, whose row is not committed yet: see moveSQL.
+// dropCheckpoint waits for a save in progress, even for a first one, whose row is not committed yet: see moveSQL.
 func (t table) dropCheckpoint(tenant domain.TenantID) statement {
 	return statement{
 		sql:  writeSettings + "delete t from " + t.name + " as t with (updlock, rowlock) where " + where + " and t.id_bytes = 0x;\n",
@@ -292,7 +291,7 @@ func (t table) dropCheckpoint(tenant domain.TenantID) statement {
 // dropRows is how many rows one statement of a drop removes.
 const dropRows = 1000
 
-// dropSlice removes the first documents behind an id, and gives the last id of them, or null if there are none.
+// dropSlice removes the first documents after an id, and returns the last removed id, or null if there was none.
 func (t table) dropSlice(tenant domain.TenantID, after []byte) statement {
 	return statement{
 		sql: writeSettings + fmt.Sprintf("declare @after_bytes varbinary(512) = convert(varbinary(512), @after, 2);\n"+

@@ -17,24 +17,24 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// statement is a batch of T-SQL and its parameters. A statement with parameters goes out as sp_executesql, in one round
-// trip, and what it sets (xact_abort, lock_timeout) holds until it ends.
+// statement is a batch of T-SQL and its parameters. A statement with parameters is sent as sp_executesql, in one round
+// trip, and its settings (xact_abort, lock_timeout) apply until it ends.
 type statement struct {
 	sql  string
 	args []any // sql.NamedArg
 }
 
-// attempts bounds how often something is tried in all.
+// attempts is the maximum number of attempts, including the first.
 const attempts = 4
 
 // grace is how long a call that was given up may still take to say how it ended, before it is left to end by itself: the
 // client waits up to ten seconds for a server to confirm a cancellation, which one that hangs never does.
 const grace = time.Second
 
-// try runs do on a connection of its own. What the database has rolled back through no fault of its own, and what failed
-// because the connection was lost, is tried again; the caller sees to it that doing so is safe. try returns when ctx ends,
-// and do may go on for some seconds: it must not write to anything that the caller reads, nor read what the caller may
-// then use for something else.
+// try runs do on a separate connection. It retries what the database rolled back because of others, and what failed
+// because the connection was lost; the caller ensures that a retry is safe. try returns when ctx ends, but do may
+// continue for some seconds. So do must not write to anything that the caller reads, nor read anything that the caller
+// may then reuse.
 func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, conn *sql.Conn) (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -74,9 +74,9 @@ func try[T any](ctx context.Context, d *Driver, do func(ctx context.Context, con
 	}
 }
 
-// onConnection sees to it that a connection which is of no use any more does not go back to the pool: the next one may
-// lead to the new primary. Nor does one that holds locks: xact_abort does not promise to end a transaction in which a
-// statement could not be compiled, and the reset of a connection comes with its next use only.
+// onConnection keeps a useless connection from going back to the pool: a new one may lead to the new primary. The same
+// applies to a connection that holds locks. xact_abort does not promise to end a transaction in which a statement could
+// not be compiled, and a connection is reset only at its next use.
 func onConnection[T any](ctx context.Context, db *sql.DB, do func(ctx context.Context, conn *sql.Conn) (T, error)) (value T, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func onConnection[T any](ctx context.Context, db *sql.DB, do func(ctx context.Co
 		spoilt = left != nil
 	}
 	if spoilt {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the error is what this is for
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // this error discards the connection
 	}
 	if closing := conn.Close(); err == nil && closing != nil && !errors.Is(closing, sql.ErrConnDone) {
 		err = closing
@@ -109,7 +109,7 @@ type queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// collect gives the rows of a statement up to the one with which full, if there is such a function, is true.
+// collect returns the rows of a statement up to the first for which full is true; full may be nil.
 func collect[T any](ctx context.Context, on queryer, statement statement, scan func(rows *sql.Rows) (T, error), full func(value T) bool) (all []T, err error) {
 	rows, err := on.QueryContext(ctx, statement.sql, statement.args...)
 	if err != nil {
@@ -129,13 +129,13 @@ func collect[T any](ctx context.Context, on queryer, statement statement, scan f
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	// What stands behind the rows may fail as well, and only shows when it is read.
+	// What follows the rows may fail too, and the error appears only when it is read.
 	for rows.NextResultSet() {
 	}
 	return all, rows.Err()
 }
 
-// number runs a statement that gives one number.
+// number runs a statement that returns one number.
 func number(ctx context.Context, on queryer, statement statement) (int64, error) {
 	numbers, err := collect(ctx, on, statement, func(rows *sql.Rows) (n int64, err error) {
 		err = rows.Scan(&n)
@@ -150,7 +150,7 @@ func number(ctx context.Context, on queryer, statement statement) (int64, error)
 	return numbers[0], nil
 }
 
-// The numbers of SQL Server's errors that something here hangs on (sys.messages).
+// The numbers of SQL Server's errors that this package handles (sys.messages).
 const (
 	errorNoObject      = 208   // no such table
 	errorNoColumn      = 207   // no such column
@@ -158,18 +158,18 @@ const (
 	errorCheck         = 547   // a check constraint
 	errorDuplicateKey  = 2627  // a primary key
 	errorDuplicateRow  = 2601  // a unique index
-	errorLockTimeout   = 1222  // lock_timeout has passed
-	errorDeadlock      = 1205  // chosen as the victim
-	errorConflict      = 3960  // snapshot isolation: somebody else wrote the row
+	errorLockTimeout   = 1222  // lock_timeout has expired
+	errorDeadlock      = 1205  // chosen as the deadlock victim
+	errorConflict      = 3960  // snapshot isolation: another session wrote the row
 	errorExists        = 2714  // there is already an object of that name
 	errorNoPermission  = 262   // the login may not do this in the database
 	errorNoneOfYours   = 229   // the login may not do this with the object
-	errorNestedTooDeep = 13609 // the text is not JSON as the server takes it
+	errorNestedTooDeep = 13609 // the server does not accept the text as JSON
 )
 
-// numberOf is the number of the server's error; 0 where it is none. Of several, it is the first one that says why: the
-// client takes the last, which is that a login failed (18456) where the database could not be opened (4060), or that a
-// batch ended with a transaction left (266) where a table was not there.
+// numberOf returns the number of the server's error, or 0 if it is not one. Of several errors it returns the first that
+// gives the reason. The client reports the last one: that a login failed (18456) if the database could not be opened
+// (4060), or that a batch left a transaction open (266) if a table did not exist.
 func numberOf(err error) int32 {
 	native, ok := errors.AsType[mssql.Error](err)
 	if !ok {
@@ -181,7 +181,7 @@ func numberOf(err error) int32 {
 	return native.Number
 }
 
-// away reports whether the server says that it cannot serve, for now.
+// away reports whether the error says that the server cannot serve for now.
 func away(number int32) bool {
 	switch number {
 	case 40197, 40501, 40613, 40143, 49918, 49919, 49920, 4221, // Azure SQL: reconfigured, busy, moving
@@ -197,7 +197,7 @@ func away(number int32) bool {
 	return false
 }
 
-// tooComplex reports whether the server says that it cannot make a plan for so large a statement.
+// tooComplex reports whether the error says that the server cannot plan so large a statement.
 func tooComplex(number int32) bool {
 	switch number {
 	case 191, 8621, 8623, 8631, 8632: // too deeply nested, no internal resources for a plan
@@ -206,7 +206,7 @@ func tooComplex(number int32) bool {
 	return false
 }
 
-// broken reports whether the connection was lost on the way, or never made.
+// broken reports whether the connection was lost or never established.
 func broken(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
@@ -223,21 +223,21 @@ func broken(err error) bool {
 // unavailable reports whether the database cannot be reached or cannot serve.
 func unavailable(err error) bool { return away(numberOf(err)) || broken(err) }
 
-// transient reports whether the same may well succeed when it is tried again at once.
+// transient reports whether the same may well succeed when it is retried at once.
 func transient(err error) bool {
 	switch numberOf(err) {
-	case errorDeadlock, errorConflict, 3961, // rolled back for the sake of another
-		41301, 41302, 41305, 41325, 41839, // the same, of tables in memory
-		233, 64, 10053, 10054, 10060, // the client's words for a lost connection
+	case errorDeadlock, errorConflict, 3961, // rolled back in favor of another transaction
+		41301, 41302, 41305, 41325, 41839, // the same, for in-memory tables
+		233, 64, 10053, 10054, 10060, // the client's codes for a lost connection
 		40540: // Azure SQL: the service has aborted the transaction
 		return true
-	case errorLockTimeout: // has been waited for long enough
+	case errorLockTimeout: // the wait was long enough
 		return false
 	}
 	return unavailable(err)
 }
 
-// mend sorts native errors into those of the contract, which keep the native one within.
+// mend converts native errors to the errors of the contract, and wraps the native error.
 func mend(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

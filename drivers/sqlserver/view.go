@@ -11,8 +11,9 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// shows is 1 if the view is there and its text names the table, 0 if it does not, and -1 if there is no view. The text is
-// this package's own, and a quoted name stands for itself alone. The database's collation might overlook a hyphen.
+// shows returns 1 if the view exists and its text names the table, 0 if it does not name it, and -1 if there is no
+// view. This package wrote the text, and a quoted name occurs in it only as that name. The database's own collation
+// might ignore a hyphen.
 func shows(view, table string) statement {
 	return statement{
 		sql:  "select case when object_id(@view) is null then -1 when charindex(@table" + binary2 + ", object_definition(object_id(@view))) > 0 then 1 else 0 end;\n",
@@ -20,7 +21,7 @@ func shows(view, table string) statement {
 	}
 }
 
-// viewText is 1 and the text of the view's definition, or 0 and an empty one if there is no view.
+// viewText returns 1 and the text of the view's definition, or 0 and an empty text if there is no view.
 func viewText(view string) statement {
 	return statement{
 		sql:  "select case when object_id(@view) is null then 0 else 1 end, coalesce(object_definition(object_id(@view)), N'');\n",
@@ -28,7 +29,7 @@ func viewText(view string) statement {
 	}
 }
 
-// viewQuery is what a projection's view shows of the table, and of those of other builds.
+// viewQuery returns what a projection's view shows of the table, and of the tables of other builds.
 func (t table) viewQuery(groups []drivers.Overridden) string {
 	const columns = "select t.tenant_id, t.id, t.version, t.document from "
 	var first, others strings.Builder
@@ -44,7 +45,7 @@ func (t table) viewQuery(groups []drivers.Overridden) string {
 	return first.String() + others.String()
 }
 
-// tenantLiterals are tenants as constants; the canonical form of a UUID has nothing to escape.
+// tenantLiterals returns tenants as constants; the canonical form of a UUID needs no escapes.
 func tenantLiterals(tenants []domain.TenantID) string {
 	texts := make([]string, len(tenants))
 	for i, tenant := range tenants {
@@ -53,8 +54,8 @@ func tenantLiterals(tenants []domain.TenantID) string {
 	return strings.Join(texts, ", ")
 }
 
-// viewSQL makes or changes a projection's view. "alter" keeps the privileges that were given on it. A statement that
-// makes a view has to be a batch of its own.
+// viewSQL creates or changes a projection's view. "alter" keeps the privileges that were granted on it. A statement
+// that creates a view must be a separate batch.
 func viewSQL(view, query string, there bool) string {
 	verb := "create"
 	if there {
@@ -63,14 +64,14 @@ func viewSQL(view, query string, there bool) string {
 	return verb + " view " + view + " as " + query + ";\n"
 }
 
-// shown reports whether the text of a view is what viewSQL makes of the query. The server keeps the text as it was sent,
-// but for the verb.
+// shown reports whether the text of a view is what viewSQL builds from the query. The server stores the text as it was
+// sent, except for the verb.
 func shown(text, query string) bool {
 	return strings.HasSuffix(strings.TrimRight(text, "\r\n "), " as "+query+";")
 }
 
-// SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. A view that is as it
-// should be is left alone, so that nobody waits for it.
+// SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. A view that is
+// already correct is left alone, so that nobody waits for it.
 func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
 	groups, err := drivers.GroupOverrides(build, overrides)
 	if err != nil || !build.Shared() {
