@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// Config is what a Drainer needs. Store and Publish must be there.
+// Config configures a Drainer. Store and Publish are required.
 type Config struct {
 	Store Store
-	// Publish publishes rows in their order, all or none; what is there already, by its id, counts as published. A
-	// *RefusedError says that it is about what they are; after any other error they are tried again as they are. HTTP.Publish is
-	// one.
+	// Publish publishes rows in their order, all or none. A row whose id is already published counts as published. A
+	// *RefusedError says that the rows themselves are the cause; after any other error the same rows are retried.
+	// HTTP.Publish is such a function.
 	Publish func(ctx context.Context, rows []Row) error
 
 	Batch int           // rows that are claimed at once; 0: 100, at most 1,000
-	Lease time.Duration // how long a drainer that died holds what it has claimed; 0: 30 s, at least 1 s
-	Poll  time.Duration // how often to look where there was nothing; 0: 500 ms
+	Lease time.Duration // how long the claim of a dead drainer lasts; 0: 30 s, at least 1 s
+	Poll  time.Duration // pause between checks of an empty outbox; 0: 500 ms
 	Keep  time.Duration // how long published rows are kept, marked; 0: they are removed at once
 
 	Observer Observer
 	Log      *slog.Logger // nil: none
 }
 
-// Observer has functions that are told of what happens, for metrics. Each is optional, and must not block.
+// Observer has callbacks for metrics. Each is optional, and must not block.
 type Observer struct {
-	Published func(rows int)    // so many were published
-	Refused   func(rows int)    // so many were not taken for what they are
-	Failed    func()            // an attempt failed for another reason: the service or the database did not answer, say
+	Published func(rows int)    // rows that were published
+	Refused   func(rows int)    // rows that were refused because of their content
+	Failed    func()            // an attempt failed for another reason, such as an unreachable service or database
 	Lag       func(outbox Lag)  // every 10 s, by each drainer
-	Swept     func(removed int) // so many that were kept are removed
+	Swept     func(removed int) // kept rows that were removed
 }
 
-// Drainer publishes what is in an outbox.
+// Drainer publishes the rows of an outbox.
 type Drainer struct {
 	config Config
 	wake   chan struct{}
@@ -43,9 +43,9 @@ type Drainer struct {
 
 // The pauses of a drainer.
 const (
-	firstPause = 200 * time.Millisecond // after a failure, doubled with each
+	firstPause = 200 * time.Millisecond // after a failure, doubled with each further one
 	lastPause  = 30 * time.Second
-	// A row that was refused holds its stream up until somebody mends what is wrong, so it is not forgotten for long.
+	// A refused row blocks its stream until somebody fixes the cause, so it is retried soon.
 	firstRefusedPause = 2 * time.Second
 	lastRefusedPause  = 5 * time.Minute
 	upkeepEvery       = 10 * time.Second
@@ -76,7 +76,7 @@ func New(config Config) (*Drainer, error) {
 	return &Drainer{config: config, wake: make(chan struct{}, 1)}, nil
 }
 
-// Wake says that something was added: the drainer looks at once. It never blocks; a producer calls it behind its commit.
+// Wake makes the drainer check the outbox at once. It never blocks. A producer calls it after its commit.
 func (d *Drainer) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -84,8 +84,8 @@ func (d *Drainer) Wake() {
 	}
 }
 
-// Run publishes until ctx ends, and returns nil then. What it has claimed is settled before it returns. Failures are logged, and
-// tried again after pauses that grow.
+// Run publishes until ctx ends, and then returns nil. It settles its claim before it returns. It logs failures, and
+// retries after increasing pauses.
 func (d *Drainer) Run(ctx context.Context) error {
 	pause := firstPause
 	upkeep := time.Now() // when it is next due
@@ -102,7 +102,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 			return nil
 		case err != nil:
 			d.config.Log.Warn("the outbox could not be published", "error", err, "pause", pause)
-			// Drainers that fail together do not come back together.
+			// Drainers that fail together should not retry together.
 			d.wait(ctx, pause/2+rand.N(pause/2), nil)
 			pause = min(2*pause, lastPause)
 			continue
@@ -114,7 +114,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when the time is over, something comes, or ctx ends.
+// wait returns when the pause is over, early is signalled, or ctx ends.
 func (d *Drainer) wait(ctx context.Context, pause time.Duration, early <-chan struct{}) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -125,8 +125,8 @@ func (d *Drainer) wait(ctx context.Context, pause time.Duration, early <-chan st
 	}
 }
 
-// Drain claims once and publishes what it gets. It returns how many rows were claimed; fewer than the batch means that there was no
-// more. An error is of the database or of publishing; rows that were refused are none.
+// Drain claims rows once and publishes them. It returns how many rows were claimed; fewer than the batch means that
+// there were no more. An error comes from the database or from publishing; refused rows are no error.
 func (d *Drainer) Drain(ctx context.Context) (claimed int, err error) {
 	claim, err := d.config.Store.Claim(ctx, d.config.Batch, d.config.Lease)
 	if err != nil {
@@ -136,7 +136,7 @@ func (d *Drainer) Drain(ctx context.Context) (claimed int, err error) {
 	if len(claim.Rows) == 0 {
 		return 0, nil
 	}
-	// It ends before its lease does, so that two rarely send the same.
+	// Publishing ends before the lease does, so that two drainers rarely send the same rows.
 	publishing, cancel := context.WithTimeout(ctx, d.config.Lease*3/4)
 	defer cancel()
 	s := sending{publish: d.config.Publish, blocked: map[string]bool{}}
@@ -145,7 +145,7 @@ func (d *Drainer) Drain(ctx context.Context) (claimed int, err error) {
 		d.failed()
 		err = fmt.Errorf("publish %d rows of the outbox: %w", len(claim.Rows), err)
 	}
-	// Also where ctx has ended: else what was published would be published again.
+	// Settle even if ctx has ended: otherwise published rows would be published again.
 	settling, done := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer done()
 	if settled := d.config.Store.Settle(settling, claim, s.outcome, d.config.Keep > 0); settled != nil {
@@ -170,7 +170,7 @@ func (d *Drainer) failed() {
 	}
 }
 
-// Upkeep tells the observer of the lag, and removes kept rows whose time is over. Run does it by itself, every 10 s.
+// Upkeep reports the lag to the observer, and removes kept rows whose time is over. Run calls it every 10 s.
 func (d *Drainer) Upkeep(ctx context.Context) error {
 	var problems []error
 	if told := d.config.Observer.Lag; told != nil {

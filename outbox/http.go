@@ -21,15 +21,15 @@ const (
 	requestBytes = 4 << 20
 )
 
-// HTTP publishes to a Manifold over its API. It may be used by many goroutines.
+// HTTP publishes to a Manifold service over its API. It may be used by many goroutines.
 type HTTP struct {
 	url    string
 	key    string
 	client *http.Client
 }
 
-// NewHTTP returns a publisher for the service at an address such as https://manifold.example.com, by a key with events:append
-// for the topics that are published. client may be nil: then requests may take half a minute.
+// NewHTTP returns a publisher for the service at an address such as https://manifold.example.com. The key needs
+// events:append for the published topics. If client is nil, requests may take half a minute.
 func NewHTTP(service, key string, client *http.Client) (*HTTP, error) {
 	u, err := url.Parse(service)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -44,7 +44,7 @@ func NewHTTP(service, key string, client *http.Client) (*HTTP, error) {
 	return &HTTP{url: strings.TrimSuffix(service, "/") + "/v1/publish", key: key, client: client}, nil
 }
 
-// Publish is for Config.Publish: it publishes rows in one request, all or none.
+// Publish implements Config.Publish: it publishes rows in one request, all or none.
 func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 	size := 2
 	for _, row := range rows {
@@ -74,7 +74,7 @@ func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 	case err != nil:
 		return fmt.Errorf("read the answer %s: %w", response.Status, err)
 	case response.StatusCode == http.StatusOK, response.StatusCode == http.StatusCreated:
-		// Whatever else answers at a wrong address has not published them.
+		// Any other server at a wrong address has not published them.
 		var published struct{ Events []struct{ Position int64 } }
 		if json.Unmarshal(answer, &published) != nil || len(published.Events) != len(rows) {
 			return fmt.Errorf("the answer %s is not that of a Manifold: %.200q", response.Status, answer)
@@ -96,8 +96,8 @@ func (h *HTTP) Publish(ctx context.Context, rows []Row) error {
 	return errors.New(reason)
 }
 
-// refuses reports whether a code is about what was sent, so that sending it again as it is does not help. Everything else, about the
-// key, the tenant or the service, may pass, and holds up all rows alike.
+// refuses reports whether a code is about the rows, so that sending them again cannot help. Every other error, about
+// the key, the tenant or the service, may be temporary, and affects all rows alike.
 func refuses(code string) bool {
 	switch domain.Code(code) {
 	case domain.CodeInvalidRequest, domain.CodeInvalidJSON, domain.CodeDuplicateID, domain.CodeTooLarge, domain.CodeForbidden,
@@ -107,11 +107,11 @@ func refuses(code string) bool {
 	return false
 }
 
-// RefusedError says that rows were not taken for what they are; of several it may be any of them. Each by itself may be taken, too:
-// some may be there already, which a request of new ones with them is refused for.
+// RefusedError says that rows were refused because of their content. Any of them may be the cause. Each row alone may
+// be accepted: the service also refuses a request that combines new rows with ones that it already has.
 type RefusedError struct {
 	Reason string // for people
 }
 
-// Error gives the reason.
+// Error returns the reason.
 func (e *RefusedError) Error() string { return e.Reason }

@@ -1,13 +1,15 @@
-// Package outbox publishes what a producer's own transaction has written: exactly that, in order, and once.
+// Package outbox publishes the events that a producer's own transactions have written: exactly those, in order, and
+// once. Start with Event, Drainer and Store.
 //
-// A producer that changes its database and then publishes loses the message when it dies in between, and one that publishes
-// first tells of what may never be. So it adds the event to an outbox, a table or a collection in its own database, in the
-// transaction that makes the change: packages outbox/postgres and outbox/mongo. A Drainer takes events from there and
-// publishes them to Manifold, again and again until it is told that they are there. An event's id goes with it, so a repeat
-// is harmless. Events of one topic and key are published in the order in which they were added.
+// A producer that changes its database and then publishes loses the message if it dies in between. A producer that
+// publishes first may announce a change that never happens. So it adds the event to an outbox, a table or a collection
+// in its own database, in the transaction that makes the change: see packages outbox/postgres and outbox/mongo. A
+// Drainer takes events from there and publishes them to Manifold, and retries until the service confirms them. An
+// event's id is sent with it, so a repeat is harmless. Events of one topic and key are published in the order in which
+// they were added.
 //
-// Any number of drainers may work on an outbox, in as many processes. What they hold is leased: what one that died has left
-// is taken by another.
+// Any number of drainers, in any number of processes, may work on an outbox. They lease what they take: when a drainer
+// dies, its lease expires and another drainer takes the rows.
 package outbox
 
 import (
@@ -22,34 +24,35 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Event is what is to be published: a message, as POST /v1/publish takes it.
+// Event is a message to publish, as POST /v1/publish accepts it.
 type Event struct {
 	ID         string            `json:"id"`                // a UUID; empty: a new one, as NewID makes it
 	Topic      string            `json:"topic"`             // the event's category
-	Key        string            `json:"key,omitempty"`     // with the topic, the stream; empty: one of its own, with no order among others
+	Key        string            `json:"key,omitempty"`     // with the topic, the stream; empty: a stream with this event only
 	Type       string            `json:"type,omitempty"`    // empty: the topic
 	Payload    json.RawMessage   `json:"payload"`           // any JSON
 	Headers    map[string]string `json:"headers,omitempty"` // kept in the event's metadata, as the next three
 	Tags       []string          `json:"tags,omitempty"`
-	CausedBy   string            `json:"caused_by,omitempty"` // the id of the event that this one follows from
+	CausedBy   string            `json:"caused_by,omitempty"` // the id of the event that caused this one
 	SID        string            `json:"sid,omitempty"`       // the session that it belongs to
 	OccurredAt time.Time         `json:"ts,omitzero"`
 }
 
-// NewID returns a new, time-ordered id, for who wants to know it before the event is added.
+// NewID returns a new, time-ordered id, for producers that need it before they add the event.
 func NewID() string { return domain.NewEventID().String() }
 
-// Row is an event as an outbox keeps it.
+// Row is an event as an outbox stores it.
 type Row struct {
 	ID       string          // the event's
 	Stream   string          // topic-key, or topic-id: rows of one stream are published in their order
-	Message  json.RawMessage // the event as POST /v1/publish takes it
+	Message  json.RawMessage // the event as POST /v1/publish accepts it
 	Attempts int             // how often it was refused so far
-	AddedAt  time.Time       // by the clock of the producer's database, or of who added it where that has none
+	AddedAt  time.Time       // by the clock of the producer's database, or of the producer if the database has none
 }
 
-// RowOf makes the row of an event that is to be added. An event that would never be taken is refused, with a *domain.Error
-// that names the field: then the producer's transaction can end at once, and nothing stands before those that come later.
+// RowOf returns the row for an event to be added. It refuses an event that would never be accepted, with a
+// *domain.Error that names the field. Then the producer's transaction can end at once, and the event does not block
+// later ones.
 func RowOf(event Event) (Row, error) {
 	if event.ID == "" {
 		event.ID = NewID()
@@ -67,7 +70,7 @@ func RowOf(event Event) (Row, error) {
 	if err := domain.CheckJSON(event.Payload); err != nil {
 		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "payload", "%s", err)
 	}
-	// It is published in an object in an array, which count where nesting is bounded.
+	// It is published within an object in an array, which count toward the nesting limit.
 	if err := domain.CheckJSON(slices.Concat([]byte("[["), event.Payload, []byte("]]"))); err != nil {
 		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "payload", "%s", err)
 	}
@@ -89,7 +92,7 @@ func RowOf(event Event) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	// What is beside the payload becomes metadata, and counts.
+	// The fields beside the payload become metadata, and count toward its limit.
 	if message.Metadata, err = encode(Event{Headers: event.Headers, Tags: event.Tags, CausedBy: event.CausedBy, SID: event.SID}); err != nil {
 		return Row{}, err
 	}
@@ -100,7 +103,7 @@ func RowOf(event Event) (Row, error) {
 	return Row{ID: event.ID, Stream: batch.Streams[0].Stream, Message: text}, nil
 }
 
-// checkTexts refuses what the log cannot keep, in the fields that have texts of any kind.
+// checkTexts refuses texts that the log cannot store, in the fields that accept any text.
 func (e *Event) checkTexts() error {
 	where := ""
 	for name, value := range e.Headers {
@@ -134,7 +137,7 @@ func encode(event Event) (json.RawMessage, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// inEvent takes the place in a list of messages out of an error.
+// inEvent removes the position in a list of messages from an error.
 func inEvent(err error) error {
 	if e, ok := err.(*domain.Error); ok {
 		_, field, _ := bytes.Cut([]byte(e.Where), []byte("]."))

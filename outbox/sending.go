@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// sending is the publishing of one claim.
+// sending publishes the rows of one claim.
 type sending struct {
 	publish func(ctx context.Context, rows []Row) error
 	outcome Outcome
-	blocked map[string]bool // streams with a row that was refused: those behind it wait
+	blocked map[string]bool // streams with a refused row: their later rows wait
 }
 
-// all publishes rows in requests that the service takes, in their order. It ends with the first error that is not about the rows.
+// all publishes rows in their order, in requests that the service accepts. It ends with the first error that is not
+// about the rows.
 func (s *sending) all(ctx context.Context, rows []Row) error {
 	for len(rows) > 0 {
 		count, size := 0, 0
@@ -31,8 +32,8 @@ func (s *sending) all(ctx context.Context, rows []Row) error {
 	return nil
 }
 
-// some publishes rows in one request. Where that is refused it halves them, until those are alone that are wrong; a request with
-// rows that are there already beside new ones is refused, too, and comes through in halves.
+// some publishes rows in one request. If the request is refused, it splits it into halves until the faulty rows are
+// alone. A request that combines new rows with already published ones is refused too, and succeeds in halves.
 func (s *sending) some(ctx context.Context, rows []Row) error {
 	rows = s.unblocked(rows)
 	if len(rows) == 0 {
@@ -71,7 +72,7 @@ func (s *sending) unblocked(rows []Row) []Row {
 	return free
 }
 
-// refusedPause is how long a row rests that was refused so often before.
+// refusedPause returns how long a row rests that was already refused so often.
 func refusedPause(attempts int) time.Duration {
 	return min(firstRefusedPause<<min(attempts, 20), lastRefusedPause)
 }

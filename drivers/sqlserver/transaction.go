@@ -27,8 +27,8 @@ type statement struct {
 // attempts is the maximum number of attempts, including the first.
 const attempts = 4
 
-// grace is how long a call that was given up may still take to say how it ended, before it is left to end by itself: the
-// client waits up to ten seconds for a server to confirm a cancellation, which one that hangs never does.
+// grace is how long a cancelled call may still take to report its result before it is left to end by itself. The client
+// waits up to ten seconds for a server to confirm a cancellation, and a hanging server never does.
 const grace = time.Second
 
 // try runs do on a separate connection. It retries what the database rolled back because of others, and what failed

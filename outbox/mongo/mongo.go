@@ -1,4 +1,5 @@
-// Package mongo is an outbox in a MongoDB of the producer's: collections beside those that its transactions change.
+// Package mongo is an outbox in the producer's MongoDB: collections beside those that its transactions change. Start
+// with New and Box.Add.
 //
 //	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
 //		_, err := orders.UpdateOne(ctx, ...)
@@ -6,12 +7,13 @@
 //		return nil, box.Add(ctx, outbox.Event{Topic: "order", Key: id, Type: "OrderPaid", Payload: payload})
 //	})
 //
-// The context of the callback is the transaction: an event is there when it is committed, and not when it is not. That needs a
-// replica set, as all of MongoDB's transactions do. With a context of another kind the event is added by itself.
+// The callback's context carries the transaction: the event exists if and only if the transaction is committed. That
+// needs a replica set, like all of MongoDB's transactions. With any other context, the event is added without a
+// transaction.
 //
-// Events of one topic and key get numbers from a document of that key. Two transactions that add to the same key at the same time
-// are in conflict: one of them is aborted as a transient error, and repeated by WithTransaction. So the order of a key is the order in
-// which its transactions are committed.
+// Events of one topic and key get numbers from a document for that key. Two transactions that add to the same key at
+// the same time conflict: one of them is aborted with a transient error, and WithTransaction retries it. So the order
+// of a key is the order in which its transactions are committed.
 package mongo
 
 import (
@@ -30,46 +32,46 @@ import (
 	"github.com/manifold-es/manifold/outbox"
 )
 
-// DefaultName is the outbox's collection where New is given no name.
+// DefaultName is the outbox's collection if New is given no name.
 const DefaultName = "manifold_outbox"
 
-// Box is an outbox: for producers, who add to it, and as an outbox.Store for drainers. It may be used by many goroutines.
+// Box is an outbox. Producers add to it, and drainers use it as an outbox.Store. It may be used by many goroutines.
 type Box struct {
 	events  *mongo.Collection // the rows
-	streams *mongo.Collection // of each stream, the number of the last row
-	leases  *mongo.Collection // of each stream that is claimed or rests, until when
+	streams *mongo.Collection // for each stream, the number of the last row
+	leases  *mongo.Collection // for each claimed or resting stream, the end of its lease
 }
 
 var _ outbox.Store = (*Box)(nil)
 
-// New returns the outbox of that name in a database: the collection, and two beside it whose names end with _streams and _leases.
-// An empty name is DefaultName. Nothing is asked of the server yet.
+// New returns the outbox of that name in a database. It consists of the collection with this name, and two more whose
+// names end with _streams and _leases. An empty name is DefaultName. New sends nothing to the server.
 func New(database *mongo.Database, name string) *Box {
 	if name == "" {
 		name = DefaultName
 	}
-	// Leases are where they were just taken, and rows are published only when they cannot be undone any more, however the client reads
-	// else.
+	// Leases are read where they were just taken, and rows are published only when they can no longer be rolled back,
+	// whatever else the client is set to read.
 	primary := options.Collection().SetReadPreference(readpref.Primary())
 	stays := options.Collection().SetReadPreference(readpref.Primary()).SetReadConcern(readconcern.Majority())
 	return &Box{events: database.Collection(name, stays), streams: database.Collection(name+"_streams", primary), leases: database.Collection(name+"_leases", primary)}
 }
 
-// row is a row as it is kept.
+// row is a row as it is stored.
 type row struct {
 	ID          string    `bson:"_id"`
 	Stream      string    `bson:"stream"`
 	Number      int64     `bson:"number"` // in its stream
 	Message     string    `bson:"message"`
-	AddedAt     time.Time `bson:"addedAt"` // never runs backwards within a stream
+	AddedAt     time.Time `bson:"addedAt"` // never decreases within a stream
 	Waiting     bool      `bson:"waiting"` // not published yet
 	PublishedAt time.Time `bson:"publishedAt,omitempty"`
 	Attempts    int       `bson:"attempts"`
 	Reason      string    `bson:"reason,omitempty"`
 }
 
-// Prepare makes the collections and indexes where they are not there. A producer does so once, before its first transaction:
-// within one they cannot be made everywhere.
+// Prepare creates missing collections and indexes. A producer calls it once, before its first transaction, because some
+// servers cannot create them within one.
 func (b *Box) Prepare(ctx context.Context) error {
 	for _, keys := range []bson.D{
 		{{Key: "waiting", Value: 1}, {Key: "addedAt", Value: 1}, {Key: "number", Value: 1}},
@@ -88,14 +90,14 @@ func (b *Box) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// alreadyThere is MongoDB's NamespaceExists.
+// alreadyThere reports MongoDB's NamespaceExists.
 func alreadyThere(err error) bool {
 	command, ok := errors.AsType[mongo.CommandError](err)
 	return ok && command.Code == 48
 }
 
-// Add adds events, in their order, in the transaction that ctx belongs to. One that would never be taken is a *domain.Error. Errors
-// of the server come as they are within the error, so that WithTransaction sees which are transient.
+// Add adds events, in their order, in the transaction that ctx belongs to. For an event that would never be accepted,
+// the error is a *domain.Error. The server's errors are wrapped, so that WithTransaction recognizes transient ones.
 func (b *Box) Add(ctx context.Context, events ...outbox.Event) error {
 	for i, event := range events {
 		added, err := outbox.RowOf(event)
@@ -112,8 +114,8 @@ func (b *Box) Add(ctx context.Context, events ...outbox.Event) error {
 func (b *Box) add(ctx context.Context, added outbox.Row, ordered bool) error {
 	new := row{ID: added.ID, Stream: added.Stream, Number: 1, Message: string(added.Message), AddedAt: time.Now(), Waiting: true}
 	if ordered {
-		// Rows are read by when they were added, and then by their number: so that time must never be before the one of the
-		// row that is before it in its stream, whichever machine's clock that was.
+		// Rows are sorted by the time when they were added, then by number. So that time must not be before that of the
+		// previous row of the stream, whichever machine's clock gave it.
 		var last struct {
 			Number  int64     `bson:"number"`
 			AddedAt time.Time `bson:"addedAt"`
@@ -131,7 +133,7 @@ func (b *Box) add(ctx context.Context, added outbox.Row, ordered bool) error {
 	return err
 }
 
-// clean is a text that every server of the protocol keeps.
+// clean returns the text without what some servers of the protocol cannot store.
 func clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }

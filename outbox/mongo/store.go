@@ -13,14 +13,15 @@ import (
 	"github.com/manifold-es/manifold/outbox"
 )
 
-// byAge is the order in which rows were added; of a stream it is the order of their numbers.
+// byAge is the order in which rows were added; within a stream it is the order of their numbers.
 var byAge = bson.D{{Key: "addedAt", Value: 1}, {Key: "number", Value: 1}}
 
-// maxHeld bounds how many streams that are with others, or rest, are passed over in one look.
+// maxHeld is the maximum number of leased or resting streams that one read skips.
 const maxHeld = 10_000
 
-// Claim is outbox.Store's. A stream is leased, and with it its first rows: each by a find-and-modify of its own, all of them in one
-// command. Clocks of drainers' machines that differ by more than the lease make two of them send the same, which is harmless.
+// Claim implements outbox.Store. It leases streams, and with them their first rows. Each lease is a separate
+// find-and-modify, and one command carries them all. If the clocks of two drainers' machines differ by more than the
+// lease, both send the same rows, which is harmless.
 func (b *Box) Claim(ctx context.Context, limit int, lease time.Duration) (outbox.Claim, error) {
 	held, err := b.held(ctx)
 	if err != nil {
@@ -38,7 +39,7 @@ func (b *Box) Claim(ctx context.Context, limit int, lease time.Duration) (outbox
 	if len(mine) == 0 {
 		return outbox.Claim{}, nil
 	}
-	// Now they stand still. What was read before may have been published meanwhile.
+	// Now nobody else changes these rows. Those read before may have been published meanwhile.
 	rows, err := b.waiting(ctx, "$in", mine, limit)
 	if err != nil {
 		return outbox.Claim{}, errors.Join(err, b.release(ctx, claim.ID))
@@ -52,14 +53,14 @@ func (b *Box) Claim(ctx context.Context, limit int, lease time.Duration) (outbox
 	return claim, nil
 }
 
-// held are the streams that nobody can lease now.
+// held returns the streams that nobody can lease now.
 func (b *Box) held(ctx context.Context) ([]string, error) {
 	cursor, err := b.leases.Find(ctx, bson.D{{Key: "until", Value: bson.D{{Key: "$gt", Value: time.Now()}}}},
 		options.Find().SetLimit(maxHeld).SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	return namesOf(ctx, cursor, err)
 }
 
-// waiting reads rows that are not published, those of some streams, or of all others.
+// waiting reads unpublished rows of some streams, or of all others.
 func (b *Box) waiting(ctx context.Context, operator string, streams []string, limit int) ([]row, error) {
 	filter := bson.D{{Key: "waiting", Value: true}}
 	if operator == "$in" || len(streams) > 0 {
@@ -88,7 +89,7 @@ func streamsOf(rows []row) []string {
 	return streams
 }
 
-// lease takes the streams whose lease is free, or has ended, and returns those that it got.
+// lease takes the streams whose lease is free or has expired, and returns those that it got.
 func (b *Box) lease(ctx context.Context, claim string, streams []string, lease time.Duration) ([]string, error) {
 	now := time.Now()
 	models := make([]mongo.WriteModel, len(streams))
@@ -97,7 +98,7 @@ func (b *Box) lease(ctx context.Context, claim string, streams []string, lease t
 			SetFilter(bson.D{{Key: "_id", Value: stream}, {Key: "until", Value: bson.D{{Key: "$lte", Value: now}}}}).
 			SetUpdate(bson.D{{Key: "$set", Value: bson.D{{Key: "claim", Value: claim}, {Key: "until", Value: now.Add(lease)}}}})
 	}
-	// Where somebody else has it, the filter finds nothing, and the upsert meets the document that is there.
+	// If another claim has the lease, the filter matches nothing, and the upsert fails on the existing document.
 	if _, err := b.leases.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false)); err != nil && !mongo.IsDuplicateKeyError(err) {
 		return nil, err
 	}
@@ -128,8 +129,8 @@ func (b *Box) release(ctx context.Context, claim string) error {
 	return err
 }
 
-// Settle is outbox.Store's. It is no transaction: who dies in the middle leaves rows marked or not, and leases that end by
-// themselves.
+// Settle implements outbox.Store. It is not a transaction. A drainer that dies in the middle leaves rows marked or not,
+// and leases that expire.
 func (b *Box) Settle(ctx context.Context, claim outbox.Claim, outcome outbox.Outcome, keep bool) error {
 	if err := b.published(ctx, outcome.Published, keep); err != nil {
 		return fmt.Errorf("mark published rows: %w", err)
@@ -141,7 +142,7 @@ func (b *Box) Settle(ctx context.Context, claim outbox.Claim, outcome outbox.Out
 			return fmt.Errorf("let a refused row rest: %w", err)
 		}
 		if rest.MatchedCount == 0 {
-			continue // its lease has ended, and somebody else finds out
+			continue // its lease has expired, and another claim handles it
 		}
 		_, err = b.events.UpdateOne(ctx, bson.D{{Key: "_id", Value: refusal.Row.ID}},
 			bson.D{{Key: "$set", Value: bson.D{{Key: "reason", Value: clean(refusal.Reason)}}}, {Key: "$inc", Value: bson.D{{Key: "attempts", Value: 1}}}})
@@ -172,7 +173,7 @@ func (b *Box) published(ctx context.Context, rows []outbox.Row, keep bool) error
 	return err
 }
 
-// Lag is outbox.Store's.
+// Lag implements outbox.Store.
 func (b *Box) Lag(ctx context.Context) (outbox.Lag, error) {
 	waiting := bson.D{{Key: "waiting", Value: true}}
 	count, err := b.events.CountDocuments(ctx, waiting, options.Count().SetLimit(outbox.MaxLag))
@@ -187,10 +188,10 @@ func (b *Box) Lag(ctx context.Context) (outbox.Lag, error) {
 	return outbox.Lag{Waiting: int(count), Oldest: max(0, time.Since(first.AddedAt))}, err
 }
 
-// forgotten is how long after its end a lease is kept that nobody has renewed: its stream has no rows any more.
+// forgotten is how long an expired lease is kept that nobody has renewed: its stream has no rows any more.
 const forgotten = time.Hour
 
-// Sweep is outbox.Store's.
+// Sweep implements outbox.Store.
 func (b *Box) Sweep(ctx context.Context, keep time.Duration, limit int) (int, error) {
 	before := bson.D{{Key: "$lt", Value: time.Now().Add(-keep)}}
 	cursor, err := b.events.Find(ctx, bson.D{{Key: "waiting", Value: false}, {Key: "publishedAt", Value: before}},
@@ -199,7 +200,7 @@ func (b *Box) Sweep(ctx context.Context, keep time.Duration, limit int) (int, er
 	if err != nil {
 		return 0, err
 	}
-	if len(ids) < limit { // else it is called again
+	if len(ids) < limit { // otherwise it is called again
 		if _, err := b.leases.DeleteMany(ctx, bson.D{{Key: "until", Value: bson.D{{Key: "$lt", Value: time.Now().Add(-forgotten)}}}}); err != nil {
 			return 0, err
 		}

@@ -16,15 +16,15 @@ import (
 	"github.com/manifold-es/manifold/outbox"
 )
 
-// shortLease lets others take what a drainer has while it still works: the worst that can be.
+// shortLease lets others take a drainer's rows while it still works on them, which is the worst case.
 type shortLease struct{ outbox.Store }
 
 func (s shortLease) Claim(ctx context.Context, limit int, _ time.Duration) (outbox.Claim, error) {
 	return s.Store.Claim(ctx, limit, 3*time.Millisecond)
 }
 
-// Several drainers at the same time, whose leases are far too short, that die, and whose requests fail or lose their answers: everything
-// is published once, and each stream in the order in which it was added.
+// Several drainers run at the same time. Their leases are far too short, they die, and their requests fail or lose
+// their replies. Everything is published once, and each stream in the order in which it was added.
 func testDrainers(t *testing.T, b *box) {
 	const streams, each, drainers = 5, 30, 3
 	service := newService(rand.New(rand.NewPCG(1, 2)), 10)
@@ -78,13 +78,13 @@ func testDrainers(t *testing.T, b *box) {
 	}
 }
 
-// Whatever producers and drainers do in turn, with claims that overlap and are settled late, in part or never: nothing is lost, nothing is
-// there twice, and the order of each stream is that in which its events were added.
+// Producers and drainers act in random order, with claims that overlap and are settled late, in part or never. Nothing
+// is lost or duplicated, and each stream has the order in which its events were added.
 func testRandom(t *testing.T, b *box) {
 	rapid.Check(t, func(r *rapid.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 1))
 		service := newService(random, 15)
-		topic := "t" + fmt.Sprint(random.Uint64()) // the box has what other runs have left
+		topic := "t" + fmt.Sprint(random.Uint64()) // the box still has the rows of other runs
 		want := map[string][]string{}
 		added := 0
 		drainer := func(store outbox.Store) *outbox.Drainer {
@@ -147,7 +147,7 @@ func testRandom(t *testing.T, b *box) {
 	})
 }
 
-// impatient is a store whose leases end at once, and where nothing rests for longer than that.
+// impatient is a store whose leases expire at once, and whose rows never rest for longer.
 type impatient struct {
 	outbox.Store
 	lease time.Duration

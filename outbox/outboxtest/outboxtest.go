@@ -1,4 +1,5 @@
-// Package outboxtest is the specification of an outbox.Store: every store of ours passes it, and so should one of one's own.
+// Package outboxtest is the specification of outbox.Store as a test: run it with Run. Every store of Manifold passes
+// it, and your own should too.
 package outboxtest
 
 import (
@@ -13,20 +14,20 @@ import (
 	"github.com/manifold-es/manifold/outbox"
 )
 
-// Box is an outbox of the test's own, empty.
+// Box is an empty outbox for one test.
 type Box struct {
 	Store outbox.Store
-	// Add adds events in a transaction of the producer's.
+	// Add adds events in a transaction of the producer.
 	Add func(ctx context.Context, events ...outbox.Event) error
 }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = 20 * time.Second
 
-// long is a lease that does not end within a test.
+// long is a lease that does not expire within a test.
 const long = time.Hour
 
-// Run runs the specification. open is called for each test, and may be called from several at the same time.
+// Run runs the specification. open is called for each test, possibly concurrently.
 func Run(t *testing.T, open func(t *testing.T) Box) {
 	for name, test := range map[string]func(t *testing.T, b *box){
 		"rows":     testRows,
@@ -54,7 +55,7 @@ type box struct {
 	t testing.TB
 }
 
-// add adds an event for each "key:payload"; without a key for ":payload".
+// add adds an event for each "key:payload"; ":payload" has no key.
 func (b *box) add(specs ...string) {
 	b.t.Helper()
 	var events []outbox.Event
@@ -96,8 +97,8 @@ func (b *box) settle(claim outbox.Claim, outcome outbox.Outcome, keep bool) {
 	}
 }
 
-// want fails the test unless a claim has rows with these payloads, in this order; of several streams their order among one
-// another is free.
+// want fails the test unless a claim has rows with these payloads, in this order. The order of different streams among
+// one another is free.
 func (b *box) want(claim outbox.Claim, payloads ...string) {
 	b.t.Helper()
 	var got []string
@@ -117,7 +118,7 @@ func payloadOf(row outbox.Row) string {
 	return string(event.Payload)
 }
 
-// What is added comes as it is.
+// Rows are returned as they were added.
 func testRows(t *testing.T, b *box) {
 	id := outbox.NewID()
 	event := outbox.Event{
@@ -148,7 +149,7 @@ func testRows(t *testing.T, b *box) {
 	}
 }
 
-// Nobody gets what stands behind what somebody else has.
+// Nobody gets rows after a row that another claim has leased.
 func testOrder(t *testing.T, b *box) {
 	b.add("a:1", "b:2", "a:3")
 	first := b.claim(1, long)
@@ -163,7 +164,7 @@ func testOrder(t *testing.T, b *box) {
 	b.want(b.claim(10, long))
 }
 
-// A claim has as many rows as are asked for, the oldest, and a stream of many hides no other.
+// A claim has as many rows as requested, the oldest first, and a long stream hides no other.
 func testLimit(t *testing.T, b *box) {
 	var many []string
 	for i := range 30 {
@@ -178,7 +179,7 @@ func testLimit(t *testing.T, b *box) {
 	b.want(b.claim(4, long), "2", "3", "4", "5")
 }
 
-// What was leased to somebody who died comes again when the lease is over.
+// The rows of a dead drainer are leased again when its lease expires.
 func testLease(t *testing.T, b *box) {
 	b.add("a:1", "a:2", ":3")
 	b.want(b.claim(10, time.Millisecond), "1", "2", "3")
@@ -195,7 +196,7 @@ func testLease(t *testing.T, b *box) {
 	b.want(b.claim(10, long))
 }
 
-// What was published never comes again, and the rest at once.
+// A published row is never returned again, and the others are returned at once.
 func testSettle(t *testing.T, b *box) {
 	b.add("a:1", "a:2", "b:3", "a:4")
 	claim := b.claim(10, long)
@@ -207,7 +208,7 @@ func testSettle(t *testing.T, b *box) {
 	b.want(b.claim(10, long), "2", "4")
 }
 
-// A row that was refused holds up its own stream, for as long as it is to rest, and no other.
+// A refused row blocks only its own stream, for as long as it rests.
 func testRefused(t *testing.T, b *box) {
 	b.add("a:1", "a:2", "b:3")
 	claim := b.claim(10, long)
@@ -226,7 +227,7 @@ func testRefused(t *testing.T, b *box) {
 	}
 }
 
-// Whoever comes with a claim whose lease is over tells what was published, and takes nothing away from who has it now.
+// Settling a claim whose lease has expired marks what was published, and takes nothing from the current claim.
 func testStaleClaim(t *testing.T, b *box) {
 	b.add("a:1", "a:2")
 	stale := b.claim(10, time.Millisecond)
@@ -243,7 +244,7 @@ func testStaleClaim(t *testing.T, b *box) {
 	}
 }
 
-// Published rows are kept where that is wanted, and swept when their time is over; they count nowhere.
+// Published rows are kept if requested, and swept when their time is over. They are never counted.
 func testKeep(t *testing.T, b *box) {
 	b.add("a:1", "a:2", "a:3")
 	claim := b.claim(2, long)
@@ -262,7 +263,7 @@ func testKeep(t *testing.T, b *box) {
 	}
 }
 
-// An id is in the outbox once, and an event that nobody would take never gets there.
+// An id is in the outbox only once, and an event that would never be accepted is not added.
 func testTwice(t *testing.T, b *box) {
 	event := outbox.Event{ID: outbox.NewID(), Topic: "t", Payload: json.RawMessage("1")}
 	if err := b.Add(t.Context(), event); err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/manifold-es/manifold/outbox"
 )
 
-// service takes messages as Manifold does: all of a request or none, what is there already once, and some there and some not
-// refused. It fails in every way that it can, as chance has it.
+// service accepts messages as Manifold does: all of a request or none. It stores a repeated message once, and refuses a
+// mix of known and new ones. At random, it fails in every possible way.
 type service struct {
 	mu     sync.Mutex
 	random *rand.Rand
-	faults int // of a hundred requests so many fail, and as many lose their answer
+	faults int // of a hundred requests, so many fail, and as many lose their reply
 	there  map[string]bool
-	log    []outbox.Row // in the order in which they were published first
+	log    []outbox.Row // in the order in which they were first published
 	bad    map[string]int
 }
 
@@ -62,14 +62,14 @@ func (s *service) publish(_ context.Context, rows []outbox.Row) error {
 
 func (s *service) chance() bool { return s.random.IntN(100) < s.faults }
 
-// published is how many are there.
+// published returns how many rows were published.
 func (s *service) published() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.log)
 }
 
-// streams are the payloads of each stream, in their order.
+// streams returns the payloads of each stream, in their order.
 func (s *service) streams() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,12 +80,12 @@ func (s *service) streams() map[string][]string {
 	return streams
 }
 
-// dying is a store whose drainer dies now and then before it settles.
+// dying is a store whose drainer sometimes dies before it settles.
 type dying struct {
 	outbox.Store
 	mu     sync.Mutex
 	random *rand.Rand
-	dies   int // of a hundred
+	dies   int // percentage
 }
 
 var errDied = errors.New("the drainer died")

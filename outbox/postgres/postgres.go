@@ -1,4 +1,5 @@
-// Package postgres is an outbox in a PostgreSQL of the producer's: a table beside those that its transactions change.
+// Package postgres is an outbox in the producer's PostgreSQL: a table beside those that its transactions change. Start
+// with Add and Table.
 //
 //	_, err := tx.Exec(ctx, "update orders set state = 'paid' where id = $1", id)
 //	...
@@ -6,11 +7,12 @@
 //	...
 //	err = tx.Commit(ctx)
 //
-// An event is there when the transaction is committed, and not when it is not. Rows are ordered by when they were added. So
-// an event is added behind the change that it tells of: then of two transactions that change the same thing the second adds when
-// the first has committed, and the order of a stream is the order of the changes.
+// The event exists if and only if the transaction is committed. Rows are ordered by the time when they were added. So
+// add an event after the change that it announces. If two transactions change the same row, the second one then adds
+// its event when the first has committed, and the order of a stream is the order of the changes.
 //
-// The table is made by Table.Schema, in one's own migrations or by Table.Create. PostgreSQL 14 or later.
+// Table.Schema returns the SQL of the table, for your own migrations, and Table.Create runs it. PostgreSQL 14 or later
+// is required.
 package postgres
 
 import (
@@ -25,24 +27,26 @@ import (
 	"github.com/manifold-es/manifold/outbox"
 )
 
-// Table is the name of an outbox's table, with or without its schema: lower-case letters, digits and _, with a dot between.
+// Table is the name of an outbox's table, with or without its schema: lower-case letters, digits and _, with a dot
+// between.
 type Table string
 
-// DefaultTable is the one that Add and AddSQL add to.
+// DefaultTable is the table that Add and AddSQL use.
 const DefaultTable Table = "manifold_outbox"
 
-// Add adds events to DefaultTable in a transaction of pgx.
+// Add adds events to DefaultTable in a pgx transaction.
 func Add(ctx context.Context, tx pgx.Tx, events ...outbox.Event) error {
 	return DefaultTable.Add(ctx, tx, events...)
 }
 
-// AddSQL adds events to DefaultTable in a transaction of database/sql, with whatever driver of PostgreSQL.
+// AddSQL adds events to DefaultTable in a database/sql transaction, with any PostgreSQL driver.
 func AddSQL(ctx context.Context, tx *sql.Tx, events ...outbox.Event) error {
 	return DefaultTable.AddSQL(ctx, tx, events...)
 }
 
-// Add adds events, in their order, in a transaction of pgx. One that would never be taken is a *domain.Error, and one whose id is
-// there already a violation of the table's unique key; the transaction is to be rolled back then.
+// Add adds events, in their order, in a pgx transaction. For an event that would never be accepted, the error is a
+// *domain.Error. An id that already exists violates the table's unique key. After either error, roll the transaction
+// back.
 func (t Table) Add(ctx context.Context, tx pgx.Tx, events ...outbox.Event) error {
 	return t.add(events, func(statement string, args ...any) error {
 		_, err := tx.Exec(ctx, statement, args...)
@@ -50,7 +54,7 @@ func (t Table) Add(ctx context.Context, tx pgx.Tx, events ...outbox.Event) error
 	})
 }
 
-// AddSQL is Add in a transaction of database/sql.
+// AddSQL is Add in a database/sql transaction.
 func (t Table) AddSQL(ctx context.Context, tx *sql.Tx, events ...outbox.Event) error {
 	return t.add(events, func(statement string, args ...any) error {
 		_, err := tx.ExecContext(ctx, statement, args...)
@@ -63,7 +67,7 @@ func (t Table) add(events []outbox.Event, exec func(statement string, args ...an
 	if err != nil {
 		return err
 	}
-	// One by one: who adds many at once is rare, and so the numbers are in their order.
+	// One by one: adding many at once is rare, and this way the numbers are in the events' order.
 	statement := "insert into " + name + " (event_id, stream, message) values (cast($1 as uuid), $2, cast($3 as json))"
 	for i, event := range events {
 		row, err := outbox.RowOf(event)
@@ -77,7 +81,8 @@ func (t Table) add(events []outbox.Event, exec func(statement string, args ...an
 	return nil
 }
 
-// Schema is the table as SQL, with its indexes. It may be run again: what is there stays. It is "" for a name that is none.
+// Schema returns the SQL of the table with its indexes. It may be run again: existing objects stay as they are. It is
+// "" for an invalid name.
 func (t Table) Schema() string {
 	name, err := t.quoted()
 	if err != nil {
@@ -103,7 +108,7 @@ create index if not exists "` + last + `_published" on ` + name + ` (published_a
 `
 }
 
-// Create makes the table where it is not there.
+// Create creates the table if it does not exist.
 func (t Table) Create(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := t.quoted(); err != nil {
 		return err
@@ -122,7 +127,7 @@ func (t Table) parts() (schema, name string) {
 	return schema, name
 }
 
-// quoted is the name as SQL has it.
+// quoted returns the name as SQL quotes it.
 func (t Table) quoted() (string, error) {
 	schema, name := t.parts()
 	if !plain(name) || schema != "" && !plain(schema) || strings.HasPrefix(string(t), ".") {
@@ -134,7 +139,7 @@ func (t Table) quoted() (string, error) {
 	return `"` + schema + `"."` + name + `"`, nil
 }
 
-// plain reports whether a name needs no care; with what indexes add it fits PostgreSQL's 63 bytes.
+// plain reports whether a name needs no escapes and, with the suffixes of indexes, fits PostgreSQL's 63 bytes.
 func plain(name string) bool {
 	if name == "" || len(name) > 50 || name[0] >= '0' && name[0] <= '9' {
 		return false

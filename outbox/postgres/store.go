@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/outbox"
 )
 
-// Store is an outbox in PostgreSQL as a drainer sees it. It may be used by many goroutines.
+// Store is a drainer's view of an outbox in PostgreSQL. It may be used by many goroutines.
 type Store struct {
 	pool *pgxpool.Pool
 
@@ -22,7 +22,8 @@ type Store struct {
 
 var _ outbox.Store = (*Store)(nil)
 
-// Open returns the outbox in a table, for a drainer. The pool stays its owner's, who may select, insert, update and delete there.
+// Open returns the outbox in a table, for a drainer. The caller still owns the pool. Its login may select, insert,
+// update and delete there.
 func (t Table) Open(pool *pgxpool.Pool) (*Store, error) {
 	name, err := t.quoted()
 	if err != nil {
@@ -31,8 +32,8 @@ func (t Table) Open(pool *pgxpool.Pool) (*Store, error) {
 	return &Store{
 		pool: pool,
 
-		// A stream with a row that is with somebody else, or rests, is left alone. Rows that another claim is just taking are passed
-		// over, so this one may have gaps: what stands behind the first gap of its stream is left out again.
+		// A stream with a row that is leased or rests is left out. Rows that another claim is just taking are skipped,
+		// so this claim may have gaps: the rows after the first gap of a stream are removed again.
 		claim: `
 			with held as materialized (
 				select distinct h.stream from ` + name + ` as h where h.published_at is null and h.claim is not null and h.due_at > now()
@@ -68,7 +69,7 @@ func (t Table) Open(pool *pgxpool.Pool) (*Store, error) {
 	}, nil
 }
 
-// Claim is outbox.Store's.
+// Claim implements outbox.Store.
 func (s *Store) Claim(ctx context.Context, limit int, lease time.Duration) (outbox.Claim, error) {
 	claim := outbox.Claim{ID: outbox.NewID()}
 	rows, err := s.pool.Query(ctx, s.claim, limit, lease.Microseconds(), claim.ID)
@@ -95,7 +96,7 @@ func (s *Store) Claim(ctx context.Context, limit int, lease time.Duration) (outb
 	return claim, nil
 }
 
-// Settle is outbox.Store's: all of it in one transaction.
+// Settle implements outbox.Store. It is one transaction.
 func (s *Store) Settle(ctx context.Context, claim outbox.Claim, outcome outbox.Outcome, keep bool) error {
 	batch := &pgx.Batch{}
 	if len(outcome.Published) > 0 {
@@ -121,7 +122,7 @@ func (s *Store) Settle(ctx context.Context, claim outbox.Claim, outcome outbox.O
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return tx.SendBatch(ctx, batch).Close() })
 }
 
-// Lag is outbox.Store's.
+// Lag implements outbox.Store.
 func (s *Store) Lag(ctx context.Context) (outbox.Lag, error) {
 	var lag outbox.Lag
 	var seconds float64
@@ -130,7 +131,7 @@ func (s *Store) Lag(ctx context.Context) (outbox.Lag, error) {
 	return lag, err
 }
 
-// Sweep is outbox.Store's.
+// Sweep implements outbox.Store.
 func (s *Store) Sweep(ctx context.Context, keep time.Duration, limit int) (int, error) {
 	done, err := s.pool.Exec(ctx, s.sweep, keep.Microseconds(), limit)
 	if err != nil {
@@ -139,7 +140,7 @@ func (s *Store) Sweep(ctx context.Context, keep time.Duration, limit int) (int, 
 	return int(done.RowsAffected()), nil
 }
 
-// plainText is a text that PostgreSQL keeps.
+// plainText returns a text that PostgreSQL can store.
 func plainText(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
 }
