@@ -12,15 +12,15 @@ import (
 	"syscall"
 )
 
-// account is the system user under which the server runs.
+// account is the system user that runs the server.
 type account struct {
 	name     string
 	uid, gid int
-	switched bool // not the user of this process: programs must be started as it, and files given to it
+	switched bool // not this process's user: programs must be started as this user, and files given to it
 }
 
-// serverAccount is this process's own user; or, since PostgreSQL refuses to run as root, the user `postgres` that its
-// package makes, or else `nobody`.
+// serverAccount returns this process's user. PostgreSQL refuses to run as root, so for root it returns the user
+// `postgres` that PostgreSQL's package creates, or else `nobody`.
 func serverAccount() (account, error) {
 	if uid := os.Geteuid(); uid != 0 {
 		return account{name: strconv.Itoa(uid), uid: uid, gid: os.Getegid()}, nil
@@ -43,8 +43,8 @@ func serverAccount() (account, error) {
 	return account{}, fmt.Errorf("PostgreSQL refuses to run as root, and there is neither a user postgres nor nobody to run it as: run Manifold as another user, or make one (useradd --system postgres)")
 }
 
-// command prepares a program that runs as the account, in dir, with an environment of its own: no variable of ours
-// (PGDATA, PGPORT, a locale) changes what the server does.
+// command prepares a program that runs as the account, in dir. Its environment contains none of our variables (PGDATA,
+// PGPORT, a locale) that would change what the server does.
 func (a account) command(dir, path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir
@@ -59,7 +59,7 @@ func (a account) command(dir, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// own gives a file or folder to the account.
+// own makes the account the owner of a file or folder.
 func (a account) own(path string) error {
 	if !a.switched {
 		return nil
@@ -70,15 +70,15 @@ func (a account) own(path string) error {
 	return nil
 }
 
-// canUse says whether the account can reach and write the folder dir, by trying: permission bits alone do not tell it
-// on every file system.
+// canUse reports whether the account can reach and write the folder dir. It tries, because on some file systems the
+// permission bits are not enough to know.
 func (a account) canUse(dir string) bool {
 	return a.command("/", "/bin/sh", "-c", `cd "$1" && : >.probe && rm -f .probe`, "sh", dir).Run() == nil
 }
 
-// home makes the folder in which the server's files are kept, owned by the account, and returns it. That is dir itself,
-// unless the account cannot reach it, as when root works below /root: then it is a folder below /var/lib/manifold,
-// always the same one for the same dir, so that a restart finds its data again.
+// home creates the folder for the server's files, owned by the account, and returns it. That is dir, unless the account
+// cannot reach dir, as when root works below /root. Then it is a folder below /var/lib/manifold, always the same for
+// the same dir, so that a restart finds its data.
 func (a account) home(dir string) (string, error) {
 	if err := a.makeDir(dir); err != nil {
 		return "", err
@@ -89,7 +89,7 @@ func (a account) home(dir string) (string, error) {
 	if !a.switched {
 		return "", fmt.Errorf("the folder %s cannot be written: choose another", dir)
 	}
-	_ = os.Remove(dir) // where it was made just now; one that has something in it stays
+	_ = os.Remove(dir) // if it was created just now; a folder with content stays
 	other := substitute(dir)
 	if err := a.makeDir(other); err != nil {
 		return "", err
@@ -101,13 +101,13 @@ func (a account) home(dir string) (string, error) {
 	return other, nil
 }
 
-// substitute is the folder that takes the place of one, an absolute path, that root's server cannot reach.
+// substitute returns the folder that replaces dir, an absolute path, if root's server cannot reach it.
 func substitute(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return filepath.Join("/var/lib/manifold", filepath.Base(dir)+"-"+hex.EncodeToString(sum[:6]))
 }
 
-// makeDir makes a folder for the account alone, and leaves one that is there, and has something in it, as it is.
+// makeDir creates a folder for the account alone. An existing folder with content stays as it is.
 func (a account) makeDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return fmt.Errorf("make the server's folder: %w", err)
@@ -120,7 +120,8 @@ func (a account) makeDir(dir string) error {
 		return fmt.Errorf("read the server's folder: %w", err)
 	}
 	if len(entries) == 0 {
-		// Some file systems (a container's mounts) know no owners: whether the account can use the folder is seen by trying.
+		// Some file systems (a container's mounts) have no owners; canUse finds out whether the account can use the
+		// folder.
 		_ = a.own(dir)
 	}
 	return nil

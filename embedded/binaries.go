@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// MinimumMajor is the oldest major version of PostgreSQL that Manifold runs on.
+// MinimumMajor is the oldest major version of PostgreSQL that Manifold supports.
 const MinimumMajor = 14
 
-// Binaries is the folder that holds one installation's `postgres` and `initdb`.
+// Binaries is the folder with one installation's `postgres` and `initdb`.
 type Binaries struct {
 	Dir   string // absolute
 	Major int    // PostgreSQL's major version, such as 17
@@ -26,12 +26,12 @@ type Binaries struct {
 
 func (b Binaries) path(program string) string { return filepath.Join(b.Dir, program) }
 
-// FindBinaries looks for an installed PostgreSQL of version 14 or later: on the PATH, where `pg_config --bindir` says,
-// and where Debian's, Red Hat's and Homebrew's packages put it, the newest first. Where there is none, one is
-// downloaded into a folder of the user's cache (which is said to log, as it takes a while). major names the one major
-// version wanted; 0 takes any.
+// FindBinaries looks for an installed PostgreSQL of version 14 or later, the newest first: on the PATH, where
+// `pg_config --bindir` says, and where the packages of Debian, Red Hat and Homebrew install it. If there is none, it
+// downloads one into a folder of the user's cache, and logs that, because it takes a while. major is the required major
+// version; 0 accepts any.
 //
-// The error lists every place that was looked at, with the reason why it did not do.
+// The error lists every place that was searched, and why it was rejected.
 func FindBinaries(ctx context.Context, major int, log *slog.Logger) (Binaries, error) {
 	var tried []string
 	for _, dir := range installed(ctx) {
@@ -71,11 +71,11 @@ func FindBinaries(ctx context.Context, major int, log *slog.Logger) (Binaries, e
 		wanted, install, strings.Join(tried, "\n  "), err)
 }
 
-// installed lists the folders in which a PostgreSQL may be, best first, each once.
+// installed lists the folders that may contain a PostgreSQL, best first, each once.
 func installed(ctx context.Context) []string {
 	var dirs []string
 	if p, err := exec.LookPath("postgres"); err == nil {
-		// A link on the PATH leads to the folder where initdb is, too.
+		// A link on the PATH leads to the folder that also contains initdb.
 		if target, err := filepath.EvalSymlinks(p); err == nil {
 			p = target
 		}
@@ -98,7 +98,7 @@ func installed(ctx context.Context) []string {
 	} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
-			continue // the patterns are constants, and right
+			continue // the patterns are constants, and valid
 		}
 		slices.SortStableFunc(found, func(a, b string) int { return cmp.Compare(lastNumber(b), lastNumber(a)) })
 		dirs = append(dirs, found...)
@@ -113,7 +113,7 @@ func installed(ctx context.Context) []string {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// lastNumber is the last number in a path, so that version 17 is sorted above 9.
+// lastNumber returns the last number in a path, so that version 17 sorts above 9.
 func lastNumber(path string) int {
 	all := digits.FindAllString(path, -1)
 	if len(all) == 0 {
@@ -128,7 +128,7 @@ func lastNumber(path string) int {
 
 var versionOutput = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// inspect says whether dir has what a server needs, and of which version it is.
+// inspect reports whether dir has what a server needs, and which version it is.
 func inspect(ctx context.Context, dir string) (Binaries, error) {
 	b := Binaries{Dir: dir}
 	for _, program := range []string{"initdb", "postgres"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// CreateDatabase makes a database of the superuser's where there is none of that name yet.
+// CreateDatabase creates a database owned by the superuser if there is none of that name.
 func (s *Server) CreateDatabase(ctx context.Context, name string) error {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// downloads are the versions that the library knows, newest first.
+// downloads lists the versions that the library supports, newest first.
 var downloads = []struct {
 	major   int
 	version embeddedpostgres.PostgresVersion
@@ -22,17 +22,17 @@ var downloads = []struct {
 	{16, embeddedpostgres.V16},
 	{15, embeddedpostgres.V15},
 	{14, embeddedpostgres.V14},
-	{18, embeddedpostgres.V18}, // only when asked for: the newest is not the default until Manifold is tested on it
+	{18, embeddedpostgres.V18}, // only on request: the newest is not the default until Manifold is tested on it
 }
 
-// source is where downloads come from, and where they are kept.
+// source is where downloads come from, and where they are stored.
 type source struct {
 	repository string // a Maven repository's URL
 	cache      string // folder
 }
 
-// defaultSource keeps downloads in the user's cache; but root's where everybody can read them, since the account under
-// which root's server runs cannot read root's home.
+// defaultSource stores downloads in the user's cache. Root's are stored where everybody can read them, because the
+// account that runs root's server cannot read root's home.
 func defaultSource() (source, error) {
 	const repository = "https://repo1.maven.org/maven2"
 	if os.Geteuid() == 0 {
@@ -45,7 +45,7 @@ func defaultSource() (source, error) {
 	return source{repository, filepath.Join(dir, "manifold", "postgresql")}, nil
 }
 
-// download fetches a PostgreSQL into the cache, or takes the one that an earlier call left there.
+// download fetches a PostgreSQL into the cache, or returns the one that an earlier call stored there.
 func (s source) download(ctx context.Context, major int, log *slog.Logger) (Binaries, error) {
 	var version embeddedpostgres.PostgresVersion
 	for _, d := range downloads {
@@ -65,7 +65,7 @@ func (s source) download(ctx context.Context, major int, log *slog.Logger) (Bina
 	if err := os.MkdirAll(s.cache, 0o755); err != nil {
 		return Binaries{}, fmt.Errorf("make the cache: %w", err)
 	}
-	// Everything is unpacked beside its place and moved there whole, so that no half an installation is ever found.
+	// Everything is unpacked in a temporary folder and then renamed, so that nobody finds half an installation.
 	work, err := os.MkdirTemp(s.cache, "download-")
 	if err != nil {
 		return Binaries{}, fmt.Errorf("make a folder in the cache: %w", err)
@@ -77,7 +77,7 @@ func (s source) download(ctx context.Context, major int, log *slog.Logger) (Bina
 	done := make(chan error, 1)
 	go func() { done <- s.fetch(version, work) }()
 	select {
-	case <-ctx.Done(): // the library takes no context; what it still fetches is not waited for
+	case <-ctx.Done(): // the library takes no context, so do not wait for what it still fetches
 		return Binaries{}, ctx.Err()
 	case err = <-done:
 	}
@@ -89,7 +89,7 @@ func (s source) download(ctx context.Context, major int, log *slog.Logger) (Bina
 		return Binaries{}, fmt.Errorf("remove an unusable download: %w", err)
 	}
 	if err := os.Rename(unpacked, final); err != nil {
-		// Another process may have been as far at the same moment: then its download is as good.
+		// Another process may have downloaded it at the same time; its download is as good.
 		if b, bad := inspect(ctx, filepath.Join(final, "bin")); bad == nil {
 			return b, nil
 		}
@@ -98,9 +98,9 @@ func (s source) download(ctx context.Context, major int, log *slog.Logger) (Bina
 	return inspect(ctx, filepath.Join(final, "bin"))
 }
 
-// fetch downloads and unpacks into work/installation. The library can only start a server, not merely fetch one: it is
-// given a data folder that is none, so that it stops with an error right after unpacking. Whether it succeeded is
-// therefore seen from what it unpacked, and its error is wanted only when that is not whole.
+// fetch downloads and unpacks into work/installation. The library can only start a server, not merely fetch one. So it
+// gets an invalid data folder, and stops with an error right after unpacking. Success is therefore judged by what it
+// unpacked, and its error matters only if that is incomplete.
 func (s source) fetch(version embeddedpostgres.PostgresVersion, work string) error {
 	data := filepath.Join(work, "no-data")
 	if err := os.MkdirAll(data, 0o700); err != nil {

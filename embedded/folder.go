@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// folder is where a server keeps its files:
+// folder contains a server's files:
 //
 //	data/       PostgreSQL's data folder
 //	password    the superuser's password, readable by its owner only
-//	server.log  what the server says
-//	lock        held, with flock, by the process that runs the server; holds that process's number
+//	server.log  the server's log
+//	lock        locked, with flock, by the process that runs the server; contains that process's number
 type folder struct {
 	dir     string
 	account account
@@ -31,17 +31,17 @@ func (f folder) password() string { return filepath.Join(f.dir, "password") }
 func (f folder) log() string      { return filepath.Join(f.dir, "server.log") }
 func (f folder) lockFile() string { return filepath.Join(f.dir, "lock") }
 
-// folderLock keeps other processes from a folder until it is closed, or this process ends.
+// folderLock excludes other processes from a folder until it is closed, or this process ends.
 type folderLock struct{ file *os.File }
 
-// Close unlocks before it closes the file: a child that this process begins just now has the file until it runs its
-// program, and would hold the lock until then.
+// Close unlocks the file before it closes it. A child that this process is just starting has the file open until it
+// runs its program, and would keep the lock until then.
 func (l folderLock) Close() error {
 	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }
 
-// lock takes the folder for this process. A process that was killed a moment ago may still hold it for some
-// milliseconds: so it is tried again until patience is over.
+// lock locks the folder for this process. A process that was just killed may still hold the lock for some milliseconds,
+// so lock retries until patience is over.
 func (f folder) lock(ctx context.Context, patience time.Duration) (io.Closer, error) {
 	file, err := os.OpenFile(f.lockFile(), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -61,7 +61,7 @@ func (f folder) lock(ctx context.Context, patience time.Duration) (io.Closer, er
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		var buf [32]byte
-		n, _ := file.Read(buf[:]) // without the number the message is still right
+		n, _ := file.Read(buf[:]) // without the number the message is still correct
 		file.Close()
 		holder := strings.TrimSpace(string(buf[:n]))
 		return nil, fmt.Errorf("%w: process %s has %s; stop it, or choose another folder", ErrAlreadyRunning, holder, f.dir)
@@ -79,7 +79,7 @@ func (f folder) lock(ctx context.Context, patience time.Duration) (io.Closer, er
 	return folderLock{file}, nil
 }
 
-// major is the version of PostgreSQL that made the data; 0 where there is none yet.
+// major returns the version of PostgreSQL that created the data, or 0 if there is none yet.
 func (f folder) major() (int, error) {
 	text, err := os.ReadFile(filepath.Join(f.data(), "PG_VERSION"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -95,8 +95,8 @@ func (f folder) major() (int, error) {
 	return major, nil
 }
 
-// make runs initdb with a new password, which it returns. The data is made beside its place and moved there, so that an
-// interrupted initdb is never taken for data.
+// make runs initdb with a new password, which it returns. It creates the data in a temporary folder and renames it, so
+// that an interrupted initdb is never mistaken for data.
 func (f folder) make(ctx context.Context, b Binaries, disposable bool) (string, error) {
 	half := f.data() + ".new"
 	if err := os.RemoveAll(half); err != nil {
@@ -106,7 +106,7 @@ func (f folder) make(ctx context.Context, b Binaries, disposable bool) (string, 
 	if err := writeFile(f.password(), password); err != nil {
 		return "", err
 	}
-	// initdb reads it as the server's account, which may not read the other.
+	// initdb reads this copy as the server's account, which may not be able to read the other file.
 	given := filepath.Join(f.dir, "password.initdb")
 	if err := writeFile(given, password); err != nil {
 		return "", err
@@ -143,7 +143,7 @@ func (f folder) make(ctx context.Context, b Binaries, disposable bool) (string, 
 	return password, nil
 }
 
-// readPassword returns the password that make saved.
+// readPassword returns the password that make stored.
 func (f folder) readPassword() (string, error) {
 	text, err := os.ReadFile(f.password())
 	if err != nil {
@@ -152,10 +152,10 @@ func (f folder) readPassword() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// settle deals with a postmaster.pid that an earlier server left. Where that server still runs without us, as when our
-// process was killed a moment ago, it is on its way out: it gets some time. Where its number belongs to another program
-// by now, the file is removed, since PostgreSQL would take that program for a server. Any other stale file PostgreSQL
-// removes by itself.
+// settle handles a postmaster.pid that an earlier server left. If that server still runs without us, as when our
+// process was just killed, it is about to end, and settle gives it some time. If its number now belongs to another
+// program, settle removes the file, because PostgreSQL would mistake that program for a server. PostgreSQL itself
+// removes any other stale file.
 func (f folder) settle(ctx context.Context, patience time.Duration) error {
 	file := filepath.Join(f.data(), "postmaster.pid")
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -184,8 +184,8 @@ func (f folder) settle(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// openLog opens the server's log for the server to write to, and says where what it writes begins. Past 16 MB it starts
-// over.
+// openLog opens the server's log for the server to write to, and returns where the new output begins. Beyond 16 MB the
+// log starts over.
 func (f folder) openLog() (file *os.File, begins int64, err error) {
 	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	info, err := os.Stat(f.log())
@@ -204,7 +204,7 @@ func (f folder) openLog() (file *os.File, begins int64, err error) {
 	return file, begins, nil
 }
 
-// said returns the end of what the server logged from offset on, at most a screenful.
+// said returns the end of what the server logged after offset, at most a screenful.
 func (f folder) said(offset int64) string {
 	text, err := os.ReadFile(f.log())
 	if err != nil || int64(len(text)) < offset {

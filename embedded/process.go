@@ -9,12 +9,12 @@ import (
 type process struct {
 	command *exec.Cmd
 	pid     int
-	exited  chan struct{} // closed when it has been waited for
-	err     error         // why it ended; to be read after exited
+	exited  chan struct{} // closed when its end was waited for
+	err     error         // why it ended; to be read after exited is closed
 }
 
-// signal sends sig to the postmaster. Where that has ended already nothing is left to be done, and nothing else can go
-// wrong: the signal never reaches another process that got its number.
+// signal sends sig to the postmaster. If the postmaster has already ended, nothing is left to do, and no other error is
+// possible: the signal never reaches another process that got its number.
 func (p *process) signal(sig syscall.Signal) {
 	_ = p.command.Process.Signal(sig)
 }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// launch starts cmd in a process group of its own, so that a terminal's Ctrl-C does not reach it, and has the kernel
-// send onDeath to it when this process ends, however that happens.
+// launch starts cmd in a new process group, so that a terminal's Ctrl-C does not reach it. It makes the kernel send
+// onDeath to the process when this process ends, in whatever way.
 func launch(cmd *exec.Cmd, onDeath syscall.Signal) (*process, error) {
 	cmd.SysProcAttr.Setpgid = true
 	cmd.SysProcAttr.Pdeathsig = onDeath
@@ -58,20 +58,20 @@ func children(pid int) []int {
 	return found
 }
 
-// alive says whether a process runs; one that ended and was not waited for does not.
+// alive reports whether a process runs; a process that ended and was not waited for does not.
 func alive(pid int) bool {
 	state, _ := stat(pid)
 	return state != 0 && state != 'Z' && state != 'X'
 }
 
-// isPostgres says whether the process is a PostgreSQL server, and not one that got its number later.
+// isPostgres reports whether the process is a PostgreSQL server, and not another program that got its number later.
 func isPostgres(pid int) bool {
 	name, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
 	return err == nil && bytes.HasPrefix(name, []byte("postgres"))
 }
 
-// stat reads a process's state and parent from /proc/PID/stat, whose second field is a name in parentheses that may hold
-// blanks and parentheses. Zeros: there is no such process.
+// stat reads a process's state and parent from /proc/PID/stat, whose second field is a name in parentheses that may
+// contain blanks and parentheses. It returns zeros if there is no such process.
 func stat(pid int) (state byte, parent int) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

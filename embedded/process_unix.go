@@ -11,8 +11,9 @@ import (
 	"syscall"
 )
 
-// launch starts cmd in a process group of its own, so that a terminal's Ctrl-C does not reach it. A guard, a shell that
-// reads from a pipe which only this process holds open, sends it onDeath when this process ends, however that happens.
+// launch starts cmd in a new process group, so that a terminal's Ctrl-C does not reach it. A guard sends it onDeath
+// when this process ends, in whatever way. The guard is a shell that reads from a pipe which only this process holds
+// open.
 func launch(cmd *exec.Cmd, onDeath syscall.Signal) (*process, error) {
 	cmd.SysProcAttr.Setpgid = true
 	if err := cmd.Start(); err != nil {
@@ -31,9 +32,10 @@ func launch(cmd *exec.Cmd, onDeath syscall.Signal) (*process, error) {
 	}
 	go func() {
 		p.err = cmd.Wait()
-		// The whole group: the shell must not outlive its `cat` and signal a number that is somebody else's by now.
+		// The whole group: the shell must not outlive its `cat` and signal a number that by now belongs to another
+		// process.
 		if syscall.Kill(-guard.Process.Pid, syscall.SIGKILL) == nil {
-			_ = guard.Wait() // it was killed, and says so
+			_ = guard.Wait() // it was killed, and reports that
 		}
 		close(p.exited)
 	}()
@@ -56,13 +58,13 @@ func children(pid int) []int {
 	return found
 }
 
-// alive says whether a process runs; one that ended and was not waited for does not.
+// alive reports whether a process runs; a process that ended and was not waited for does not.
 func alive(pid int) bool {
 	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(out)), "Z")
 }
 
-// isPostgres says whether the process is a PostgreSQL server, and not one that got its number later.
+// isPostgres reports whether the process is a PostgreSQL server, and not another program that got its number later.
 func isPostgres(pid int) bool {
 	out, err := exec.Command("ps", "-o", "comm=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && strings.Contains(string(out), "postgres")

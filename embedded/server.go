@@ -1,8 +1,9 @@
-// Package embedded runs a private PostgreSQL as a child process: for `manifold dev`, the benchmarks and the tests.
+// Package embedded runs a private PostgreSQL as a child process, for `manifold dev`, the benchmarks and the tests.
+// Start with Config, Start and Server.
 //
-// The server listens on a loopback port only (no Unix socket), asks for a password, and ends with the process that
-// started it, even when that is killed. Its data stays where it is and is found again by the next Start. Linux
-// and macOS are supported.
+// The server listens only on a loopback port (no Unix socket), requires a password, and ends with the process that
+// started it, even if that is killed. Its data stays in its folder, and the next Start finds it again. Linux and macOS
+// are supported.
 package embedded
 
 import (
@@ -29,40 +30,40 @@ import (
 // Superuser is the name of the server's superuser.
 const Superuser = "postgres"
 
-// ErrAlreadyRunning is what Start's error wraps when the folder's server runs already, for another process.
+// ErrAlreadyRunning is wrapped by Start's error if another process already runs the folder's server.
 var ErrAlreadyRunning = errors.New("already running")
 
-// ErrPortTaken is what Start's and Restart's error wraps when another program listens on the port.
+// ErrPortTaken is wrapped by the error of Start and Restart if another program listens on the port.
 var ErrPortTaken = errors.New("port taken")
 
-// Config says what server to start.
+// Config configures a server.
 type Config struct {
-	// Dir is the folder for everything of the server's: data, password, log. It is made where it is missing. When this
-	// process is root's, the server runs as the user postgres (or nobody); if that cannot reach Dir, as below /root, a
-	// folder below /var/lib/manifold takes its place, the same one at each start. See Server.Dir.
+	// Dir is the folder for everything that the server stores: data, password, log. It is created if missing. For root,
+	// the server runs as the user postgres (or nobody). If that user cannot reach Dir, as below /root, a folder below
+	// /var/lib/manifold replaces it, the same one at each start. See Server.Dir.
 	Dir string
 
 	// Port to listen on at 127.0.0.1; 0 chooses a free one.
 	Port int
 
-	// Binaries to run; the zero value takes what FindBinaries finds for the data that is there.
+	// Binaries to run; the zero value uses what FindBinaries finds for the existing data.
 	Binaries Binaries
 
-	// Settings are added to, and win over, DurableSettings or DisposableSettings.
+	// Settings are added to DurableSettings or DisposableSettings, and override them.
 	Settings Settings
 
 	// Disposable marks data that need not outlive the machine: nothing is synced, and stopping is immediate.
 	Disposable bool
 
-	// Log receives what happens to the server; nil: nothing does. What the server itself says is in Dir/server.log.
+	// Log receives the server's life-cycle events; nil: none. The server's own log is in Dir/server.log.
 	Log *slog.Logger
 }
 
 // Server is a PostgreSQL that runs as a child process. Its methods may be called concurrently.
 type Server struct {
-	// Dir is the folder that is used: Config.Dir as an absolute path, or what took its place.
+	// Dir is the folder that is used: Config.Dir as an absolute path, or its replacement.
 	Dir string
-	// Port is where the server listens, at 127.0.0.1. It stays the same over Restart.
+	// Port is where the server listens, at 127.0.0.1. Restart keeps it.
 	Port int
 	// Password is the superuser's.
 	Password string
@@ -78,8 +79,8 @@ type Server struct {
 	process *process   // the current one, or the last
 }
 
-// Start starts a server and returns when it answers. The first start in a folder makes the data (initdb). ctx bounds the
-// starting only, recovery after a crash included; the server runs until Stop, or until this process ends.
+// Start starts a server and returns when it accepts connections. The first start in a folder creates the data (initdb).
+// ctx limits only the start, including recovery after a crash; the server runs until Stop, or until this process ends.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("start PostgreSQL: no folder given")
@@ -132,7 +133,7 @@ func start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
-	const attempts = 8 // a port that was free may be taken a moment later
+	const attempts = 8 // a free port may be taken a moment later
 	for attempt := 1; ; attempt++ {
 		if cfg.Port == 0 {
 			if s.Port, err = freePort(); err != nil {
@@ -149,7 +150,7 @@ func start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 }
 
-// prepare finds the binaries and makes the data, or sees that both fit.
+// prepare finds the binaries and creates the data, or checks that both fit.
 func (s *Server) prepare(ctx context.Context) error {
 	major, err := s.folder.major()
 	if err != nil {
@@ -175,7 +176,7 @@ func (s *Server) prepare(ctx context.Context) error {
 	return s.folder.settle(ctx, 30*time.Second)
 }
 
-// run launches the server and waits until it answers. The caller holds mu, or is the only one to know s.
+// run launches the server and waits until it accepts connections. The caller holds mu, or nobody else knows s yet.
 func (s *Server) run(ctx context.Context) error {
 	if err := checkPort(s.Port); err != nil {
 		return err
@@ -184,7 +185,7 @@ func (s *Server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer logFile.Close() // the child has its own
+	defer logFile.Close() // the child has its own copy
 	args := []string{
 		"-D", s.folder.data(),
 		"-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(s.Port), "-c", "unix_socket_directories=",
@@ -216,7 +217,7 @@ func (s *Server) run(ctx context.Context) error {
 	return nil
 }
 
-// ready connects until that succeeds.
+// ready connects repeatedly until that succeeds.
 func (s *Server) ready(ctx context.Context, p *process) error {
 	next := time.NewTicker(15 * time.Millisecond)
 	defer next.Stop()
@@ -237,12 +238,12 @@ func (s *Server) ready(ctx context.Context, p *process) error {
 	}
 }
 
-// URL is how the superuser connects to a database, as a postgres:// URL with the password.
+// URL returns the superuser's postgres:// URL for a database, with the password.
 func (s *Server) URL(database string) string {
 	return s.URLAs(database, Superuser, s.Password)
 }
 
-// URLAs is how another login connects to a database, as a postgres:// URL with the password.
+// URLAs returns another login's postgres:// URL for a database, with the password.
 func (s *Server) URLAs(database, user, password string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -254,7 +255,7 @@ func (s *Server) URLAs(database, user, password string) string {
 	return u.String()
 }
 
-// PID is the number of the server's main process.
+// PID returns the process id of the server's main process.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,9 +269,9 @@ func (s *Server) Exited() <-chan struct{} {
 	return s.process.exited
 }
 
-// Stop shuts the server down: it ends its sessions, writes everything out, and returns when it is gone. When ctx ends
+// Stop shuts the server down: it ends its sessions, writes everything to disk, and returns when it is gone. If ctx ends
 // first, the server stops at once instead, and recovers at its next start: no committed transaction is lost either way.
-// A disposable server always stops at once. After Stop the folder may be used by others; stopping again does nothing.
+// A disposable server always stops at once. After Stop, others may use the folder; stopping again does nothing.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,7 +288,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	return nil
 }
 
-// stopSignal is what tells the server to stop: SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one.
+// stopSignal returns the signal that stops the server: SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one.
 func (s *Server) stopSignal() syscall.Signal {
 	if s.disposable {
 		return syscall.SIGQUIT
@@ -322,8 +323,8 @@ func (s *Server) Kill() {
 	killAll(s.process)
 }
 
-// Restart starts the server again on the same port and data: after Kill, after a crash, or, stopping it first, while it
-// runs. It fails after Stop.
+// Restart starts the server again on the same port and data: after Kill, after a crash, or while it runs, in which case
+// it stops it first. It fails after Stop.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,8 +342,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	return nil
 }
 
-// killAll ends a postmaster and its children with SIGKILL and waits for them. Each child is in a group of its own, so
-// they are found by their parent, which is halted first: it can start no more of them.
+// killAll ends a postmaster and its children with SIGKILL and waits for them. Each child has a separate group, so
+// killAll finds them by their parent, which it halts first so that it cannot start more.
 func killAll(p *process) {
 	select {
 	case <-p.exited:
@@ -353,8 +354,8 @@ func killAll(p *process) {
 	all := children(p.pid)
 	p.signal(syscall.SIGKILL)
 	for _, pid := range all {
-		// An error means that it went by itself since; a halted parent's children are not waited for, so that its number is
-		// still its own.
+		// An error means that the child has ended meanwhile. A halted parent does not reap its children, so the number
+		// still belongs to the child.
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	<-p.exited
@@ -365,16 +366,16 @@ func killAll(p *process) {
 	}
 }
 
-// InUse says whether a process has the server's folder dir, or the one that takes its place, as Start would find out.
+// InUse reports whether a process uses the server's folder dir, or its replacement, as Start would find out.
 func InUse(dir string) bool {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return false // Start will say what is wrong with it
+		return false // Start will return the error
 	}
 	for _, dir := range []string{dir, substitute(dir)} {
 		f := folder{dir: dir}
 		if _, err := os.Stat(f.lockFile()); err != nil {
-			continue // no server was ever started there; and asking makes no file
+			continue // no server was ever started there; and checking creates no file
 		}
 		lock, err := f.lock(context.Background(), 0)
 		if errors.Is(err, ErrAlreadyRunning) {
@@ -387,7 +388,7 @@ func InUse(dir string) bool {
 	return false
 }
 
-// checkPort says whether the port can be listened on.
+// checkPort reports whether the port is free to listen on.
 func checkPort(port int) error {
 	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -399,8 +400,8 @@ func checkPort(port int) error {
 	return l.Close()
 }
 
-// freePort chooses a port below the range from which systems number outgoing connections, since one of those could take
-// it between a server's stop and its restart.
+// freePort chooses a port below the range that systems use for outgoing connections, because such a connection could
+// take it between a server's stop and its restart.
 func freePort() (int, error) {
 	var err error
 	for range 100 {

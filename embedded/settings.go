@@ -3,29 +3,29 @@ package embedded
 // Settings are PostgreSQL's own settings by name, such as "shared_buffers": "512MB".
 type Settings map[string]string
 
-// DurableSettings are those of a server whose data must last: every commit is on disk before it is answered. The sizes
-// suit a developer's machine and the benchmarks.
+// DurableSettings returns the settings of a server whose data must last: every commit is on disk before it is
+// acknowledged. The sizes suit a developer's machine and the benchmarks.
 func DurableSettings() Settings {
 	return Settings{
 		"fsync":                        "on",
 		"synchronous_commit":           "on",
 		"full_page_writes":             "on",
 		"max_connections":              "200",
-		"shared_buffers":               "512MB", // memory is taken as it is used
+		"shared_buffers":               "512MB", // memory is allocated when it is used
 		"wal_buffers":                  "32MB",
 		"max_wal_size":                 "4GB",
 		"min_wal_size":                 "256MB",
 		"checkpoint_timeout":           "15min",
 		"checkpoint_completion_target": "0.9",
 		"wal_level":                    "replica",
-		"jit":                          "off", // statements here are short: compiling one takes longer than running it
+		"jit":                          "off", // statements here are short: compilation would take longer than execution
 		"random_page_cost":             "1.1",
 	}
 }
 
-// DisposableSettings are those of a server that lives for a test. Nothing is synced, so what it holds would not survive
-// a power failure; but a commit is with the operating system before it is answered, so that it survives `kill -9` of
-// the server, which tests do.
+// DisposableSettings returns the settings of a server that lives for a test. Nothing is synced, so its data would not
+// survive a power failure. But the operating system has a commit before it is acknowledged, so the commit survives
+// `kill -9` of the server, which tests use.
 func DisposableSettings() Settings {
 	return Settings{
 		"fsync":                      "off",
@@ -38,10 +38,10 @@ func DisposableSettings() Settings {
 		"max_wal_size":               "1GB",
 		"min_wal_size":               "32MB",
 		"checkpoint_timeout":         "30min",
-		"autovacuum_naptime":         "5s", // tables grow from nothing within seconds: their statistics must follow
+		"autovacuum_naptime":         "5s", // tables grow from nothing within seconds, and their statistics must follow
 		"jit":                        "off",
 		"max_locks_per_transaction":  "256",
-		"dynamic_shared_memory_type": "mmap", // in the data folder, and gone with it
+		"dynamic_shared_memory_type": "mmap", // in the data folder, and removed with it
 		"random_page_cost":           "1.1",
 	}
 }

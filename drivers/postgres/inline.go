@@ -54,7 +54,7 @@ func (d *Driver) admit(ctx context.Context) error {
 // admission grants the appending login access to a table. Row-level security applies to it as to every login.
 const admission = "grant select, insert, update, delete on %[1]s to " + appRole
 
-// SaveIn is Save for the append's transaction. Except for deletions it is one statement. Its first part moves the
+// SaveIn is Save within the append's transaction. Except for deletions it is one statement. Its first part moves the
 // checkpoint. Its second part writes the documents only if that row was moved, so that their tenant comes from a row of
 // the same tenant. If there was no such row, a function from the migrations fails the transaction.
 func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch drivers.Batch) ([]domain.Statement, error) {
@@ -112,7 +112,7 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 	return statements, nil
 }
 
-// CheckpointIn is Checkpoint for the append's transaction.
+// CheckpointIn is Checkpoint within the append's transaction.
 func (d *Driver) CheckpointIn(build domain.Build, tenant domain.TenantID) (domain.Statement, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// Beside migrations' own roles, these two can connect to a test's database.
+// In addition to the migrations' own roles, these two can connect to a test's database.
 const (
-	// RoleMigrator owns the database and has migrated it. It is no superuser, as with a managed PostgreSQL.
+	// RoleMigrator owns the database and has migrated it. It is not a superuser, as in a managed PostgreSQL.
 	RoleMigrator migrations.Role = "manifold_migrator"
-	// RoleSuperuser may do everything, and no row-level security holds for it.
+	// RoleSuperuser may do everything, and bypasses row-level security.
 	RoleSuperuser migrations.Role = embedded.Superuser
 )
 
-// DB is a database with Manifold's schema, and nothing in it.
+// DB is a database with Manifold's schema and no data.
 type DB struct {
 	Server *embedded.Server
 	Name   string
@@ -34,7 +34,7 @@ type DB struct {
 	passwords map[migrations.Role]string
 }
 
-// URL is how a role connects, as a postgres:// URL with the password. Its port outlasts a restart of the server.
+// URL returns a role's postgres:// URL with the password. Its port survives a restart of the server.
 func (db DB) URL(role migrations.Role) string {
 	if role == RoleSuperuser {
 		return db.Server.URL(db.Name)
@@ -42,16 +42,16 @@ func (db DB) URL(role migrations.Role) string {
 	return db.Server.URLAs(db.Name, string(role), db.passwords[role])
 }
 
-// Passwords are those of migrations' roles, as migrations.Up takes them.
+// Passwords returns the passwords of migrations' roles, as migrations.Up expects them.
 func (db DB) Passwords() map[migrations.Role]string {
 	return maps.Clone(db.passwords)
 }
 
-// closeTimeout is how long a pool waits at the end of its test for connections to be given back.
+// closeTimeout is how long a pool waits at the end of its test for connections to be released.
 const closeTimeout = 10 * time.Second
 
-// Pool opens a pool of a role's connections, at most maxConns, and closes it when the test ends. A connection or
-// transaction that the test has left open then fails it, instead of being waited for without end.
+// Pool opens a pool of at most maxConns connections for a role, and closes it when the test ends. If the test left a
+// connection or transaction open, the test fails instead of waiting forever.
 func (db DB) Pool(t testing.TB, role migrations.Role, maxConns int32) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(db.URL(role))
@@ -78,14 +78,14 @@ func (db DB) Pool(t testing.TB, role migrations.Role, maxConns int32) *pgxpool.P
 	return pool
 }
 
-// Database makes a database for one test on the shared server, and drops it when the test ends, with the sessions that
-// are still open on it.
+// Database creates a database for one test on the shared server. When the test ends, it drops the database together
+// with the sessions that are still open on it.
 func Database(t testing.TB) DB {
 	t.Helper()
 	return process.template.clone(t, Server(t))
 }
 
-// Migrated makes a database on a private server, which goes with the server.
+// Migrated creates a database on a private server, which goes with the server.
 func Migrated(t testing.TB, server *embedded.Server) DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -97,11 +97,11 @@ func Migrated(t testing.TB, server *embedded.Server) DB {
 	return DB{Server: server, Name: "manifold", passwords: passwords}
 }
 
-// template is a migrated database of the shared server from which the tests' databases are copied.
+// template is a migrated database of the shared server that the tests' databases are copied from.
 type template struct {
 	once      sync.Once
 	passwords map[migrations.Role]string
-	admin     *pgxpool.Pool // the superuser's, for making and dropping databases
+	admin     *pgxpool.Pool // the superuser's, to create and drop databases
 	err       error
 	last      atomic.Int64 // the number of the newest copy
 }
@@ -114,12 +114,12 @@ func (tm *template) make(server *embedded.Server) {
 	if tm.passwords, tm.err = migrate(ctx, server, templateName); tm.err != nil {
 		return
 	}
-	// Two, so that many parallel tests queue for the copying instead of fighting for the processor.
+	// Two, so that many parallel tests queue for copies instead of competing for the processor.
 	tm.admin, tm.err = pgxpool.New(ctx, server.URL("postgres")+"&pool_max_conns=2")
 	if tm.err != nil {
 		return
 	}
-	// With connections forbidden not even autovacuum is in the template when it is copied.
+	// With connections forbidden, not even autovacuum uses the template when it is copied.
 	_, tm.err = tm.admin.Exec(ctx, "alter database "+templateName+" with allow_connections false")
 }
 
@@ -146,7 +146,7 @@ func (tm *template) clone(t testing.TB, server *embedded.Server) DB {
 	return DB{Server: server, Name: name, passwords: tm.passwords}
 }
 
-// migrate makes a database, owned by the migrator, and runs the migrations in it as the migrator.
+// migrate creates a database owned by the migrator, and runs the migrations in it as the migrator.
 func migrate(ctx context.Context, server *embedded.Server, name string) (_ map[migrations.Role]string, err error) {
 	passwords := map[migrations.Role]string{RoleMigrator: "migrator's"}
 	ours := make(map[migrations.Role]string)

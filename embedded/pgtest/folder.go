@@ -13,10 +13,10 @@ import (
 const (
 	prefix  = "manifold-test-"
 	shm     = "/dev/shm"
-	shmRoom = 2 << 30 // bytes free from which on memory is taken for the files
+	shmRoom = 2 << 30 // free bytes that are required to store the files in memory
 )
 
-// base is where tests keep their files: in memory where there is room, else on disk.
+// base is where tests store their files: in memory if there is room, else on disk.
 func base() string {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(shm, &fs); err == nil && uint64(fs.Bavail)*uint64(fs.Bsize) >= shmRoom {
@@ -33,8 +33,8 @@ func tempDir(in string) (string, error) {
 	return dir, nil
 }
 
-// sweep removes what test binaries that were killed have left behind: a folder that no living process has locked, and
-// that is not just being set up. What cannot be removed, as another user's, stays: it does no harm here.
+// sweep removes the files of killed test binaries: each folder that no living process has locked, and that is not just
+// being set up. Whatever it cannot remove, such as another user's files, stays, which does no harm here.
 func sweep() {
 	for _, base := range []string{shm, os.TempDir()} {
 		dirs, err := filepath.Glob(filepath.Join(base, prefix+"*"))

@@ -1,13 +1,13 @@
-// Package pgtest gives tests a real PostgreSQL: one server for each test binary, started when the first test asks for
-// it, and a database of its own for each test, with Manifold's schema in it.
+// Package pgtest gives tests a real PostgreSQL. Each test binary has one server, which starts when the first test asks
+// for it, and each test has a separate database with Manifold's schema. Start with Main and Database.
 //
 // A package that uses it has
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// so that the server is stopped and its files are removed at the end, and a goroutine that nobody waited for fails the
-// package. Without that, and when the binary is killed, the server ends with the binary, and the next test binary removes
-// the files. All functions may be called from parallel tests.
+// so that at the end the server is stopped, its files are removed, and a leaked goroutine fails the package. Without
+// that, or if the binary is killed, the server ends with the binary, and the next test binary removes the files.
+// Parallel tests may call all functions.
 package pgtest
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/manifold-es/manifold/embedded"
 )
 
-// startTimeout bounds the start of a server, which takes half a second on an idle machine, and includes a download
-// where PostgreSQL is not installed.
+// startTimeout limits the start of a server. It takes half a second on an idle machine, and includes a download if
+// PostgreSQL is not installed.
 const startTimeout = 5 * time.Minute
 
-// process is what this test binary shares between its tests.
+// process is what the tests of this test binary share.
 var process struct {
 	once     sync.Once
 	server   *embedded.Server
@@ -37,8 +37,8 @@ var process struct {
 	template template
 }
 
-// Main runs the package's tests, stops the server if they started it, and exits: with failure also where a goroutine is
-// left.
+// Main runs the package's tests, stops the server if they started it, and exits. A leaked goroutine counts as a
+// failure.
 func Main(m *testing.M) {
 	os.Exit(Run(m))
 }
@@ -74,8 +74,8 @@ func stop() error {
 	return os.RemoveAll(process.dir)
 }
 
-// Server is the server that the tests of this binary share. It does not sync, and allows 300 connections. To stop or
-// kill it is not for a single test: see Private.
+// Server returns the server that the tests of this binary share. It does not sync, and allows 300 connections. A single
+// test must not stop or kill it: see Private.
 func Server(t testing.TB) *embedded.Server {
 	t.Helper()
 	process.once.Do(func() {
@@ -91,7 +91,7 @@ func Server(t testing.TB) *embedded.Server {
 	return process.server
 }
 
-// Options say what a private server is like.
+// Options configures a private server.
 type Options struct {
 	// Settings are added to those of the shared server.
 	Settings embedded.Settings

@@ -10,8 +10,9 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// Remove removes a tenant's events of a category up to a position, but those to be kept, as retention does, whoever still has to
-// read them: events, the floors of streams whose newest event goes, and the category's floor.
+// Remove removes a tenant's events of a category up to a position, except those to keep, as retention does, whether or
+// not they have been read. It removes the events and updates the floors of streams whose newest event goes, and the
+// category's floor.
 func (db DB) Remove(t testing.TB, tenant fmt.Stringer, category string, upTo int64, keep ...int64) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

@@ -1,11 +1,11 @@
-// Command ferretdb serves MongoDB's protocol on a loopback port, for tests: FerretDB on a PostgreSQL, behind a relay that
-// makes it keep some of MongoDB's promises that it does not keep by itself (see relay.go).
+// Command ferretdb serves MongoDB's protocol on a loopback port, for tests. It runs FerretDB on a PostgreSQL, behind a
+// relay that adds promises of MongoDB that FerretDB does not keep (see relay.go).
 //
 //	ferretdb -postgres postgres://...
 //
-// It prints three addresses as mongodb:// URLs, each on a line, by which the server is a standalone one, a replica set, and
-// a sharded cluster; and ends when its standard input does, so that it does not outlive
-// the test that has started it.
+// It prints three addresses as mongodb:// URLs, one per line. At them the server acts as a standalone server, a replica
+// set, and a sharded cluster. It ends when its standard input does, so that it does not outlive the test that started
+// it.
 package main
 
 import (

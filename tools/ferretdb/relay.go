@@ -14,27 +14,27 @@ import (
 	"github.com/FerretDB/wire/wirebson"
 )
 
-// relay stands between clients and FerretDB 1.24, and makes up for what a driver must be able to rely on:
+// relay forwards between clients and FerretDB 1.24, and adds what a driver must be able to rely on:
 //
-//   - An update of one document is atomic. FerretDB reads, decides and writes as separate steps, so the relay lets one
-//     write of a document through at a time.
-//   - The updates of one command are independent, and each has its own error. FerretDB ends the command at the first
+//   - An update of one document is atomic. FerretDB reads, decides and writes in separate steps, so the relay forwards
+//     one write of a document at a time.
+//   - The updates of one command are independent, and each has a separate error. FerretDB ends the command at the first
 //     error, so the relay sends them one by one.
-//   - An upsert is two atomic steps and not one: it updates what matches its filter and, where nothing does, inserts. MongoDB
-//     retries only the insert, so another writer may come in between, and the upsert fails with a duplicate key although
-//     the stored document matches its filter by now. The relay lets others write between the two steps.
-//   - A list may have lists as elements. FerretDB does not store such ones; so the relay wraps them in an object, in what is
-//     written, and unwraps them in what is read.
+//   - An upsert is two atomic steps, not one: it updates what matches its filter and, if nothing does, inserts. MongoDB
+//     retries only the insert. So another writer may come in between, and the upsert fails with a duplicate key
+//     although the stored document matches its filter by now. The relay lets others write between the two steps.
+//   - A list may contain lists. FerretDB does not store nested lists, so the relay wraps them in an object when it
+//     writes, and unwraps them when it reads.
 //
-// Everything else goes through as it is. As a replica set or a sharded cluster, the relay has transactions and snapshots as
-// well: see transaction.go.
+// It forwards everything else unchanged. As a replica set or a sharded cluster, the relay also has transactions and
+// snapshots: see transaction.go.
 type relay struct {
 	socket string
 	as     deployment
 
-	dropping sync.RWMutex     // held for reading by whatever writes, and for writing by what drops a collection
-	writing  sync.Mutex       // of what writes, but for updates
-	updated  [1024]sync.Mutex // of updates, by a hash of the document's key
+	dropping sync.RWMutex     // locked for reading by writes, and for writing by the drop of a collection
+	writing  sync.Mutex       // for writes other than updates
+	updated  [1024]sync.Mutex // for updates, by a hash of the document's key
 }
 
 // lock locks a document for one atomic step of an update.
@@ -82,13 +82,13 @@ func (r *relay) connection(client net.Conn) error {
 			return err
 		}
 		if _, err := client.Write(unwrap(reply)); err != nil {
-			return nil // the client is gone
+			return nil // the client has disconnected
 		}
 	}
 }
 
-// A message has a header of four int32: its length, its id, the id of what it answers, and its kind. A message of kind
-// OP_MSG has flags behind that, and sections, the first of which is the command in all that the driver sends.
+// A message has a header of four int32: its length, its id, the id of the message that it answers, and its kind. In a
+// message of kind OP_MSG, flags follow, and then sections. The driver always sends the command as the first section.
 const (
 	headerBytes  = 16
 	kindMessage  = 2013
@@ -119,7 +119,7 @@ func exchange(server net.Conn, request []byte) ([]byte, error) {
 	return read(server)
 }
 
-// command is the document of a message that is a command and nothing else.
+// command returns the document of a message that consists of only a command, else nil.
 func command(message []byte) []byte {
 	if len(message) < sectionStart+6 || binary.LittleEndian.Uint32(message[12:]) != kindMessage || message[sectionStart] != 0 {
 		return nil
@@ -131,14 +131,14 @@ func command(message []byte) []byte {
 	return document
 }
 
-// with is the message with another command in it.
+// with returns the message with another command in it.
 func with(message, document []byte) []byte {
 	message = append(append(make([]byte, 0, sectionStart+1+len(document)), message[:sectionStart+1]...), document...)
 	binary.LittleEndian.PutUint32(message, uint32(len(message)))
 	return message
 }
 
-// name is a command's name: that of its first element.
+// name returns a command's name, which is that of its first element.
 func name(document []byte) string {
 	if len(document) < 7 {
 		return ""
@@ -169,7 +169,7 @@ func (r *relay) answer(server net.Conn, request []byte) ([]byte, error) {
 	return exchange(server, request)
 }
 
-// updates sends the updates of a command one by one, and makes one answer of the answers.
+// updates sends the updates of a command one by one, and combines their replies.
 func (r *relay) updates(server net.Conn, request, document []byte) ([]byte, error) {
 	whole, err := wirebson.RawDocument(document).Decode()
 	if err != nil {
@@ -220,7 +220,7 @@ func (r *relay) updates(server net.Conn, request, document []byte) ([]byte, erro
 		}
 	}
 	if last == nil {
-		return exchange(server, request) // no updates are a mistake, which the server names
+		return exchange(server, request) // a command without updates is an error, which the server reports
 	}
 	sum := wirebson.MustDocument("n", matched, "nModified", modified)
 	for field, from := range map[string]*wirebson.Array{"upserted": upserted, "writeErrors": failed} {
@@ -270,9 +270,9 @@ func (r *relay) update(server net.Conn, request []byte, whole *wirebson.Document
 	if n, _ := answer.Get("n").(int32); n > 0 || answer.Get("writeErrors") != nil {
 		return updated, nil
 	}
-	runtime.Gosched() // whoever waits for the lock may write now
+	runtime.Gosched() // a writer that waits for the lock may write now
 	defer r.lock(key)()
-	if key != nil { // else the server makes a new one
+	if key != nil { // otherwise the server generates a key
 		there, err := exists(server, request, whole, key)
 		if err != nil {
 			return nil, err
@@ -305,7 +305,7 @@ func send(server net.Conn, request []byte, whole, one *wirebson.Document) ([]byt
 	return exchange(server, with(request, raw))
 }
 
-// exists reports whether the collection has a document of the key.
+// exists reports whether the collection has a document with the key.
 func exists(server net.Conn, request []byte, whole *wirebson.Document, key any) (bool, error) {
 	find, err := wirebson.MustDocument("find", whole.Get("update"), "filter", wirebson.MustDocument("_id", key), "limit", int32(1), "singleBatch", true, "$db", whole.Get("$db")).Encode()
 	if err != nil {
@@ -327,17 +327,17 @@ func exists(server net.Conn, request []byte, whole *wirebson.Document, key any) 
 	return batch != nil && batch.Len() > 0, nil
 }
 
-// duplicateKey answers a command whose single update failed on its key.
+// duplicateKey replies to a command whose single update failed on its key.
 func duplicateKey(request []byte) ([]byte, error) {
 	failed := wirebson.MustDocument("index", int32(0), "code", int32(11000), "errmsg", "E11000 duplicate key error")
 	return answered(request, wirebson.MustDocument("n", int32(0), "nModified", int32(0), "writeErrors", wirebson.MustArray(failed), "ok", float64(1)))
 }
 
-// listName is the member under which a list within a list is stored. The driver writes no such name: behind a "%" it has
-// digits.
+// listName is the member that stores a list within a list. The driver writes no such name: it writes digits after a
+// "%".
 const listName = "%list"
 
-// unwrap undoes wrapList in an answer.
+// unwrap reverses wrapList in a reply.
 func unwrap(reply []byte) []byte {
 	document := command(reply)
 	if document == nil || !bytes.Contains(document, []byte(listName+"\x00")) {
@@ -346,7 +346,7 @@ func unwrap(reply []byte) []byte {
 	return with(reply, rewriteLists(nil, document, false, unwrapList))
 }
 
-// rewriter gives the value that stands for an element of a list, and what kind it is; ok is false where it stays.
+// rewriter returns the replacement for an element of a list, and its kind; ok is false if the element stays.
 type rewriter func(inList bool, kind byte, value []byte) (newKind byte, newValue []byte, ok bool)
 
 func wrapList(inList bool, kind byte, value []byte) (byte, []byte, bool) {
@@ -367,8 +367,8 @@ func unwrapList(_ bool, kind byte, value []byte) (byte, []byte, bool) {
 	return 0x04, rewriteLists(nil, value[before:len(value)-1], true, unwrapList), true
 }
 
-// rewriteLists appends a document or list with its values rewritten. What it cannot read, it leaves: the server will not
-// read it either.
+// rewriteLists appends a document or list with its values rewritten. It leaves what it cannot read unchanged; the
+// server cannot read that either.
 func rewriteLists(to, raw []byte, inList bool, rewrite rewriter) []byte {
 	start := len(to)
 	to = append(to, 0, 0, 0, 0)
@@ -398,7 +398,7 @@ func rewriteLists(to, raw []byte, inList bool, rewrite rewriter) []byte {
 	return to
 }
 
-// valueSize is the size of the value that rest begins with; below zero where it cannot be told.
+// valueSize returns the size of the value that rest begins with; it is negative if the size cannot be determined.
 func valueSize(kind byte, rest []byte) int {
 	length := func() int {
 		if len(rest) < 4 {

@@ -13,7 +13,7 @@ import (
 	"github.com/FerretDB/wire/wirebson"
 )
 
-// deployment is what the relay says the server is.
+// deployment is what the relay claims that the server is.
 type deployment int
 
 const (
@@ -22,20 +22,20 @@ const (
 	sharded
 )
 
-// FerretDB 1.24 has no transactions. As a replica set or a sharded cluster, the relay makes up for that by letting a
-// transaction have the documents of its tenant's build alone: it keeps what each write replaces, and puts that back where
-// the transaction is aborted or its connection ends. A command that reads these documents waits; so it reads a snapshot, as
-// long as its cursor is FerretDB's. Commands are refused as MongoDB refuses them: with a write concern within a
-// transaction, and after a write in it has failed.
+// transaction emulates a transaction, because FerretDB 1.24 has none. As a replica set or a sharded cluster, the relay
+// gives a transaction exclusive use of the documents of its tenant's build. It records what each write replaces, and
+// restores that if the transaction is aborted or its connection ends. A command that reads these documents waits, so it
+// reads a snapshot, as long as its cursor is FerretDB's. Commands are refused as MongoDB refuses them: with a write
+// concern within a transaction, and after a write in it has failed.
 type transaction struct {
 	id      string // the session's and the transaction's number
 	client  net.Conn
-	request []byte // one of its requests: its header is what others are sent with
+	request []byte // one of its requests, whose header is reused for other commands
 	unlock  func()
 
 	timer  *time.Timer // ends it
 	mu     sync.Mutex  // one command at a time
-	failed bool        // or ended: it takes no more
+	failed bool        // or ended: it accepts no more commands
 	undo   []replaced
 }
 
@@ -46,7 +46,7 @@ type replaced struct {
 	document             wirebson.AnyDocument // nil: there was none
 }
 
-// transactions are those of all databases.
+// transactions are the open transactions of all databases.
 type transactions struct {
 	mu     sync.Mutex
 	locks  map[string]*sync.RWMutex // by tenant and build
@@ -56,16 +56,16 @@ type transactions struct {
 
 var running = transactions{locks: make(map[string]*sync.RWMutex), open: make(map[string]*transaction)}
 
-// prefix is what a driver's keys begin with: the tenant and the build.
+// prefix matches the beginning of a driver's keys: the tenant and the build.
 var prefix = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/[0-9]+`)
 
-// lock is that of the documents that a command names first.
+// lock returns the lock of the documents that a command names first.
 func (t *transactions) lock(raw []byte) *sync.RWMutex {
 	key := string(prefix.Find(raw))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.locks[key] == nil || key == "" {
-		t.locks[key] = new(sync.RWMutex) // of a command that names none, it is nobody's
+		t.locks[key] = new(sync.RWMutex) // a command that names none gets an unshared lock
 	}
 	return t.locks[key]
 }
@@ -83,14 +83,14 @@ func (t *transactions) end(one *transaction) {
 	one.unlock()
 }
 
-// patience is how long a transaction waits for another one before it conflicts.
+// patience is how long a transaction waits for another one before it reports a conflict.
 const patience = 20 * time.Millisecond
 
-// lifetime is how long a transaction may be left alone. MongoDB's transactionLifetimeLimitSeconds, which is 60, counts from the
-// beginning; but what takes a server milliseconds may take this one seconds.
+// lifetime is how long a transaction may be idle. MongoDB's transactionLifetimeLimitSeconds, which is 60, counts from
+// the start. But what takes a server milliseconds may take this one seconds.
 const lifetime = 3 * time.Second
 
-// expire aborts a transaction that is still there at the end of its lifetime.
+// expire aborts a transaction that is still open at the end of its lifetime.
 func (r *relay) expire(one *transaction) {
 	if running.get(one.id) != one {
 		return
@@ -104,7 +104,7 @@ func (r *relay) expire(one *transaction) {
 	r.finish(one, server, false)
 }
 
-// begin waits for the documents that a command names; nil: another transaction is at work on them.
+// begin waits for the documents that a command names. It returns nil if another transaction is using them.
 func (t *transactions) begin(id string, raw []byte, client net.Conn) *transaction {
 	lock := t.lock(raw)
 	for deadline := time.Now().Add(patience); !lock.TryLock(); time.Sleep(time.Millisecond) {
@@ -119,10 +119,10 @@ func (t *transactions) begin(id string, raw []byte, client net.Conn) *transactio
 	return one
 }
 
-// sessionFields are of no meaning to FerretDB.
+// sessionFields have no meaning to FerretDB.
 var sessionFields = []string{"lsid", "txnNumber", "startTransaction", "autocommit", "readConcern", "$clusterTime", "recoveryToken"}
 
-// deployed answers a request as the deployment does.
+// deployed replies to a request as the deployment does.
 func (r *relay) deployed(client, server net.Conn, request []byte) ([]byte, error) {
 	raw := command(request)
 	if raw == nil {
@@ -197,7 +197,7 @@ func (r *relay) deployed(client, server net.Conn, request []byte) ([]byte, error
 	return stamped(reply)
 }
 
-// within answers a command of a transaction.
+// within replies to a command of a transaction.
 func (r *relay) within(client, server net.Conn, request []byte, document *wirebson.Document, id, database string, starts, concerned bool) ([]byte, error) {
 	one := running.get(id)
 	switch {
@@ -241,7 +241,7 @@ func (r *relay) within(client, server net.Conn, request []byte, document *wirebs
 	return reply, nil
 }
 
-// finish ends a transaction, once; it reports whether it was there to be ended in this way.
+// finish ends a transaction once. It reports whether the transaction was open, so that it could be ended in this way.
 func (r *relay) finish(one *transaction, server net.Conn, commit bool) bool {
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -260,7 +260,7 @@ func (r *relay) finish(one *transaction, server net.Conn, commit bool) bool {
 	return !commit
 }
 
-// remember keeps what a command's writes will replace.
+// remember records what a command's writes will replace.
 func (r *relay) remember(one *transaction, server net.Conn, document *wirebson.Document, database string) error {
 	for _, kind := range []struct{ command, list, key string }{{"insert", "documents", ""}, {"update", "updates", "q"}, {"delete", "deletes", "q"}} {
 		collection, _ := document.Get(kind.command).(string)
@@ -315,7 +315,7 @@ func (r *relay) remember(one *transaction, server net.Conn, document *wirebson.D
 	return nil
 }
 
-// rollback puts back what a transaction has replaced.
+// rollback restores what a transaction has replaced.
 func (r *relay) rollback(one *transaction, server net.Conn) error {
 	for _, before := range slices.Backward(one.undo) {
 		commands := []*wirebson.Document{wirebson.MustDocument("delete", before.collection, "deletes",
@@ -333,7 +333,7 @@ func (r *relay) rollback(one *transaction, server net.Conn) error {
 	return nil
 }
 
-// abandon aborts the transactions that a connection has left.
+// abandon aborts the transactions of a connection that has ended.
 func (r *relay) abandon(client, server net.Conn) {
 	running.mu.Lock()
 	var left []*transaction
@@ -348,7 +348,7 @@ func (r *relay) abandon(client, server net.Conn) {
 	}
 }
 
-// shard notes that a collection is sharded where a cluster does.
+// shard records that a collection is sharded, where a cluster does.
 func (r *relay) shard(server net.Conn, request []byte, document *wirebson.Document) ([]byte, error) {
 	if r.as != sharded {
 		return failure(request, 59, "no such command: 'shardCollection'")
@@ -373,15 +373,15 @@ func (r *relay) shard(server net.Conn, request []byte, document *wirebson.Docume
 	return answered(request, wirebson.MustDocument("ok", float64(1)))
 }
 
-// hello says in the answer to a hello what the deployment is.
+// hello adds to the reply to a hello what the deployment is.
 func (r *relay) hello(reply []byte, client net.Conn) ([]byte, error) {
 	start := sectionStart + 1
-	if binary.LittleEndian.Uint32(reply[12:]) == 1 { // OP_REPLY: flags, cursor, start and number stand before the document
+	if binary.LittleEndian.Uint32(reply[12:]) == 1 { // OP_REPLY: flags, cursor, start and number precede the document
 		start = headerBytes + 20
 	}
 	document, err := wirebson.RawDocument(reply[start:]).Decode()
 	if err != nil || document.Get("maxWireVersion") == nil {
-		return reply, nil // it is the answer to something else
+		return reply, nil // it is the reply to something else
 	}
 	address := client.LocalAddr().String()
 	said := wirebson.MakeDocument(document.Len() + 6)
@@ -413,7 +413,7 @@ func (r *relay) hello(reply []byte, client net.Conn) ([]byte, error) {
 	return changed, nil
 }
 
-// stamped is the answer with the time of its snapshot.
+// stamped returns the reply with the time of its snapshot.
 func stamped(reply []byte) ([]byte, error) {
 	answer, err := wirebson.RawDocument(command(reply)).Decode()
 	if err != nil {
@@ -440,7 +440,7 @@ func stamped(reply []byte) ([]byte, error) {
 	return with(reply, raw), nil
 }
 
-// decoded is a document within another.
+// decoded returns a document within another.
 func decoded(value any) (*wirebson.Document, error) {
 	document, ok := value.(wirebson.AnyDocument)
 	if !ok {
@@ -449,7 +449,7 @@ func decoded(value any) (*wirebson.Document, error) {
 	return document.Decode()
 }
 
-// ask sends a command of the relay's own.
+// ask sends a command that the relay itself needs.
 func ask(server net.Conn, request []byte, document *wirebson.Document) (*wirebson.Document, error) {
 	raw, err := document.Encode()
 	if err != nil {
@@ -469,18 +469,18 @@ func ask(server net.Conn, request []byte, document *wirebson.Document) (*wirebso
 	return answer, nil
 }
 
-// answered is the relay's own answer to a request.
+// answered returns the relay's own reply to a request.
 func answered(request []byte, document *wirebson.Document) ([]byte, error) {
 	raw, err := document.Encode()
 	if err != nil {
 		return nil, err
 	}
 	reply := with(request, raw)
-	copy(reply[8:12], request[4:8]) // what it answers
+	copy(reply[8:12], request[4:8]) // the id of the request
 	return reply, nil
 }
 
-// failure is the relay's own refusal.
+// failure returns the relay's own error reply.
 func failure(request []byte, code int32, message string, labels ...string) ([]byte, error) {
 	document := wirebson.MustDocument("ok", float64(0), "code", code, "codeName", message, "errmsg", message)
 	if len(labels) > 0 {

@@ -1,5 +1,5 @@
-// Propertyorder copies an OpenAPI document and gives each property of a schema the place that it has in the document, as
-// the extension x-order: oapi-codegen makes fields of properties in that order, and by the alphabet without it.
+// Propertyorder copies an OpenAPI document and adds to each property of a schema its position in the document, as the
+// extension x-order. oapi-codegen generates fields in that order, and alphabetically without it.
 //
 //	propertyorder FROM TO
 package main
@@ -40,7 +40,8 @@ func run(from, to string) error {
 	return os.WriteFile(to, text, 0o644)
 }
 
-// order walks over everything below node. What an example or an enumeration has is no schema, even if it is named so.
+// order visits everything below node. The content of an example or an enumeration is not a schema, even if its name
+// suggests it.
 func order(node *yaml.Node) {
 	if node.Kind != yaml.MappingNode {
 		for _, child := range node.Content {
