@@ -18,7 +18,7 @@ func DurableSettings() Settings {
 		"checkpoint_timeout":           "15min",
 		"checkpoint_completion_target": "0.9",
 		"wal_level":                    "replica",
-		"jit":                          "off", // statements here are short: compilation would take longer than execution
+		"jit":                          "off", // statements are short: compilation would take longer than execution
 		"random_page_cost":             "1.1",
 	}
 }

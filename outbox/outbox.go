@@ -28,7 +28,7 @@ import (
 type Event struct {
 	ID         string            `json:"id"`                // a UUID; empty: a new one, as NewID makes it
 	Topic      string            `json:"topic"`             // the event's category
-	Key        string            `json:"key,omitempty"`     // with the topic, the stream; empty: a stream for this event only
+	Key        string            `json:"key,omitempty"`     // with the topic, the stream; empty: a stream of one event
 	Type       string            `json:"type,omitempty"`    // empty: the topic
 	Payload    json.RawMessage   `json:"payload"`           // any JSON
 	Headers    map[string]string `json:"headers,omitempty"` // kept in the event's metadata, as the next three

@@ -63,7 +63,7 @@ func (s *suite) checkpoints(t *testing.T) {
 		}
 		seen := 0
 		for checkpoint := range s.driver.Checkpoints(t.Context(), build) {
-			s.wantCheckpoint(t, build, checkpoint.Tenant, checkpoint.Position) // the loop may call the driver, and end
+			s.wantCheckpoint(t, build, checkpoint.Tenant, checkpoint.Position) // the loop may call the driver, and may break early
 			s.save(t, build, checkpoint.Tenant, drivers.Batch{From: checkpoint.Position, To: checkpoint.Position + 1})
 			if seen++; seen == 3 {
 				break
@@ -78,7 +78,7 @@ func (s *suite) checkpoints(t *testing.T) {
 		one, two := domain.NewTenantID(), domain.NewTenantID()
 		first := s.own(one)
 		second := first
-		second.Owner = two // the same number: it is unique for its owner only
+		second.Owner = two // the same number: it is unique only per owner
 		s.save(t, first, one, drivers.Batch{To: 1})
 		s.save(t, second, two, drivers.Batch{To: 2})
 		if found := all(t, first); len(found) != 1 || found[one] != 1 {
@@ -100,13 +100,13 @@ func (s *suite) checkpoints(t *testing.T) {
 	s.ownCheckpoints(t)
 }
 
-// ownCheckpoints is about the checkpoints of all tenants' own builds.
+// ownCheckpoints tests the checkpoints of all tenants' own builds.
 func (s *suite) ownCheckpoints(t *testing.T) {
 	type place struct {
 		tenant domain.TenantID
 		build  int64
 	}
-	// Other tests save to builds of their own meanwhile, so only some tenants' are looked at.
+	// Other tests save to their builds meanwhile, so only some tenants are examined.
 	of := func(t *testing.T, driver drivers.Driver, tenants ...domain.TenantID) map[place]int64 {
 		t.Helper()
 		found, seen := make(map[place]int64), make(map[place]bool)
@@ -130,7 +130,7 @@ func (s *suite) ownCheckpoints(t *testing.T) {
 		one, two, none := domain.NewTenantID(), domain.NewTenantID(), domain.NewTenantID()
 		shared, first := s.shared(t), s.own(one)
 		same, second := first, s.own(one)
-		same.Owner = two // the same number: it is unique for its owner only
+		same.Owner = two // the same number: it is unique only per owner
 		want := make(map[place]int64)
 		check := func(when string) {
 			t.Helper()

@@ -19,7 +19,7 @@ func (s *suite) concurrency(t *testing.T) {
 	s.each(t, "of many savers from one checkpoint exactly one wins", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		processes := []drivers.Driver{s.driver, s.open(t), s.open(t)}
 		rapid.Check(t, func(t *rapid.T) {
-			// Each check is a race of its own: it starts where the last one ended.
+			// Each check is a separate race: it starts where the last one ended.
 			from, err := s.driver.Checkpoint(context.Background(), build, tenant)
 			if err != nil {
 				t.Fatalf("Checkpoint: %v", err)
@@ -32,7 +32,8 @@ func (s *suite) concurrency(t *testing.T) {
 			log := drawBatch(t, "log", from)
 			for i := range batches {
 				if s.Partial {
-					// What a loser has written stays, and is right, as all fold one log: each goes a part of the way.
+					// What a loser has written stays and is correct, because all fold one log: each goes part of the
+					// way.
 					batches[i] = between(log, from, rapid.Int64Range(from+1, log.To).Draw(t, fmt.Sprint("end ", i)))
 				} else {
 					batches[i] = drawBatch(t, fmt.Sprint("saver ", i), from)
@@ -81,7 +82,7 @@ func (s *suite) concurrency(t *testing.T) {
 		saves := s.times(40, 15)
 		var mutex sync.Mutex
 		won := make(map[int64]drivers.Batch) // by From
-		// All fold one log: each position changes a document, and most say more than once what becomes of one.
+		// All fold one log: each position changes a document, and most change the same document more than once.
 		fold := func(from, to int64) drivers.Batch {
 			batch, seen := drivers.Batch{From: from, To: to}, make(map[string]bool)
 			for position := to; position > from; position-- {
@@ -140,7 +141,7 @@ func (s *suite) concurrency(t *testing.T) {
 			at = batch.To
 		}
 		s.wantCheckpoint(t, build, tenant, at)
-		// What losers may have written beyond the checkpoint is overtaken.
+		// The next save overtakes what losers may have written beyond the checkpoint.
 		last := fold(at, at+furthest)
 		s.save(t, build, tenant, last)
 		want.apply(last)
@@ -225,12 +226,12 @@ func (s *suite) concurrency(t *testing.T) {
 	})
 }
 
-// racingInserts lets two savers start from one checkpoint, as at a handover, and insert the same documents, of which the
-// one that gets further has the newer versions. Whatever it has saved stays, where it wins; where it loses, each document
-// is as one of the two has saved it, and not older than the winner has.
+// racingInserts lets two savers start from one checkpoint, as at a handover, and insert the same documents. The one
+// that gets further has the newer versions. If it wins, everything that it saved stays. If it loses, each document is
+// as one of the two saved it, and not older than the winner's.
 func (s *suite) racingInserts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	near, far := s.driver, s.open(t)
-	const each = 8 // ids of a kind in a round
+	const each = 8 // ids of one kind per round
 	for from := int64(0); from < int64(2*s.times(30, 12)); from += 2 {
 		batches := []drivers.Batch{{From: from, To: from + 1}, {From: from, To: from + 2}}
 		for i := range each {
@@ -279,7 +280,7 @@ func (s *suite) racingInserts(t *testing.T, build domain.Build, tenant domain.Te
 		for _, found := range loaded {
 			want := batches[winner].To
 			if s.Partial && found.Version > want {
-				want = from + 2 // the loser got further with this one
+				want = from + 2 // the loser got further with this document
 			}
 			if found.Version != want || found.Data != nil && compareJSON([]byte(fmt.Sprintf(`{"saver": %d}`, want-from-1)), found.Data) != "" {
 				t.Fatalf("the saver from %d to %d has won, and %q is at version %d with %s", from, batches[winner].To, found.ID, found.Version, found.Data)

@@ -14,16 +14,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// names are the names of members that databases like to take for something else. The first ones come most often.
+// names are member names that databases tend to misinterpret. The first ones are drawn most often.
 var names = []string{
 	"a", "b", "n", "0", "A", "a.b", "$a", "", " ", "a ", "1", "00", "-1", "it's", `"q"`, `\`, "é", "e\u0301", "_id", "id",
 	"version", "tenant_id", "a[0]", "*", "%", "$", ".", "日本", "\U0001f600", "__proto__", "null", "true",
 }
 
-// indexed are the paths that an index is declared for, of those that are drawn and in traps.
+// indexed are the declared paths with an index, among those that are drawn and those in traps.
 var indexed = []string{"a", "n", "a.b", "b", "0", "a.0", "$a", "it's", "é"}
 
-// numbers are at the edges of what databases tell apart, in the form in which numbers are saved.
+// numbers are at the limits of what databases distinguish, in the form in which numbers are saved.
 var numbers = []string{
 	"0", "1", "-1", "2", "9", "10", "0.5", "-0.5", "0.1", "0.3", "0.30000000000000004", "1.5", "100", "1e2", "2147483647", "2147483648",
 	"2251799813685248.5", "9007199254740991", "9007199254740992", "9007199254740993", "-9007199254740993", "9007199254740994",
@@ -31,7 +31,7 @@ var numbers = []string{
 	"18446744073709552000", "1e21", "1e22", "-1e21", "1e300", "1.7976931348623157e308", "-1.7976931348623157e308", "5e-324", "-5e-324", "2.5e-7", "1e-6",
 }
 
-// texts are what collations, patterns and quoting confuse.
+// texts are values that confuse collations, patterns and quoting.
 var texts = []string{
 	"a", "b", "", "A", "B", "a ", "a  ", " a", " ", "\t", "a\n", "\n", "ab", "aB", "abc", "z", "Z", "é", "e\u0301", "e", "É", "ß", "ss", "ẞ", "ı", "i", "İ", "I", "K", "k",
 	"æ", "ae", "co-op", "coop", "\u200b", "\u00ad", "\ue000", "\ufffd", "\uffff", "\U00010000", "\U0001f600", "\U0010ffff", "a\uffff", "a\U00010000",
@@ -42,7 +42,7 @@ var texts = []string{
 	strings.Repeat("x", 300) + "a", strings.Repeat("x", 300) + "b", strings.Repeat("long ", 1000) + "a", strings.Repeat("long ", 1000) + "b",
 }
 
-// patterns are what dialects of regular expressions read differently.
+// patterns are expressions that dialects of regular expressions interpret differently.
 var patterns = []string{
 	"a", "^a", "a$", "^a$", "^$", "", ".", "(?s).", "a.c", `a\.c`, "a|b", "^(a|b)+$", "[^a]", "^[^a]*$", "[a-c]{2,3}", "(?i)a", "(?i)é", "(?i)k", "(?i)ss", `\d`, `\D`, `\s$`, `\S`, `^\w+$`, `\W`,
 	"[[:alpha:]]", `\pL`, `\p{Lu}`, `^\p{Greek}`, `[\x{10000}-\x{10ffff}]`, `[\[\]\\^-]`, `\\`, `'`, "x{250}", "^x{249}y?$", "a*?b", "^.$", "^..$", `\A\z`, `\n`, `%`, `[$]`,
@@ -65,7 +65,7 @@ var textDrawn = rapid.OneOf(
 	}),
 )
 
-// scalarDrawn draws a value as encoding/json has it, a number as the json.Number that a save writes.
+// scalarDrawn draws a value as encoding/json decodes it, a number as the json.Number that a save writes.
 var scalarDrawn = rapid.OneOf(
 	rapid.Map(numberDrawn, func(text string) any { return json.Number(domain.ParseNumber(text).JSON()) }),
 	rapid.Map(textDrawn, func(text string) any { return text }),
@@ -102,7 +102,7 @@ func drawWorld(t *rapid.T) world {
 	return w
 }
 
-// documents are the world's, all of one version.
+// documents returns the world's documents, all with one version.
 func (w world) documents(t fatalf, version int64) []domain.Document {
 	t.Helper()
 	documents := make([]domain.Document, len(w.ids))
@@ -119,7 +119,7 @@ func (w world) documents(t fatalf, version int64) []domain.Document {
 }
 
 // drawPath draws a path: one that leads somewhere in a document, or into a list where none may, or any. The value is
-// what it leads to in that document, nil also where it leads to nothing.
+// what it leads to in that document, or nil if it leads to nothing.
 func (w world) drawPath(t *rapid.T) (path domain.Path, value any) {
 	if rapid.IntRange(0, 4).Draw(t, "any path") == 4 {
 		return rapid.SliceOfN(rapid.SampledFrom(slices.Concat(w.names, []string{"0"})), 1, 3).Draw(t, "path"), nil
@@ -148,7 +148,7 @@ func (w world) drawPath(t *rapid.T) (path domain.Path, value any) {
 	}
 }
 
-// drawScalar draws a constant: the value itself, one beside it, or any.
+// drawScalar draws a constant: the value itself, one near it, or any.
 func drawScalar(t *rapid.T, value any) domain.Scalar {
 	switch rapid.IntRange(0, 3).Draw(t, "constant") {
 	case 0, 1:
@@ -179,7 +179,7 @@ func drawScalar(t *rapid.T, value any) domain.Scalar {
 	return domain.Scalar{}
 }
 
-// drawPredicate draws one of every kind of predicate, with others in it down to the depth.
+// drawPredicate draws one of every kind of predicate, with nested ones down to the depth.
 func (w world) drawPredicate(t *rapid.T, depth int) domain.Predicate {
 	kind := rapid.IntRange(0, 9).Draw(t, "kind of predicate")
 	if depth > 0 && kind >= 8 {
@@ -194,7 +194,7 @@ func (w world) drawPredicate(t *rapid.T, depth int) domain.Predicate {
 	}
 	path, value := w.drawPath(t)
 	for range 3 {
-		// A value that the leaf can judge is wanted most of the time.
+		// Most of the time the value should be one that the leaf can judge.
 		_, isText := value.(string)
 		_, isList := value.([]any)
 		_, isObject := value.(map[string]any)
@@ -227,7 +227,7 @@ func (w world) drawPredicate(t *rapid.T, depth int) domain.Predicate {
 		return domain.Contains{Path: path, Value: drawScalar(t, value), Not: not}
 	case 6:
 		if text, ok := value.(string); ok {
-			// A part of the very text.
+			// A part of that text.
 			runes := []rune(text)
 			from := rapid.IntRange(0, len(runes)).Draw(t, "from")
 			value = string(runes[from:rapid.IntRange(from, len(runes)).Draw(t, "to")])

@@ -1,6 +1,6 @@
-// Package drivertest is the one conformance suite of the drivers: every "must" of the contract in package drivers has a
-// test here that fails without it. A driver's own test calls Run with a Harness; the driver is done when it passes. What
-// only one kind of database has is tested beside its driver.
+// Package drivertest is the conformance suite of the drivers: every requirement of the contract in package drivers has
+// a test here that fails without it. Start with Run and Harness. A driver's own test calls Run with a Harness; the
+// driver is complete when it passes. Features of only one kind of database are tested beside its driver.
 package drivertest
 
 import (
@@ -18,61 +18,62 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// Harness is what the suite needs of a driver.
+// Harness is what the suite needs from a driver.
 type Harness struct {
-	// Place makes a fresh place for documents with nothing in it, and removes it when the test ends.
+	// Place creates an empty place for documents, and removes it when the test ends.
 	Place func(t *testing.T) Place
 
-	// Partial says that a reader may see a part of a batch: the database has no transactions.
+	// Partial says that a reader may see part of a batch, because the database has no transactions.
 	Partial bool
 
-	// NoPatterns says that the database cannot keep the meaning of domain.Matches: a query with one is refused.
+	// NoPatterns says that the database cannot implement domain.Matches: a query with one is refused.
 	NoPatterns bool
 
-	// MaxDepth is how deep the database takes lists and objects inside one another, where that is less than
-	// domain.MaxJSONDepth: a document that goes deeper is refused. 0: domain.MaxJSONDepth.
+	// MaxDepth is the maximum nesting of lists and objects in the database, if it is less than domain.MaxJSONDepth. A
+	// document that nests deeper is refused. 0: domain.MaxJSONDepth.
 	MaxDepth int
 
-	// MaxDocumentBytes is what a document's data may have, where that is less than domain.MaxDocumentBytes: a larger one
-	// is refused with domain.CodeTooLarge. 0: domain.MaxDocumentBytes.
+	// MaxDocumentBytes is the maximum size of a document's data, if it is less than domain.MaxDocumentBytes. A larger
+	// document is refused with domain.CodeTooLarge. 0: domain.MaxDocumentBytes.
 	MaxDocumentBytes int
 
-	// Slow says that the server takes a millisecond or more for each document, as one that stands in for another does:
-	// tests with very many documents go with a fiftieth of them or less, those that repeat something do so less often, and what is
-	// asked of shared builds is asked of those with indexes alone.
+	// Slow says that the server takes a millisecond or more per document, as an emulated server does. Then tests with
+	// very many documents use a fiftieth of them or less, and repetitions are fewer. Tests of shared builds run only on
+	// those with indexes.
 	Slow bool
 
-	// Subjects are those that Run tests, such as "Save"; nil: all. A second harness of a driver may differ in a few alone.
+	// Subjects are the subjects that Run tests, such as "Save"; nil: all. A second harness of a driver may differ in
+	// only a few.
 	Subjects []string
 }
 
-// Place is where drivers keep documents.
+// Place is where drivers store documents.
 type Place struct {
-	// Open opens a driver on the place; each call is like one more process. The suite closes it.
+	// Open opens a driver on the place; each call acts like another process. The suite closes the driver.
 	Open func(t *testing.T) drivers.Driver
 
-	// Public reads what people see under a shared projection's public name; ok is false where there is no such name.
-	// It is nil for a driver that has no public names.
+	// Public reads what people see under a shared projection's public name; ok is false if there is no such name. It is
+	// nil for a driver without public names.
 	Public func(t *testing.T, projection string) (documents []PublicDocument, ok bool)
 
-	// Address is where the server listens, as "host:port". OpenAt opens a driver that goes to another address instead,
-	// from which a proxy leads there. Only RunFaults needs them.
+	// Address is where the server listens, as "host:port". OpenAt opens a driver on another address, from which a proxy
+	// leads to the server. Only RunFaults needs them.
 	Address string
 	OpenAt  func(t *testing.T, address string) drivers.Driver
 
-	// Forget removes everything that drivers have made in the place, tables and all, as when the server comes back with
-	// an empty disk. nil: RunFaults goes without that.
+	// Forget removes everything that drivers have created in the place, including tables, as when the server comes back
+	// with an empty disk. If it is nil, RunFaults skips that test.
 	Forget func(t *testing.T)
 }
 
-// PublicDocument is a row behind a public name.
+// PublicDocument is a row of a public name's view.
 type PublicDocument struct {
 	Tenant  domain.TenantID
 	ID      string
 	Version int64
 }
 
-// Run runs the suite. Its tests are parallel, each with projections and tenants of its own, on one place.
+// Run runs the suite. Its tests are parallel. Each uses separate projections and tenants, in one place.
 func Run(t *testing.T, harness Harness) {
 	harness.MaxDepth = cmp.Or(harness.MaxDepth, domain.MaxJSONDepth)
 	harness.MaxDocumentBytes = cmp.Or(harness.MaxDocumentBytes, domain.MaxDocumentBytes)
@@ -108,21 +109,21 @@ type suite struct {
 	Harness
 	place   Place
 	driver  drivers.Driver
-	numbers atomic.Int64 // the last build number that was given out
+	numbers atomic.Int64 // the last build number that was assigned
 }
 
-// many is how many documents a test with very many has.
+// many returns how many documents a test with very many has.
 func (s *suite) many(documents int64) int64 {
 	switch {
 	case s.Slow && s.Partial:
 		return documents / 50
 	case s.Slow:
-		return documents / 700 // a transaction that stands in for another takes longer
+		return documents / 700 // an emulated transaction takes longer
 	}
 	return documents
 }
 
-// times is how often something is repeated, or how many there are of it: fewer where the server is slow.
+// times returns the number of repetitions or items: fewer if the server is slow.
 func (s *suite) times(usual, slow int) int {
 	if s.Slow {
 		return slow
@@ -140,7 +141,7 @@ func (s *suite) open(t *testing.T) drivers.Driver {
 	return driver
 }
 
-// shared returns a new build of a new shared projection. Its table is made.
+// shared returns a new build of a new shared projection. Its table exists.
 func (s *suite) shared(t *testing.T) domain.Build {
 	t.Helper()
 	build := s.unmade()
@@ -176,7 +177,7 @@ func (s *suite) each(t *testing.T, name string, test func(t *testing.T, build do
 	})
 }
 
-// large is each for a test with large documents, or a long one: where the server is slow, on a shared build alone.
+// large is each for a test with large documents, or a long one: if the server is slow, it uses only a shared build.
 func (s *suite) large(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
 	if !s.Slow {
 		s.each(t, name, test)
@@ -185,7 +186,7 @@ func (s *suite) large(t *testing.T, name string, test func(t *testing.T, build d
 	parallel(t, name, func(t *testing.T) { test(t, s.shared(t), domain.NewTenantID()) })
 }
 
-// parallel runs a test beside the others.
+// parallel runs a test in parallel with the others.
 func parallel(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -254,7 +255,7 @@ func (s *suite) wantDocuments(t fatalf, build domain.Build, tenant domain.Tenant
 		t.Fatalf("Load: %v", err)
 	}
 	if s.Partial {
-		// A removal that was cut off before its checkpoint may still be told of.
+		// Load may still return a removal that was interrupted before its checkpoint.
 		loaded = slices.DeleteFunc(loaded, func(document domain.Document) bool { return document.Data == nil })
 	}
 	check("Load", loaded)

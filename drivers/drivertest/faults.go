@@ -14,13 +14,12 @@ import (
 	"github.com/manifold-es/manifold/drivers/drivertest/proxy"
 )
 
-// patience is how long anything may take once the server can be reached: a limit for tests that hang, never waited for.
+// patience limits each operation once the server can be reached. It only stops tests that hang.
 const patience = 3 * time.Minute
 
-// RunFaults tests what a driver makes of a network and a server that fail: connections that are cut in the middle of a
-// save, a server that hangs, one that is down for a while, one that comes back with nothing in it, and a save that
-// arrives late. In the end no document is lost, doubled, or ahead of its checkpoint. The harness's places need Address
-// and OpenAt.
+// RunFaults tests how a driver handles failures of the network and the server: connections that are cut in the middle
+// of a save, a server that hangs, is down for a while, or comes back empty, and a save that arrives late. In the end no
+// document is lost, duplicated, or ahead of its checkpoint. The harness's places need Address and OpenAt.
 func RunFaults(t *testing.T, harness Harness) {
 	place := harness.Place(t)
 	if place.Address == "" || place.OpenAt == nil {
@@ -53,7 +52,7 @@ func (s *suite) through(t *testing.T, build domain.Build, tenant domain.TenantID
 	return p, worker{l, driver, build, tenant}
 }
 
-// within is a context that ends long after everything should be done.
+// within returns a context that ends long after everything should be done.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -61,8 +60,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// honest checks that documents and checkpoint fit together: all documents are as they are at the checkpoint, or, in a
-// database without transactions, as they are at a version of theirs beyond it, of which Load tells.
+// honest checks that documents and checkpoint are consistent. All documents are as they are at the checkpoint. In a
+// database without transactions they may be as at a later version of theirs, which Load reports.
 func (s *suite) honest(t *testing.T, w worker, to int64) {
 	t.Helper()
 	for {
@@ -85,7 +84,7 @@ func (s *suite) honest(t *testing.T, w worker, to int64) {
 			t.Fatalf("Load: %v", err)
 		}
 		if again, err := s.driver.Checkpoint(t.Context(), w.build, w.tenant); err != nil || again != at {
-			continue // a save whose connection was cut has got through meanwhile
+			continue // a save whose connection was cut has arrived meanwhile
 		}
 		history := w.history(t, to)
 		for _, document := range documents {
@@ -124,7 +123,7 @@ func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		bytes, reset := int(math.Exp(rand.Float64()*math.Log(most))), rand.IntN(2) == 0
 		save := func() error { return w.advance(ctx, t, to) }
 		if round%4 != 3 {
-			// What the save needs is read before, so that the cut is in the save itself.
+			// Everything that the save needs is read first, so that the cut is in the save itself.
 			batch, err := w.batch(ctx, t, to)
 			if err != nil {
 				t.Fatal(err)
@@ -143,8 +142,8 @@ func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	}
 }
 
-// all calls every method at once, on builds that nothing else uses where it removes something, and returns the errors by
-// the method's name.
+// all calls every method at once and returns the errors by method name. Methods that remove something get builds that
+// nothing else uses.
 func (s *suite) all(ctx context.Context, t *testing.T, w worker) map[string]error {
 	t.Helper()
 	spare := s.unmade()
@@ -211,7 +210,7 @@ func (s *suite) all(ctx context.Context, t *testing.T, w worker) map[string]erro
 	return errs
 }
 
-// hangs stops the answers, or everything, and looks whether each method returns when its context ends.
+// hangs stops the replies, or everything, and checks that each method returns when its context ends.
 func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, w := s.through(t, build, tenant)
 	to := int64(0)
@@ -233,14 +232,14 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 		cancel()
 		ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 		for method, err := range s.all(ctx, t, w) {
-			ownTable := !build.Shared() && method == "CreateTemporaryTable" // there is nothing to make, and nobody to ask
+			ownTable := !build.Shared() && method == "CreateTemporaryTable" // there is nothing to create, and no server to ask
 			if !errors.Is(err, context.DeadlineExceeded) && !domain.IsCode(err, domain.CodeUnavailable) && !ownTable {
 				t.Errorf("%s on a server that hangs gives %v", method, err)
 			}
 		}
 		cancel()
 		s.honest(t, w, to)
-		// Stopped first: what is still on its way must not come after what it was given up for.
+		// The proxy stops first, so that commands in flight cannot arrive after they were given up.
 		p.Down()
 		p.Heal()
 		p.Up()
@@ -250,7 +249,7 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 	}
 }
 
-// downs takes the server away while a worker is at work, and gives it back.
+// downs stops the server while a worker is saving, and starts it again.
 func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, w := s.through(t, build, tenant)
 	w.reach(within(t), t, 10)
@@ -268,7 +267,7 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 	}
 	p.Up()
 
-	// The worker tells of each save; the server goes away in the middle of those that follow.
+	// The worker reports each save; the server stops in the middle of the following saves.
 	const saves = 30
 	saved := make(chan int64, saves)
 	ctx, cancel = context.WithTimeout(t.Context(), patience)
@@ -307,7 +306,7 @@ func (s *suite) downs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 	s.wantDocuments(t, build, tenant, w.documents(t, 10+saves)...)
 }
 
-// lateSave sends a batch so slowly that others may overtake it. Whoever is first, it does no harm.
+// lateSave sends a batch so slowly that others may overtake it. It does no harm, whichever arrives first.
 func (s *suite) lateSave(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, slow := s.through(t, build, tenant)
 	ctx := within(t)
@@ -336,7 +335,7 @@ func (s *suite) lateSave(t *testing.T, build domain.Build, tenant domain.TenantI
 	s.wantDocuments(t, build, tenant, slow.documents(t, 130)...)
 }
 
-// refused saves a batch that goes on from a checkpoint that is not there any more, until the server has answered.
+// refused saves a batch that starts from an outdated checkpoint, until the server has answered.
 func (w worker) refused(t *testing.T, from int64) error {
 	t.Helper()
 	ctx := within(t)
@@ -351,7 +350,7 @@ func (w worker) refused(t *testing.T, from int64) error {
 	}
 }
 
-// gone takes a build away, while its driver cannot reach the server, and makes it anew.
+// gone removes a build while its driver cannot reach the server, and creates it again.
 func (s *suite) gone(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, w := s.through(t, build, tenant)
 	w.reach(within(t), t, 20)
@@ -374,8 +373,8 @@ func (s *suite) gone(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	s.wantDocuments(t, build, tenant, w.documents(t, 30)...)
 }
 
-// emptyHanded takes everything away, while the driver cannot reach the server. The driver makes the place anew for the
-// builds that are made anew, without a restart.
+// emptyHanded removes everything while the driver cannot reach the server. When builds are created again, the driver
+// recreates what they need, without a restart.
 func (s *suite) emptyHanded(t *testing.T) {
 	shared, tenant := s.shared(t), domain.NewTenantID()
 	own := s.own(tenant)

@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// mending is about batches that leave the checkpoint where it is.
+// mending tests batches that leave the checkpoint where it is.
 func (s *suite) mending(t *testing.T) {
 	t.Parallel()
 	s.each(t, "writes over older versions only, and the checkpoint stays", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
@@ -22,16 +22,16 @@ func (s *suite) mending(t *testing.T) {
 			s.wantDocuments(t, build, tenant, mended, newer, missing, untouched)
 			s.wantCheckpoint(t, build, tenant, 10)
 		}
-		// Neither what has the same version nor what has a newer one is written over or removed, also where it is called new.
+		// Documents with the same or a newer version are neither overwritten nor removed, even if they are called new.
 		s.save(t, build, tenant, drivers.Batch{From: 10, To: 10, New: 2,
 			Upserts: []domain.Document{document("older", 7, `{"stale": true}`), document("missing", 1, `{"stale": true}`), document("untouched", 10, `{"n": 5}`)},
 			Deletes: []drivers.Deletion{{ID: "newer", Version: 9}}})
 		untouched = document("untouched", 10, `{"n": 5}`)
 		s.wantDocuments(t, build, tenant, mended, newer, missing, untouched)
-		// What mends nothing is a question whether the checkpoint is still there.
+		// An empty repair only checks that the checkpoint still exists.
 		s.save(t, build, tenant, drivers.Batch{From: 10, To: 10})
 		s.wantCheckpoint(t, build, tenant, 10)
-		// And the build goes on as if nothing had been mended.
+		// And the build continues as if nothing had been repaired.
 		s.save(t, build, tenant, drivers.Batch{From: 10, To: 12, Upserts: []domain.Document{document("older", 11, `{"n": 6}`)}, Deletes: []drivers.Deletion{{ID: "missing", Version: 12}}})
 		s.wantDocuments(t, build, tenant, document("older", 11, `{"n": 6}`), newer, untouched)
 		s.wantCheckpoint(t, build, tenant, 12)

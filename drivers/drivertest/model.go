@@ -61,15 +61,15 @@ func (c *contents) documents() []domain.Document {
 	})
 }
 
-// drawBatch draws a batch from a checkpoint on, over few ids, so that batches meet.
+// drawBatch draws a batch from a checkpoint on, over few ids, so that batches overlap.
 func drawBatch(t *rapid.T, label string, from int64) drivers.Batch {
 	batch := drivers.Batch{From: from, To: from + rapid.Int64Range(1, 5).Draw(t, label+" length")}
 	drawChanges(t, label, &batch, from)
 	return batch
 }
 
-// drawMending draws a batch that mends what the contents are, but nothing before it was removed: some databases know when
-// that was.
+// drawMending draws a repair batch for the contents, but with no version before a document's removal, because some
+// databases know when that was.
 func drawMending(t *rapid.T, label string, c *contents) drivers.Batch {
 	batch := drivers.Batch{From: c.checkpoint, To: c.checkpoint}
 	drawChanges(t, label, &batch, max(0, c.checkpoint-12))
@@ -77,7 +77,7 @@ func drawMending(t *rapid.T, label string, c *contents) drivers.Batch {
 	return batch
 }
 
-// drawChanges draws the documents of a batch, with versions above the one that is given.
+// drawChanges draws the documents of a batch, with versions above the given one.
 func drawChanges(t *rapid.T, label string, batch *drivers.Batch, above int64) {
 	ids := rapid.SliceOfNDistinct(rapid.SampledFrom(oddIDs), 0, 12, rapid.ID[string]).Draw(t, label+" ids")
 	for i, id := range ids {
@@ -90,7 +90,8 @@ func drawChanges(t *rapid.T, label string, batch *drivers.Batch, above int64) {
 	}
 }
 
-// model runs random operations of three tenants on shared and own builds against the contract in memory.
+// model runs random operations of three tenants on shared and own builds, and compares them with the contract in
+// memory.
 func (s *suite) model(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -158,7 +159,7 @@ func (s *suite) model(t *testing.T) {
 	})
 }
 
-// between is the part of a batch that leads from one position to another.
+// between returns the part of a batch that leads from one position to another.
 func between(batch drivers.Batch, from, to int64) drivers.Batch {
 	part := drivers.Batch{From: from, To: to}
 	for _, document := range batch.Upserts {

@@ -11,8 +11,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// inOrder are values from the first to the last in ascending order, alike ones in one row; those of the last row cannot
-// be ordered.
+// inOrder are values in ascending order, with equal ones in one row. Those of the last row cannot be ordered.
 var inOrder = [][]string{
 	{`null`, ``},
 	{`-1.7976931348623157e308`},
@@ -84,10 +83,10 @@ func (s *suite) orders(t *testing.T) {
 				if value != "" {
 					data += `, "a": ` + value
 				}
-				// Ids that run the other way, so that none can take their order for the values'.
+				// The ids run in the opposite direction, so that their order cannot be mistaken for the values'.
 				document := document(fmt.Sprintf("%03d %d", 999-row, column), 1, data+`}`)
 				batch.Upserts = append(batch.Upserts, document)
-				// The table itself is right.
+				// The table itself is correct.
 				a := []domain.Order{{Path: at("a")}}
 				place, err := domain.SortKeyOf(document, a)
 				if err != nil || row+column > 0 && before.Compare(place, a) >= 0 {
@@ -173,8 +172,8 @@ func (s *suite) orders(t *testing.T) {
 	})
 }
 
-// pagingBesideSaves pages while others save. Documents come and go, and some get other values; the others stay where they
-// are in the order, though they get new versions and other data elsewhere.
+// pagingBesideSaves pages while others save. Documents come and go, and some get other values. The others keep their
+// place in the order, although they get new versions and other data elsewhere.
 func (s *suite) pagingBesideSaves(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	const n = 150
 	stays := func(i int64) string { return fmt.Sprintf("stays %03d", i) }

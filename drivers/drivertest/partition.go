@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// partitions is about builds with PartitionBy: it changes what is fast, and nothing else.
+// partitions tests builds with PartitionBy, which changes only what is fast.
 func (s *suite) partitions(t *testing.T) {
 	t.Parallel()
 	partitioned := func(t *testing.T, path string, indexes ...string) domain.Build {
@@ -77,7 +77,7 @@ func (s *suite) partitions(t *testing.T) {
 		check()
 		next := drivers.Batch{From: 1, To: 2}
 		for i := range batch.Upserts {
-			// Each gets the next one's data: it moves to another partition.
+			// Each gets the next one's data, so it moves to another partition.
 			next.Upserts = append(next.Upserts, domain.Document{ID: batch.Upserts[i].ID, Version: 2, Data: batch.Upserts[(i+len(values)+1)%len(batch.Upserts)].Data})
 		}
 		s.save(t, build, tenant, next)
@@ -86,7 +86,7 @@ func (s *suite) partitions(t *testing.T) {
 	})
 }
 
-// drawnPartition asks drawn questions of the documents that have one value at the build's partition path.
+// drawnPartition runs drawn queries on the documents that have one value at the build's partition path.
 func (s *suite) drawnPartition(t *rapid.T, build domain.Build) {
 	tenant := domain.NewTenantID()
 	w := drawWorld(t)
@@ -122,7 +122,7 @@ func (s *suite) drawnPartition(t *rapid.T, build domain.Build) {
 		}
 		slices.Reverse(parts[:rapid.IntRange(0, len(parts)).Draw(t, "reversed")])
 		query := domain.DocumentQuery{Where: parts, Order: w.drawOrder(t), Limit: rapid.SampledFrom([]int{3, 1, 1000}).Draw(t, "limit")}
-		if rapid.IntRange(0, 5).Draw(t, "no partition") == 0 { // what the service does not ask is answered as well
+		if rapid.IntRange(0, 5).Draw(t, "no partition") == 0 { // queries that the service never sends are answered as well
 			query.Where = parts[len(parts)-1]
 		}
 		if s.refusesPatterns(t, build, tenant, query) {

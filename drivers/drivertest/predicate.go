@@ -22,7 +22,7 @@ func (s *suite) predicates(t *testing.T) {
 	parallel(t, "what cannot be asked", s.notAsked)
 }
 
-// eachIndexed is each, and runs the test on a shared build with indexes as well, which the test has to make.
+// eachIndexed is each, plus a run on a shared build with indexes, which the test has to create.
 func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, build domain.Build, tenant domain.TenantID)) {
 	if s.Slow {
 		parallel(t, name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, b
 		s.each(t, name, test)
 	}
 	parallel(t, name+" with indexes", func(t *testing.T) {
-		// As in production: the build has its indexes declared when its table is made.
+		// As in production, the build declares its indexes when its table is created.
 		build := s.unmade()
 		build.Indexes = indexed
 		if err := s.driver.CreateTemporaryTable(t.Context(), build); err != nil {
@@ -43,8 +43,8 @@ func (s *suite) eachIndexed(t *testing.T, name string, test func(t *testing.T, b
 	})
 }
 
-// trapsIn saves the documents of all traps and asks each trap's question of all of them; where the server is slow, of some
-// forty at a time, each with a tenant of its own.
+// trapsIn saves the documents of all traps and runs each trap's query on all of them. If the server is slow, it uses
+// some forty at a time, each batch with a separate tenant.
 func (s *suite) trapsIn(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	for some := range slices.Chunk(traps, s.times(len(traps), 40)) {
 		s.trapsAmong(t, build, tenant, some)
@@ -69,7 +69,7 @@ func (s *suite) trapsAmong(t *testing.T, build domain.Build, tenant domain.Tenan
 	s.index(t, build)
 	for _, trap := range traps {
 		t.Run(trap.name, func(t *testing.T) {
-			// The table itself is right.
+			// The table itself is correct.
 			match, err := domain.Match(trap.where, byID[trap.name])
 			if err != nil || match != trap.matches {
 				t.Fatalf("domain.Match gives %t, %v for %s on %s", match, err, source(trap.where), trap.data)
@@ -94,7 +94,7 @@ func (s *suite) trapsAmong(t *testing.T, build domain.Build, tenant domain.Tenan
 	}
 }
 
-// index calls IndexTable where the build has indexes.
+// index calls IndexTable if the build has indexes.
 func (s *suite) index(t fatalf, build domain.Build) {
 	t.Helper()
 	if len(build.Indexes) == 0 {
@@ -105,8 +105,8 @@ func (s *suite) index(t fatalf, build domain.Build) {
 	}
 }
 
-// drawnQueries asks a few drawn questions of drawn documents, many times: each time of a tenant of its own, beside others
-// with the same ids.
+// drawnQueries runs a few drawn queries on drawn documents, many times. Each time uses a new tenant, beside others with
+// the same ids.
 func (s *suite) drawnQueries(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	s.index(t, build)
 	rapid.Check(t, func(t *rapid.T) {
@@ -121,7 +121,7 @@ func (s *suite) drawnQueries(t *testing.T, build domain.Build, tenant domain.Ten
 		w := drawWorld(t)
 		documents := w.documents(t, 2)
 		s.save(t, build, tenant, drivers.Batch{To: 2, Upserts: documents})
-		others := w.documents(t, 1) // the neighbour's can be told from the tenant's by their version
+		others := w.documents(t, 1) // the neighbour's documents are recognized by their version
 		slices.Reverse(others)
 		s.save(t, neighbourBuild, neighbour, drivers.Batch{To: 1, Upserts: others})
 		defer func() {
@@ -165,7 +165,7 @@ func (s *suite) drawnQueries(t *testing.T, build domain.Build, tenant domain.Ten
 	})
 }
 
-// answer is what the contract says that a query gives, without its limit.
+// answer returns what the contract requires as the result of a query, without its limit.
 func answer(t fatalf, documents []domain.Document, query domain.DocumentQuery) []domain.Document {
 	t.Helper()
 	type placed struct {
@@ -194,7 +194,7 @@ func answer(t fatalf, documents []domain.Document, query domain.DocumentQuery) [
 	return sorted
 }
 
-// differ says in what a query's documents are not those that are wanted; empty: in nothing.
+// differ describes how a query's documents differ from the wanted ones; empty: they do not.
 func differ(got, want []domain.Document) string {
 	describe := func(documents []domain.Document) string {
 		var text strings.Builder
@@ -262,7 +262,7 @@ func hasPattern(where domain.Predicate) bool {
 	return false
 }
 
-// notAsked is about queries that break the rules: no method answers them.
+// notAsked tests queries that break the rules: every method refuses them.
 func (s *suite) notAsked(t *testing.T) {
 	build, tenant := s.shared(t), domain.NewTenantID()
 	s.save(t, build, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{document("a", 1, `{}`)}})
@@ -294,7 +294,7 @@ func (s *suite) notAsked(t *testing.T) {
 	}
 }
 
-// show is a query for messages.
+// show formats a query for messages.
 func show(query domain.DocumentQuery) string {
 	text := "where " + source(query.Where)
 	for i, part := range query.Order {
@@ -309,7 +309,7 @@ func show(query domain.DocumentQuery) string {
 	return text + " limit " + strconv.Itoa(query.Limit)
 }
 
-// source is a predicate for messages, as an expression would have it.
+// source formats a predicate for messages, as an expression.
 func source(where domain.Predicate) string {
 	parts := func(parts []domain.Predicate, operator, none string) string {
 		if len(parts) == 0 {

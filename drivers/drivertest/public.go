@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// public is about SwapTable and the names for people.
+// public tests SwapTable and the names for people.
 func (s *suite) public(t *testing.T) {
 	t.Parallel()
 	parallel(t, "swapping a tenant's own does nothing", func(t *testing.T) {
@@ -130,7 +130,7 @@ func (s *suite) public(t *testing.T) {
 	})
 	for _, name := range []string{
 		"documents", "p" + strings.Repeat("-long", 19), "process.state",
-		"documents.public", "documents.tenant", "system.state", "system", // near what databases and drivers have themselves
+		"documents.public", "documents.tenant", "system.state", "system", // close to names that databases and drivers use
 	} {
 		parallel(t, "the name "+name[:min(len(name), 16)], func(t *testing.T) {
 			build := domain.Build{ProjectionID: domain.ProjectionID{Name: name}, Number: s.numbers.Add(1)}
@@ -143,10 +143,10 @@ func (s *suite) public(t *testing.T) {
 	}
 }
 
-// overrides is about public names that show some tenants' documents from other builds.
+// overrides tests public names that show some tenants' documents from other builds.
 func (s *suite) overrides(t *testing.T) {
-	// live returns builds of one projection, each with one document of each tenant, a removed one, and its number as
-	// the version of all.
+	// live returns builds of one projection. Each has one document of each tenant, a removed one, and its number as the
+	// version of all.
 	live := func(t *testing.T, builds int, tenants ...domain.TenantID) []domain.Build {
 		t.Helper()
 		first := s.unmade()
@@ -165,7 +165,7 @@ func (s *suite) overrides(t *testing.T) {
 		}
 		return all
 	}
-	// want holds what is shown against the build from which each tenant's document should come.
+	// want compares what is shown with the build from which each tenant's document should come.
 	want := func(t *testing.T, name string, want map[domain.TenantID]domain.Build) {
 		t.Helper()
 		rows, ok := s.place.Public(t, name)
@@ -204,13 +204,14 @@ func (s *suite) overrides(t *testing.T) {
 		want(t, first.Name, map[domain.TenantID]domain.Build{one: second, two: second, three: first})
 		swap(t, first, drivers.Override{Tenant: one, Build: second}, drivers.Override{Tenant: three, Build: second})
 		want(t, first.Name, map[domain.TenantID]domain.Build{one: second, two: first, three: second})
-		swap(t, first, drivers.Override{Tenant: one, Build: first}) // which is where its documents are anyway
+		swap(t, first, drivers.Override{Tenant: one, Build: first}) // its documents come from there anyway
 		want(t, first.Name, map[domain.TenantID]domain.Build{one: first, two: first, three: first})
 		swap(t, third, drivers.Override{Tenant: one, Build: second})
 		want(t, first.Name, map[domain.TenantID]domain.Build{one: second, two: third, three: third})
 		swap(t, third)
 		want(t, first.Name, map[domain.TenantID]domain.Build{one: third, two: third, three: third})
-		// A build that is shown no more can go, and one that is shown for one tenant takes the name with it.
+		// A build that is no longer shown can be dropped. Dropping one that is shown for a tenant also removes the
+		// name.
 		if err := s.driver.DropTable(t.Context(), first); err != nil {
 			t.Fatalf("DropTable: %v", err)
 		}

@@ -77,7 +77,7 @@ func (s *suite) queries(t *testing.T) {
 	s.each(t, "an empty build", func(t *testing.T, build domain.Build, tenant domain.TenantID) {
 		s.wantDocuments(t, build, tenant)
 		s.save(t, build, tenant, drivers.Batch{To: 5})
-		s.wantDocuments(t, build, tenant) // the checkpoint is no document
+		s.wantDocuments(t, build, tenant) // the checkpoint is not a document
 	})
 
 	s.each(t, "what cannot be asked", func(t *testing.T, build domain.Build, tenant domain.TenantID) {

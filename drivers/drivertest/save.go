@@ -27,7 +27,7 @@ func (s *suite) saves(t *testing.T) {
 		})
 		s.wantDocuments(t, build, tenant, document("b", 7, `{"n": 22}`), document("c", 3, `{"n": 3}`), document("d", 5, `{}`))
 		s.wantCheckpoint(t, build, tenant, 9)
-		// What was removed may come back, and what came back go again.
+		// A removed document may come back, and may be removed again.
 		s.save(t, build, tenant, drivers.Batch{From: 9, To: 10, Upserts: []domain.Document{document("a", 10, `{"back": true}`)}})
 		s.wantDocuments(t, build, tenant, document("a", 10, `{"back": true}`), document("b", 7, `{"n": 22}`), document("c", 3, `{"n": 3}`), document("d", 5, `{}`))
 		s.save(t, build, tenant, drivers.Batch{From: 10, To: 11, Deletes: []drivers.Deletion{{ID: "a", Version: 11}, {ID: "d", Version: 11}}})
@@ -164,7 +164,7 @@ func (s *suite) saves(t *testing.T) {
 			beyond := document("beyond", 2, nested(depth))
 			err := s.driver.Save(t.Context(), build, tenant, drivers.Batch{From: 1, To: 2, Upserts: []domain.Document{document("good", 2, `{}`), beyond}})
 			if err == nil && s.MaxDepth == domain.MaxJSONDepth {
-				return // nobody asks for it, and the database takes it
+				return // nobody requires it, and the database accepts it
 			}
 			if !domain.IsCode(err, domain.CodeInvalidJSON) {
 				t.Errorf("a document %d deep gives %v, want the code %s", depth, err, domain.CodeInvalidJSON)
@@ -174,7 +174,7 @@ func (s *suite) saves(t *testing.T) {
 		}
 	})
 
-	// More than a statement can have parameters in any of the databases. Where they are saved makes no difference to that.
+	// More than a statement can have parameters in any of the databases. The kind of build makes no difference to that.
 	parallel(t, "70,000 small documents", func(t *testing.T) {
 		build, tenant := s.shared(t), domain.NewTenantID()
 		n := s.many(70_000)
@@ -209,7 +209,8 @@ func (s *suite) saves(t *testing.T) {
 				t.Fatalf("Save: %v", err)
 			}
 			if err != nil {
-				// Without transactions it is whole only after a repeat; with them the repeat is stale if it was whole.
+				// Without transactions it is complete only after a repeat; with them the repeat is stale if it was
+				// complete.
 				if err := s.driver.Save(t.Context(), build, tenant, batch); err != nil && !errors.Is(err, drivers.ErrStale) {
 					t.Fatalf("Save again: %v", err)
 				}
@@ -226,7 +227,7 @@ func (s *suite) saves(t *testing.T) {
 	})
 }
 
-// nested is an object with lists and objects inside one another, so many in all.
+// nested returns an object with lists and objects nested to the depth.
 func nested(depth int) string {
 	text := "1"
 	for level := depth; level > 1; level-- {

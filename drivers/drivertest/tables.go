@@ -45,7 +45,7 @@ func (s *suite) tables(t *testing.T) {
 	parallel(t, "a table that is not there is ErrNoTable", func(t *testing.T) {
 		dropped := s.shared(t)
 		tenant := domain.NewTenantID()
-		// The connections know the statements from when the table was there.
+		// The connections know the statements from the time when the table existed.
 		s.save(t, dropped, tenant, drivers.Batch{To: 1, Upserts: []domain.Document{document("a", 1, `{}`)}})
 		s.wantDocuments(t, dropped, tenant, document("a", 1, `{}`))
 		if err := s.driver.DropTable(t.Context(), dropped); err != nil {
@@ -127,7 +127,7 @@ func (s *suite) tables(t *testing.T) {
 		}
 		s.wantDocuments(t, ownOld, tenant)
 		s.wantCheckpoint(t, ownOld, tenant, 0)
-		// What was dropped can be made again, and is empty.
+		// A dropped table can be created again, and is empty.
 		if err := s.driver.CreateTemporaryTable(t.Context(), sharedOld); err != nil {
 			t.Fatalf("CreateTemporaryTable: %v", err)
 		}

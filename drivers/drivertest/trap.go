@@ -6,7 +6,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// trap is a question that a database's own way of comparing would answer wrongly, with a document that shows it.
+// trap is a query that a database's own comparison would answer wrongly, with a document that shows it.
 type trap struct {
 	name    string
 	data    string
@@ -67,8 +67,8 @@ func fits(text string, not bool) domain.Matches {
 }
 
 var (
-	long     = strings.Repeat("0123456789", 30)   // longer than what is ordered
-	veryLong = strings.Repeat("0123456789", 1000) // longer than what some functions and indexes of databases take
+	long     = strings.Repeat("0123456789", 30)   // longer than what can be ordered
+	veryLong = strings.Repeat("0123456789", 1000) // longer than what some functions and indexes of databases accept
 )
 
 var traps = []trap{
@@ -137,7 +137,7 @@ var traps = []trap{
 	{"an object is not above a number", `{"a": {"b": 1}}`, compared(at("a"), domain.Greater, num("0")), false},
 	{"an object is outside of values", `{"a": {"b": 1}}`, notIn(at("a"), num("1")), true},
 
-	// Lists are values of their own, and no path leads into them.
+	// Lists are distinct values, and no path leads into them.
 	{"a list does not equal its element", `{"a": [1]}`, compared(at("a"), domain.Equal, num("1")), false},
 	{"a list differs from its element", `{"a": [1]}`, compared(at("a"), domain.NotEqual, num("1")), true},
 	{"a list is not null by its null", `{"a": [null]}`, compared(at("a"), domain.Equal, null), false},

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// oddIDs are ids that databases like to confuse.
+// oddIDs are ids that databases tend to confuse.
 var oddIDs = []string{
 	"a", "A", "b", "a ", "a  ", " a", " ", "  ", "\t", "\n", "a\n", "a\x01", "\x7f", "é", "e\u0301", "É", "ß", "ss", "ı", "i", "I",
 	"'", "''", `"`, `\`, `\\`, `\'`, `\0`, "%", "_", "$1", "?", ":a", "{}", "{a,b}", "NULL", "null", "true", "0", "00", "0.0", "-1", "1e1",
@@ -23,7 +23,7 @@ var oddIDs = []string{
 	strings.Repeat("x", domain.MaxDocumentIDBytes), strings.Repeat("x", domain.MaxDocumentIDBytes-1) + "y", strings.Repeat("é", domain.MaxDocumentIDBytes/2),
 }
 
-// oddData are documents whose values databases like to change.
+// oddData are documents whose values databases tend to change.
 var oddData = map[string]string{
 	"empty":             `{}`,
 	"nulls":             `{"a": null, "b": [null, null], "c": {"d": null}}`,
@@ -54,7 +54,7 @@ func (s *suite) values(t *testing.T) {
 				t.Errorf("Get(%q) = %q %s, %t, %v; want %s", document.ID, got.ID, got.Data, ok, err, document.Data)
 			}
 		}
-		// Each is removed alone.
+		// Each is removed separately.
 		left := batch.Upserts
 		for at := int64(1); len(left) > 0; at++ {
 			most := min(len(left), 9)
@@ -136,8 +136,8 @@ func drawJSON(t *rapid.T, label string) string {
 	return string(data)
 }
 
-// compareJSON says where two JSON texts differ in what the contract promises to keep; empty: nowhere. Integers of 64
-// bits are compared exactly, other numbers as doubles, and one number of either kind by its value.
+// compareJSON reports where two JSON texts differ in what the contract promises to preserve; empty: nowhere. It
+// compares 64-bit integers exactly, other numbers as doubles, and numbers of different kinds by value.
 func compareJSON(want, got []byte) string {
 	a, err := decode(want)
 	if err != nil {
@@ -162,7 +162,7 @@ func decode(text []byte) (value any, err error) {
 	return value, nil
 }
 
-// compare says where in the wanted value the difference is, and what it is.
+// compare reports where in the wanted value the difference is, and what it is.
 func compare(want, got any) string {
 	different := func() string { return fmt.Sprintf(" is %.80v (%T), want %.80v (%T)", got, got, want, want) }
 	switch want := want.(type) {
@@ -203,7 +203,8 @@ func compare(want, got any) string {
 	return ""
 }
 
-// number is an int64 where the number is one, also when it is written with a fraction or an exponent; else a float64.
+// number returns an int64 if the number is one, even if written with a fraction or an exponent, and otherwise a
+// float64.
 func number(text json.Number) any {
 	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
 		return n

@@ -15,16 +15,16 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// ledger is a log of events that its seed decides, and what becomes of them: each event counts in one of a few documents,
-// or removes it. So an event that took effect twice, or not at all, shows.
+// ledger is a log of events that its seed determines, and their effects. Each event counts in one of a few documents,
+// or removes it. So an event that took effect twice, or not at all, is noticed.
 type ledger struct {
 	seed  uint64
-	bytes int // documents have up to so many
+	bytes int // maximum size of documents
 }
 
 const ledgerDocuments = 12
 
-// event is what happens at a position.
+// event returns what happens at a position.
 func (l ledger) event(position int64) (id string, removes bool, weight int) {
 	random := rand.New(rand.NewPCG(l.seed, uint64(position)))
 	return fmt.Sprintf("document %d", random.IntN(ledgerDocuments)), random.IntN(5) == 0, random.IntN(l.bytes)
@@ -37,7 +37,7 @@ type counted struct {
 	Filler string // makes a save long enough to be cut
 }
 
-// apply gives the document after the event at the position. One that is removed has no Data.
+// apply returns the document after the event at the position. A removed document has no Data.
 func (l ledger) apply(t fatalf, document domain.Document, position int64) domain.Document {
 	t.Helper()
 	id, removes, weight := l.event(position)
@@ -60,7 +60,7 @@ func (l ledger) apply(t fatalf, document domain.Document, position int64) domain
 	return next
 }
 
-// history gives each document at each of its versions up to the position, also those without Data.
+// history returns each document at each of its versions up to the position, including those without Data.
 func (l ledger) history(t fatalf, to int64) map[string]map[int64]domain.Document {
 	t.Helper()
 	all := make(map[string]map[int64]domain.Document)
@@ -76,7 +76,7 @@ func (l ledger) history(t fatalf, to int64) map[string]map[int64]domain.Document
 	return all
 }
 
-// documents are those that are there at the position.
+// documents returns the documents that exist at the position.
 func (l ledger) documents(t fatalf, position int64) []domain.Document {
 	t.Helper()
 	var documents []domain.Document
@@ -97,7 +97,7 @@ type worker struct {
 	tenant domain.TenantID
 }
 
-// batch folds what is behind the checkpoint, up to a position; the batch's To is its From where nothing is to do.
+// batch folds the events after the checkpoint, up to a position. The batch's To is its From if there is nothing to do.
 func (w worker) batch(ctx context.Context, t fatalf, to int64) (drivers.Batch, error) {
 	t.Helper()
 	from, err := w.driver.Checkpoint(ctx, w.build, w.tenant)
@@ -136,7 +136,7 @@ func (w worker) batch(ctx context.Context, t fatalf, to int64) (drivers.Batch, e
 	return batch, nil
 }
 
-// advance saves what is behind the checkpoint, up to a position, in one batch.
+// advance saves the events after the checkpoint, up to a position, in one batch.
 func (w worker) advance(ctx context.Context, t fatalf, to int64) error {
 	t.Helper()
 	batch, err := w.batch(ctx, t, to)
@@ -146,7 +146,7 @@ func (w worker) advance(ctx context.Context, t fatalf, to int64) error {
 	return w.driver.Save(ctx, w.build, w.tenant, batch)
 }
 
-// reach advances, again and again, until the checkpoint has reached the position or ctx ends.
+// reach advances repeatedly until the checkpoint has reached the position or ctx ends.
 func (w worker) reach(ctx context.Context, t *testing.T, to int64) {
 	t.Helper()
 	for {

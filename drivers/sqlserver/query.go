@@ -39,7 +39,7 @@ func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.Tena
 		return domain.Document{}, false, err
 	}
 	if domain.CheckDocumentID("", id) != nil {
-		id = strings.Repeat("\x01", domain.MaxDocumentIDBytes+1) // never a document's id; the query still checks the table
+		id = strings.Repeat("\x01", domain.MaxDocumentIDBytes+1) // no document's id; checks that the table exists
 	}
 	documents, err := read(ctx, d, tableOf(build).get(tenant, id), scanDocument)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package proxy is what tests put between a program and a database: it does to connections what networks do. It is
-// Toxiproxy, with toxics of its own where Toxiproxy's keep goroutines for ever, which a check for leaks finds.
+// Package proxy simulates network faults between a program and a database, for tests. It is Toxiproxy, with separate
+// toxics where Toxiproxy's leak goroutines, which a check for leaks finds. Start with New.
 package proxy
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Proxy stands before a server. Its methods belong to one goroutine, the test's; what cannot be done fails the test.
+// Proxy forwards to a server. Its methods belong to one goroutine, the test's. A failing method fails the test.
 type Proxy struct {
 	proxy *toxiproxy.Proxy
 	t     *testing.T
 }
 
-// Direction is one of a connection's two.
+// Direction is one of a connection's two directions.
 type Direction string
 
 // The directions of a connection.
@@ -28,7 +28,7 @@ const (
 	ToClient Direction = "downstream"
 )
 
-// New starts a proxy before the server at the address, a host and a port. It ends with the test.
+// New starts a proxy for the server at the address, a host and a port. It ends with the test.
 func New(t *testing.T, address string) *Proxy {
 	t.Helper()
 	prepareToxics()
@@ -45,7 +45,7 @@ func (p *Proxy) Address() string { return p.proxy.Listen }
 // Down ends every connection, and refuses new ones until Up.
 func (p *Proxy) Down() { p.proxy.Stop() }
 
-// Up takes connections again after Down.
+// Up accepts connections again after Down.
 func (p *Proxy) Up() {
 	p.t.Helper()
 	if err := p.proxy.Start(); err != nil {
@@ -53,35 +53,35 @@ func (p *Proxy) Up() {
 	}
 }
 
-// Cut cuts every connection after so many bytes in the direction; reset: by RST instead of FIN.
+// Cut ends every connection after so many bytes in the direction. With reset, it ends with RST instead of FIN.
 func (p *Proxy) Cut(direction Direction, bytes int, reset bool) {
 	p.t.Helper()
 	if reset {
-		// The toxic itself never acts: that it is there is what makes new connections end so.
+		// This toxic itself never acts, but its presence makes new connections end with RST.
 		p.add("reset_peer", direction, 0, nil)
 	}
 	p.add(cutToxic, direction, 1, map[string]any{"bytes": bytes})
 }
 
-// Slow lets so many kilobytes a second pass.
+// Slow limits the direction to so many kilobytes per second.
 func (p *Proxy) Slow(direction Direction, rate int) {
 	p.t.Helper()
 	p.add("bandwidth", direction, 1, map[string]any{"rate": rate})
 }
 
-// Delay lets everything pass later.
+// Delay delays everything in the direction.
 func (p *Proxy) Delay(direction Direction, by time.Duration) {
 	p.t.Helper()
 	p.add("latency", direction, 1, map[string]any{"latency": by.Milliseconds(), "jitter": by.Milliseconds() / 2})
 }
 
-// Hang swallows everything in the direction and keeps the connections.
+// Hang discards everything in the direction and keeps the connections open.
 func (p *Proxy) Hang(direction Direction) {
 	p.t.Helper()
 	p.add(hangToxic, direction, 1, nil)
 }
 
-// Heal lets everything pass. Connections that hung, or were cut, end: what they lost cannot be made good.
+// Heal removes all faults. Connections that hung or were cut end, because their lost bytes cannot be restored.
 func (p *Proxy) Heal() { p.proxy.Toxics.ResetToxics(context.Background()) }
 
 func (p *Proxy) add(kind string, direction Direction, toxicity float64, attributes map[string]any) {

@@ -8,26 +8,26 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// prepareToxics makes the toxics known to Toxiproxy, which finds them by name, and keeps Toxiproxy's own from writing to
-// the test's output, which they do past the proxy's logger.
+// prepareToxics registers the toxics with Toxiproxy, which finds them by name. It also keeps Toxiproxy's own toxics
+// from writing to the test's output, which they do without the proxy's logger.
 var prepareToxics = sync.OnceFunc(func() {
 	toxics.Register(cutToxic, new(cut))
 	toxics.Register(hangToxic, new(hang))
 	zerolog.SetGlobalLevel(zerolog.Disabled)
 })
 
-// cutToxic is Toxiproxy's limit_data, but for one thing: that one stops reading, and what comes to it then keeps two
-// goroutines for ever, which a check for leaks finds.
+// cutToxic is Toxiproxy's limit_data with one difference. The original stops reading, and bytes that then arrive leak
+// two goroutines, which a check for leaks finds.
 const cutToxic = "manifold_cut"
 
 type cut struct {
 	Bytes int `json:"bytes"`
 }
 
-// NewState makes the count of a connection's bytes.
+// NewState returns the count of a connection's bytes.
 func (c *cut) NewState() any { return new(int) }
 
-// Pipe lets the first bytes pass.
+// Pipe forwards the first bytes.
 func (c *cut) Pipe(stub *toxics.ToxicStub) {
 	passed, ok := stub.State.(*int)
 	if !ok {
@@ -58,13 +58,13 @@ func (c *cut) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// hangToxic is Toxiproxy's timeout, but for one thing: when that one is taken away, what came to it just then keeps a
-// goroutine for ever.
+// hangToxic is Toxiproxy's timeout with one difference: when the original is removed, bytes that arrive just then leak
+// a goroutine.
 const hangToxic = "manifold_hang"
 
 type hang struct{}
 
-// Pipe lets nothing pass.
+// Pipe forwards nothing.
 func (*hang) Pipe(stub *toxics.ToxicStub) {
 	for {
 		select {
@@ -79,7 +79,7 @@ func (*hang) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// Cleanup ends the connection, and swallows what still comes until it has ended.
+// Cleanup ends the connection, and discards what still arrives until it has ended.
 func (*hang) Cleanup(stub *toxics.ToxicStub) {
 	stub.Close()
 	go func() {
