@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// repository serves testdata/installation.txz, whose programs only say their version, as every download of a Maven
-// repository, and counts the requests for it.
+// repository serves testdata/installation.txz, whose programs only print their version, as every download of a Maven
+// repository. It counts the requests for it.
 func repository(t *testing.T) (url string, requests *atomic.Int64) {
 	t.Helper()
 	installation, err := os.ReadFile("testdata/installation.txz")

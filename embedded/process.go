@@ -13,7 +13,7 @@ type process struct {
 	err     error         // why it ended; to be read after exited is closed
 }
 
-// signal sends sig to the postmaster. If the postmaster has already ended, nothing is left to do, and no other error is
+// signal sends sig to the postmaster. If the postmaster has already ended, nothing is left to do. No other error is
 // possible: the signal never reaches another process that got its number.
 func (p *process) signal(sig syscall.Signal) {
 	_ = p.command.Process.Signal(sig)

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// folderForServer is a temporary folder that the server's account can reach, also when root runs the tests.
+// folderForServer returns a temporary folder that the server's account can reach, even if root runs the tests.
 func folderForServer(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "manifold-embedded-")
@@ -233,7 +233,7 @@ func TestFolderInUse(t *testing.T) {
 	}
 }
 
-// A lock that is closed is free at once, also while the process begins others, which have its files for a moment.
+// A closed lock is free at once, even while the process starts others, which briefly have its files open.
 func TestFolderIsFreeWhileChildrenBegin(t *testing.T) {
 	t.Parallel()
 	f := folder{dir: t.TempDir()}
@@ -281,7 +281,7 @@ func TestPortTaken(t *testing.T) {
 	if !errors.Is(err, ErrPortTaken) || !strings.Contains(err.Error(), strconv.Itoa(port)) {
 		t.Errorf("a taken port: %v", err)
 	}
-	// The failed start leaves nothing in the way of the next.
+	// The failed start does not obstruct the next.
 	startServer(t, Config{Dir: dir, Disposable: true})
 }
 
@@ -302,7 +302,7 @@ func TestStaleLocksAndHalfMadeDataAreNoObstacle(t *testing.T) {
 	s := startServer(t, Config{Dir: dir, Disposable: true})
 	stopServer(t, s)
 
-	// The number in the stale lock belongs to another program of the same user by now: PostgreSQL itself would refuse.
+	// The number in the stale lock now belongs to another program of the same user: PostgreSQL itself would refuse.
 	other := account.command("/", "/bin/sleep", "600")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestAnotherServerOnTheDataIsRefused(t *testing.T) {
 	}
 }
 
-// A process that is killed takes its server with it, and what was committed is there for the next.
+// A killed process takes its server with it, and the next one finds what was committed.
 func TestServerEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	dir := folderForServer(t)
@@ -365,7 +365,7 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 	if err := helper.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// The session ends with the server; an answer would mean that it lives on.
+	// The session ends with the server; a reply would mean that the server lives on.
 	if err := conn.PgConn().WaitForNotification(t.Context()); err == nil || t.Context().Err() != nil {
 		t.Fatalf("the session goes on: %v", err)
 	}

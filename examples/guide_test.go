@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The guide shows the driver as it is: each of its Go blocks is a file, whole.
+// The guide shows the driver as it is: each of its Go blocks is a complete file.
 func TestGuideShowsTheDriver(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../docs/guides/write-a-driver.md")

@@ -1,4 +1,4 @@
-// Package examples tests that what stands beside it works as a reader would use it.
+// Package examples tests that the examples in its folder work as a reader would use them.
 package examples
 
 import (
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const operatorKey = "the operator's key of the tests, long enough"
 
-// A binary of another module, with a driver of its own: a shared projection and a tenant's own keep their documents there,
-// and are made anew when the documents are gone.
+// A binary of another module has an additional driver. A shared projection and a tenant's own store their documents
+// there, and are rebuilt when the documents are gone.
 func TestMemoryDriver(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "manifold-with-memory")
@@ -74,7 +74,7 @@ func TestMemoryDriver(t *testing.T) {
 				}
 				Count int
 			}
-			// While a projection is lost and made anew, the answer is 503.
+			// While a projection is lost and rebuilt, the response is 503.
 			s.until(t, key.Key, "/v1/projections/"+projection+query, &page)
 			var totals []int
 			for _, document := range page.Documents {
@@ -92,7 +92,7 @@ func TestMemoryDriver(t *testing.T) {
 		t.Errorf("it is explained as %q", statement)
 	}
 
-	// The process takes the documents with it. The next one finds the projections without them, and makes them anew.
+	// The process takes the documents with it. The next one finds the projections without documents, and rebuilds them.
 	s.stop(t)
 	s = start(t, program, s.environ)
 	read()
@@ -106,7 +106,7 @@ type service struct {
 	url     string
 	process *exec.Cmd
 	reading sync.WaitGroup
-	output  strings.Builder // all that it has said, to be read when it has ended
+	output  strings.Builder // its whole output, to be read when it has ended
 }
 
 // start returns when the service listens.
@@ -147,7 +147,7 @@ func start(t *testing.T, program string, environ []string) *service {
 	return s
 }
 
-// stop ends it in order.
+// stop shuts the service down gracefully.
 func (s *service) stop(t *testing.T) {
 	t.Helper()
 	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
@@ -167,7 +167,7 @@ func (s *service) call(t *testing.T, key, method, path, body string) (status int
 	}
 	request.Header.Set("Authorization", "Bearer "+key)
 	request.Header.Set("Content-Type", "application/json")
-	request.Close = true // no connection is left behind for the check for leaks
+	request.Close = true // leave no connection for the leak check to find
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func (s *service) call(t *testing.T, key, method, path, body string) (status int
 	return response.StatusCode, answer
 }
 
-// must calls, decodes what was answered, and fails where that is an error.
+// must calls, decodes the response, and fails the test if it is an error.
 func (s *service) must(t *testing.T, key, method, path, body string, to any) {
 	t.Helper()
 	status, answer := s.call(t, key, method, path, body)
@@ -194,7 +194,7 @@ func (s *service) must(t *testing.T, key, method, path, body string, to any) {
 	}
 }
 
-// until reads again and again, until the answer is no longer that the database cannot serve now.
+// until repeats a read until the response is no longer that the database cannot serve now.
 func (s *service) until(t *testing.T, key, path string, to any) {
 	t.Helper()
 	for patience := time.After(2 * time.Minute); ; {

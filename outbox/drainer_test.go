@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// shelf is a store of a test that has its rows in memory, for what the drainer does around a store; outboxtest has what it does
-// with one.
+// shelf is a store that has its rows in memory. It tests what the drainer does around a store; outboxtest tests the
+// stores.
 type shelf struct {
 	mu      sync.Mutex
 	rows    []Row
@@ -45,7 +45,7 @@ func (s *shelf) Lag(context.Context) (Lag, error) {
 	return Lag{Waiting: len(s.rows)}, s.err
 }
 
-// with looks at it, or changes it, while a drainer works.
+// with reads or changes it while a drainer works.
 func (s *shelf) with(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func ids(rows []Row) string {
 	return strings.Join(all, " ")
 }
 
-// Those that are refused are found, and hold up their streams alone.
+// Refused rows are found, and block only their own streams.
 func TestRefusedRowsAreFound(t *testing.T) {
 	t.Parallel()
 	var rows []Row
@@ -114,7 +114,7 @@ func TestRefusedRowsAreFound(t *testing.T) {
 	}
 }
 
-// What was published before a failure is settled; so it is where the drainer is told to end in the middle.
+// What was published before a failure is settled, also if the drainer's context ends in the middle.
 func TestFailuresKeepWhatWasPublished(t *testing.T) {
 	t.Parallel()
 	large := make([]byte, requestBytes/2)
@@ -144,8 +144,8 @@ func TestFailuresKeepWhatWasPublished(t *testing.T) {
 	}
 }
 
-// A drainer that finds nothing looks again after a while, or when it is woken; one that fails, with growing pauses; and it looks after
-// the store.
+// A drainer that finds nothing checks again after a while, or when it is woken. After failures it pauses for longer and
+// longer. It also does the store's upkeep.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,8 @@ func rowsOf(t *testing.T, payloads ...string) []outbox.Row {
 	return rows
 }
 
-// What is sent is a publish request, and answers are told apart: published, refused for what was sent, or to be tried again.
+// Publish sends a publish request, and distinguishes replies: published, refused because of the content, or to be
+// retried.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -37,7 +38,7 @@ func TestHTTP(t *testing.T) {
 	}{
 		{201, `{"position":2,"events":[{"id":"a","position":1},{"id":"b","position":2}]}`, false, ""},
 		{200, `{"position":2,"events":[{"id":"a","position":1},{"id":"b","position":2}]}`, false, ""},
-		// A page that answers everything is no service: what it is sent would be lost.
+		// A server that answers everything is not the service: rows sent to it would be lost.
 		{200, `<html>`, false, "200"},
 		{200, `{}`, false, "200"},
 		{200, ``, false, "200"},

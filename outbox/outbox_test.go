@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/outbox"
 )
 
-// The row has all of the event, as it is published, and the stream that it will be in.
+// The row contains all of the event, as it is published, and its future stream.
 func TestRowOf(t *testing.T) {
 	t.Parallel()
 	id, cause := outbox.NewID(), outbox.NewID()
@@ -29,7 +29,7 @@ func TestRowOf(t *testing.T) {
 	}
 }
 
-// What would never be taken is refused before it is added.
+// An event that would never be accepted is refused before it is added.
 func TestRowOfRefuses(t *testing.T) {
 	t.Parallel()
 	payload := json.RawMessage("1")
@@ -74,7 +74,7 @@ func nested(depth int) json.RawMessage {
 	return json.RawMessage(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 }
 
-// What the service takes at its limits is not refused, and times of any place are kept.
+// Events at the service's limits are not refused, and times of any zone are preserved.
 func TestRowOfTakes(t *testing.T) {
 	t.Parallel()
 	for _, event := range []outbox.Event{

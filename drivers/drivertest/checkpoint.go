@@ -63,7 +63,7 @@ func (s *suite) checkpoints(t *testing.T) {
 		}
 		seen := 0
 		for checkpoint := range s.driver.Checkpoints(t.Context(), build) {
-			s.wantCheckpoint(t, build, checkpoint.Tenant, checkpoint.Position) // the loop may call the driver, and may break early
+			s.wantCheckpoint(t, build, checkpoint.Tenant, checkpoint.Position) // the loop may call the driver, and break
 			s.save(t, build, checkpoint.Tenant, drivers.Batch{From: checkpoint.Position, To: checkpoint.Position + 1})
 			if seen++; seen == 3 {
 				break

@@ -232,7 +232,7 @@ func (s *suite) hangs(t *testing.T, build domain.Build, tenant domain.TenantID) 
 		cancel()
 		ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 		for method, err := range s.all(ctx, t, w) {
-			ownTable := !build.Shared() && method == "CreateTemporaryTable" // there is nothing to create, and no server to ask
+			ownTable := !build.Shared() && method == "CreateTemporaryTable" // nothing to create, no server to ask
 			if !errors.Is(err, context.DeadlineExceeded) && !domain.IsCode(err, domain.CodeUnavailable) && !ownTable {
 				t.Errorf("%s on a server that hangs gives %v", method, err)
 			}

@@ -122,7 +122,7 @@ func (s *suite) drawnPartition(t *rapid.T, build domain.Build) {
 		}
 		slices.Reverse(parts[:rapid.IntRange(0, len(parts)).Draw(t, "reversed")])
 		query := domain.DocumentQuery{Where: parts, Order: w.drawOrder(t), Limit: rapid.SampledFrom([]int{3, 1, 1000}).Draw(t, "limit")}
-		if rapid.IntRange(0, 5).Draw(t, "no partition") == 0 { // queries that the service never sends are answered as well
+		if rapid.IntRange(0, 5).Draw(t, "no partition") == 0 { // queries that the service never sends
 			query.Where = parts[len(parts)-1]
 		}
 		if s.refusesPatterns(t, build, tenant, query) {

@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// order is a document as projections make them.
+// order is a document as projections produce it.
 const order = `{"status":"placed","customer":{"name":"Ada Lovelace","city":"London","vip":true},"total":1234.5,"items":[{"sku":"A-1","qty":2,"price":10},` +
 	`{"sku":"B-22","qty":1,"price":1214.5}],"note":"leave it at the door, \"please\"","placedAt":"2026-01-02T03:04:05Z","count":3}`
 
@@ -39,7 +39,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkCommand is what a save costs on its own side: encoding its documents and the commands that bring them.
+// BenchmarkCommand measures the client side of a save: encoding its documents and commands.
 func BenchmarkCommand(b *testing.B) {
 	const n = 1000
 	tenant := domain.NewTenantID()

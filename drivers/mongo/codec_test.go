@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// canonical is a JSON text with its members sorted and its numbers as domain.Scalar writes them.
+// canonical returns a JSON text with its members sorted and its numbers as domain.Scalar writes them.
 func canonical(t interface{ Fatalf(string, ...any) }, text []byte) string {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
@@ -88,7 +88,7 @@ func drawValue(t *rapid.T, depth int) any {
 	}
 }
 
-// oftener checks a property ten times as often as those that a server is asked for.
+// oftener checks a property ten times as often as properties that need a server.
 func oftener(t *testing.T, property func(t *rapid.T)) {
 	t.Helper()
 	for range 10 {
@@ -131,7 +131,7 @@ func TestJSONIsTheSameBehindBSON(t *testing.T) {
 	})
 }
 
-// checkNames sees to it that each name can be a step of a path.
+// checkNames checks that each name can be a step of a path.
 func checkNames(t *rapid.T, raw bson.Raw) {
 	elements, err := raw.Elements()
 	if err != nil {
@@ -233,7 +233,7 @@ func FuzzDecodeDocument(f *testing.F) {
 	})
 }
 
-// A row lists a path as not orderable where domain.SortKeyOf cannot order the document by it, and where a list is on the way.
+// A row lists a path as not orderable if domain.SortKeyOf cannot order the document by it, and if a list is on the way.
 func TestNotOrderablePathsAreListed(t *testing.T) {
 	t.Parallel()
 	names := rapid.SampledFrom([]string{"a", "$b", "0"})

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 )
 
-// What a deployment can do is found out when the driver is opened.
+// The driver determines a deployment's abilities when it is opened.
 func TestDeployments(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -17,11 +17,11 @@ import (
 	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 )
 
-// fewChecks is how often a property is drawn where nothing else is asked for: each time takes FerretDB a second.
+// fewChecks is how often a property is drawn by default: each time takes FerretDB a second.
 const fewChecks = "8"
 
-// atOnce is how many tests run at the same time: most wait, for the server or for the client library, which looks for one
-// that was lost twice a second.
+// atOnce is how many tests run at the same time. Most wait for the server or for the client library, which looks for a
+// lost server twice a second.
 const atOnce = "8"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			continue
 		}
 		if err := flag.Set(name, value); err != nil {
-			panic(err) // the flag has another name now
+			panic(err) // the flag has been renamed
 		}
 	}
 	mongotest.Main(m)
@@ -48,7 +48,7 @@ func openAs(t testing.TB, config mongo.Config) *mongo.Driver {
 	t.Helper()
 	config.MaxConns = 4
 	if config.Transactions {
-		config.MaxConns = 16 // who reads beside a transaction of the stand-in waits for it, and keeps its connection
+		config.MaxConns = 16 // a read beside an emulated transaction waits for it, and keeps its connection
 	}
 	driver, err := mongo.Open(t.Context(), config)
 	if err != nil {
@@ -57,7 +57,7 @@ func openAs(t testing.TB, config mongo.Config) *mongo.Driver {
 	return driver
 }
 
-// database connects to the database itself, past the driver.
+// database connects to the database directly, without the driver.
 func database(t testing.TB, address string) *mongodb.Database {
 	t.Helper()
 	parsed, err := url.Parse(address)
@@ -76,7 +76,7 @@ func database(t testing.TB, address string) *mongodb.Database {
 	return client.Database(parsed.Path[1:])
 }
 
-// harness is the conformance suite's on a database that fresh makes.
+// harness returns the conformance suite's harness for databases that fresh creates.
 func harness(fresh func(t testing.TB) string, config mongo.Config) drivertest.Harness {
 	openHere := func(t *testing.T, url string) drivers.Driver {
 		config := config
@@ -101,9 +101,9 @@ func harness(fresh func(t testing.TB) string, config mongo.Config) drivertest.Ha
 					through := *parsed
 					through.Host = host
 					query := through.Query()
-					query.Del("replicaSet") // its members would be asked for, and gone to, at their own addresses
+					query.Del("replicaSet") // otherwise the client would connect to the members' own addresses
 					query.Set("directConnection", "true")
-					query.Set("serverSelectionTimeoutMS", "1500") // through a proxy, what is waited for mostly does not come
+					query.Set("serverSelectionTimeoutMS", "1500") // through a proxy, most waits are in vain
 					through.RawQuery = query.Encode()
 					return openHere(t, through.String())
 				},
@@ -128,7 +128,7 @@ func public(t *testing.T, db *mongodb.Database, projection string) (documents []
 	case name == "documents" || strings.HasPrefix(name, "documents."):
 		name += ".public" // the common collection has the name
 	case strings.HasPrefix(name, "system."):
-		name = "~" + name // these are the server's own
+		name = "~" + name // the server reserves these names
 	}
 	views, err := db.ListCollectionNames(t.Context(), bson.D{{Key: "name", Value: name}, {Key: "type", Value: "view"}})
 	if err != nil {
@@ -177,7 +177,7 @@ func TestConformanceOnFerretDB(t *testing.T) {
 	drivertest.Run(t, stand(mongotest.FerretDB, mongo.Config{}))
 }
 
-func TestConformanceOfLayout2(t *testing.T) { // not beside TestConformanceOnFerretDB: both together are too much for two processors
+func TestConformanceOfLayout2(t *testing.T) { // not in parallel with TestConformanceOnFerretDB: both together are too much for two processors
 	drivertest.Run(t, stand(mongotest.FerretDB, mongo.Config{Layout: 2}))
 }
 
@@ -193,7 +193,7 @@ func TestConformanceWithTransactions(t *testing.T) {
 	drivertest.Run(t, h)
 }
 
-func TestFaultsWithTransactions(t *testing.T) { // not beside TestFaultsOnFerretDB: both together are too much for two processors
+func TestFaultsWithTransactions(t *testing.T) { // not in parallel with TestFaultsOnFerretDB: both together are too much for two processors
 	drivertest.RunFaults(t, stand(mongotest.ReplicaSet, mongo.Config{Transactions: true}))
 }
 

@@ -2,7 +2,7 @@ package mongo
 
 import "time"
 
-// SetQueryTime sets what a read may take.
+// SetQueryTime sets the time limit of a read.
 func (d *Driver) SetQueryTime(most time.Duration) { d.queryTime = most }
 
 // Transactions reports whether saves are transactions.

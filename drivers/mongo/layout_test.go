@@ -15,8 +15,8 @@ import (
 	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 )
 
-// Processes with either setting work side by side: a collection keeps the layout that it was made with, and both read, save
-// and remove in it. Queries answer the same in both layouts.
+// Processes with either setting work side by side: a collection keeps its original layout, and both read, save and
+// remove in it. Queries return the same in both layouts.
 func TestLayoutsWorkSideBySide(t *testing.T) {
 	t.Parallel()
 	url := mongotest.FerretDB(t)
@@ -120,8 +120,8 @@ func TestLayoutsWorkSideBySide(t *testing.T) {
 	}
 }
 
-// Earlier releases look for the marker "table", and for rows with the tenant as text. They must find neither in a collection
-// of layout 2, which makes them report that there is no table.
+// Earlier releases look for the marker "table", and for rows with the tenant as text. In a collection of layout 2 they
+// must find neither, so that they report that there is no table.
 func TestEarlierReleasesFindNoTableOfLayout2(t *testing.T) {
 	t.Parallel()
 	url := mongotest.FerretDB(t)
@@ -142,7 +142,7 @@ func TestEarlierReleasesFindNoTableOfLayout2(t *testing.T) {
 		}
 	}
 
-	// A collection with the markers of both layouts, or with a newer layout, answers nothing.
+	// A collection with the markers of both layouts, or with a newer layout, is refused.
 	for _, c := range []struct {
 		build  int64
 		marker bson.D

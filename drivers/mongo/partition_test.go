@@ -13,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 )
 
-// The indexes of a partitioned build begin with tenant and partition, none has two fields that a document's lists may be at,
-// and queries of one partition ask for it by the field that is indexed: also in a process that was told of no partition.
+// The indexes of a partitioned build begin with tenant and partition, and none has two fields at which a document may
+// have lists. Queries of one partition use the indexed field, even in a process whose build names no partition.
 func TestPartitionedIndexes(t *testing.T) {
 	t.Parallel()
 	url := mongotest.FerretDB(t)

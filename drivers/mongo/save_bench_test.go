@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 )
 
-// BenchmarkSave holds saves of 1,000 documents, new and there already, against the client library's own InsertMany of the
-// same. Only a real MongoDB tells anything.
+// BenchmarkSave compares saves of 1,000 new or existing documents with the client library's own InsertMany of the same
+// documents. Only a real MongoDB gives meaningful results.
 func BenchmarkSave(b *testing.B) {
 	const n = 1000
 	address := mongotest.Real(b)

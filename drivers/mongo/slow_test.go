@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 )
 
-// A query that runs out of time is too costly where the server answers others, and the server unavailable where it does
-// not.
+// A query that runs out of time is too costly if the server answers other commands. Otherwise the server is
+// unavailable.
 func TestQueryThatRunsOutOfTime(t *testing.T) {
 	t.Parallel()
 	address, err := url.Parse(mongotest.FerretDB(t))
@@ -55,7 +55,7 @@ func TestQueryThatRunsOutOfTime(t *testing.T) {
 		}
 	}
 
-	// Whoever reads the collection waits for this lock; the server answers everything else.
+	// Every reader of the collection waits for this lock; the server answers everything else.
 	conn, err := pgx.Connect(t.Context(), mongotest.Storage(t))
 	if err != nil {
 		t.Fatal(err)

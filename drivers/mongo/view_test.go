@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// What a view with many overrides is made of, which FerretDB cannot show: no pipeline has more stages than MongoDB takes,
-// and each tenant is taken out of the build's documents and brought in from its own build's, once.
+// This tests the stages of a view with many overrides, which FerretDB cannot show. No pipeline has more stages than
+// MongoDB accepts. Each tenant is excluded from the build's documents and included from the override's build, once.
 func TestViewPipelineOfManyOverrides(t *testing.T) {
 	t.Parallel()
 	build := domain.Build{ProjectionID: domain.ProjectionID{Name: "orders"}, Number: 1}
@@ -84,7 +84,7 @@ func TestViewPipelineOfManyOverrides(t *testing.T) {
 	}
 }
 
-// What a row says of its partition fits beside the largest data, and tells values apart.
+// A row's partition fits beside the largest data, and distinguishes values.
 func TestPartitionKeysAreShort(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]string)

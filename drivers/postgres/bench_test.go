@@ -37,8 +37,8 @@ func benchDriver(b *testing.B) (pgtest.DB, *postgres.Driver) {
 	return db, d
 }
 
-// BenchmarkSave measures saves of 10,000 documents: into a build's own table and into the common one, new and over
-// older versions, and beside them what the database itself does for the same rows in a table with the same key.
+// BenchmarkSave measures saves of 10,000 documents into a build's own table and into the common one, new and over older
+// versions. For comparison, it measures what the database needs for the same rows in a table with the same key.
 func BenchmarkSave(b *testing.B) {
 	db, d := benchDriver(b)
 	var number int64
@@ -65,7 +65,7 @@ func BenchmarkSave(b *testing.B) {
 				for b.Loop() {
 					b.StopTimer()
 					if !over {
-						// A tenant that has nothing yet.
+						// A tenant without documents.
 						from, tenant = 0, domain.NewTenantID()
 						if own {
 							build.Owner = tenant

@@ -13,11 +13,12 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// What separates tenants is the tenant that a statement sets, not the documents' login: it owns the tables. So it reaches every
-// tenant's documents without its membership in manifold_views as well. docs/decisions/0066-the-documents-login-is-trusted.md draws
-// the conclusion; look at it again if one of these ways is closed.
+// The tenant that a statement sets separates tenants; the documents' login does not, because it owns the tables. So the
+// login reaches every tenant's documents even without its membership in manifold_views.
+// docs/decisions/0066-the-documents-login-is-trusted.md draws the conclusion; review it if one of these ways is closed.
 //
-// The membership gives the login of another database on the server what it does not own, unless it may not connect.
+// The membership gives the login of another database on the server access to what it does not own, unless it may not
+// connect.
 func TestWhatTheDocumentsLoginReaches(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Migrated(t, pgtest.Private(t, pgtest.Options{}))
@@ -90,7 +91,7 @@ func TestWhatTheDocumentsLoginReaches(t *testing.T) {
 	if rows, err := reached(t, reports, ways["the role"]...); rows != 1 || err != nil {
 		t.Errorf("the login of another database: %d rows, %v", rows, err)
 	}
-	// As docs/guides/operations.md has it.
+	// As docs/guides/operations.md describes.
 	exec("revoke connect on database "+pgx.Identifier{db.Name}.Sanitize()+" from public",
 		"grant connect on database "+pgx.Identifier{db.Name}.Sanitize()+" to manifold_app, manifold_system, manifold_documents, manifold_retention")
 	if _, err := reached(t, reports, ways["the role"]...); err == nil {

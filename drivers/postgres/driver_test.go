@@ -39,8 +39,8 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
-// public reads a view as somebody to whom it was granted. Where its name is not the projection's own, its comment says
-// whose it is.
+// public reads a view as a login to which it was granted. If its name is not the projection's own, its comment names
+// the projection.
 func public(t *testing.T, pool *pgxpool.Pool, projection string) ([]drivertest.PublicDocument, bool) {
 	t.Helper()
 	var view *string

@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// waitForIndex returns when the common table's indexes are there and valid.
+// waitForIndex returns when the common table's indexes exist and are valid.
 func waitForIndex(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	for valid := 0; valid < 2; {
@@ -26,8 +26,8 @@ func waitForIndex(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// A common table that an older release has made, with documents in it, gets its index beside saves: from several processes
-// at once, also over what one has left that was killed while it made the index, and the queries are right all along.
+// A common table that an older release created, with documents in it, gets its index while saves continue. Several
+// processes try at once, and one was killed while it created the index. Queries are correct throughout.
 func TestGeneralIndexIsAddedBesideSaves(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]string{
@@ -51,7 +51,8 @@ func TestGeneralIndexIsAddedBesideSaves(t *testing.T) {
 			if _, err := super.Exec(t.Context(), left); err != nil {
 				t.Fatal(err)
 			}
-			// An index made concurrently waits for who has begun to write; so it is under way until this one ends.
+			// A concurrent index build waits for sessions that have begun to write, so it is in progress until this one
+			// ends.
 			writer, err := super.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +101,7 @@ func TestGeneralIndexIsAddedBesideSaves(t *testing.T) {
 	}
 }
 
-// Closing does not wait for an index that is being made, and the next process makes it whole.
+// Closing does not wait for an index that is being built, and the next process completes it.
 func TestGeneralIndexIsGivenUp(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -35,7 +35,7 @@ func save(t *testing.T, driver *postgres.Driver, build domain.Build, tenant doma
 	}
 }
 
-// What the documents' own login sees and may do by SQL of somebody else's.
+// This tests what the documents' own login can see and do with arbitrary SQL.
 func TestRowLevelSecurity(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -58,7 +58,7 @@ func TestRowLevelSecurity(t *testing.T) {
 			setting                string
 			documents, checkpoints int
 		}{
-			{"", 0, 2}, // checkpoints of all, for drivers.Driver.Checkpoints
+			{"", 0, 2}, // checkpoints of all tenants, for drivers.Driver.Checkpoints
 			{"set local manifold.tenant = ''", 0, 2},
 			{"set local manifold.tenant = '" + one.String() + "'", 2, 1},
 			{"set local manifold.tenant = '" + two.String() + "'", 2, 1},
@@ -112,7 +112,7 @@ func TestRowLevelSecurity(t *testing.T) {
 			}
 		}
 	}
-	// Who appends may write what an inline projection makes of it, for the tenant that is set and for no other.
+	// The appending login may write documents of an inline projection only for the tenant that is set.
 	err := pgx.BeginFunc(t.Context(), db.Pool(t, migrations.RoleApp, 1), func(tx pgx.Tx) error {
 		var n int
 		for setting, want := range map[string]int{"": 0, "set local manifold.tenant = '" + one.String() + "'": 1} {
@@ -137,7 +137,7 @@ func TestRowLevelSecurity(t *testing.T) {
 	}
 }
 
-// A driver that finds newer documents than its own, as after a mistaken repair by hand, leaves them.
+// A driver that finds newer documents than its own, as after a mistaken manual repair, leaves them.
 func TestNewerVersionsStay(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

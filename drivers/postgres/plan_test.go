@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// rowsRead returns how many rows of a table, by its statistics, were read in all, once no session but the pool's own is
-// left on the database: a session reports what it did when it ends.
+// rowsRead returns how many rows of a table were read in total, by its statistics. It waits until only the pool's own
+// sessions are left on the database, because a session reports its statistics when it ends.
 func rowsRead(t *testing.T, pool *pgxpool.Pool, table string) (rows int64) {
 	t.Helper()
 	for others := 1; others > 0; {
@@ -37,8 +37,8 @@ func rowsRead(t *testing.T, pool *pgxpool.Pool, table string) (rows int64) {
 	return rows
 }
 
-// Statements are prepared while every tenant has one document, and the table's statistics say so; then one tenant grows
-// by five orders of magnitude. What a statement reads must not depend on what the tenant has.
+// Statements are prepared while every tenant has one document, as the table's statistics say. Then one tenant grows by
+// five orders of magnitude. What a statement reads must not depend on the tenant's size.
 func TestPlansOutgrowTheirBeginning(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -87,7 +87,7 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 			if _, err := super.Exec(t.Context(), "alter table "+table+" set (autovacuum_enabled = off); analyze "+table); err != nil {
 				t.Fatal(err)
 			}
-			// Each connection prepares its own.
+			// Each connection prepares its own statements.
 			for range 20 {
 				work()
 			}
@@ -101,7 +101,7 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 				work()
 			}
 			driver.Close()
-			// One walk over the tenant's documents reads as many as there are.
+			// One scan of the tenant's documents reads all of them.
 			if read := rowsRead(t, super, table); read >= 50_000 {
 				t.Errorf("%d rows were read: some statement walks over all of the tenant's", read)
 			}
@@ -109,7 +109,7 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 	}
 }
 
-// The checkpoints of tenants' own projections are read by the index that has nothing but them, without statistics: 20,000 of
+// The checkpoints of tenants' own projections are read by the index that holds only them, without statistics: 20,000 of
 // them take some 15 ms.
 func TestOwnCheckpointsReadNoDocuments(t *testing.T) {
 	t.Parallel()
@@ -136,7 +136,7 @@ func TestOwnCheckpointsReadNoDocuments(t *testing.T) {
 	}
 	driver.Close()
 	read := rowsRead(t, super, table)
-	var scans, others int64 // how often each index was read; what a scan passes over shows nowhere else
+	var scans, others int64 // how often each index was read; no other statistic shows what a scan skips
 	err = super.QueryRow(t.Context(), `select coalesce(sum(pg_stat_get_numscans(indexrelid)) filter (where indexrelid = to_regclass('manifold_documents."documents/checkpoints"')), 0),
 		coalesce(sum(pg_stat_get_numscans(indexrelid)) filter (where indexrelid is distinct from to_regclass('manifold_documents."documents/checkpoints"')), 0)
 		from pg_index where indrelid = to_regclass($1)`, table).Scan(&scans, &others)
@@ -145,7 +145,7 @@ func TestOwnCheckpointsReadNoDocuments(t *testing.T) {
 	}
 }
 
-// Nearly every save updates its checkpoint, twice: no index must grow by that.
+// Nearly every save updates its checkpoint twice: no index must grow because of that.
 func TestCheckpointsAreHeapOnlyUpdates(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -171,8 +171,8 @@ func TestCheckpointsAreHeapOnlyUpdates(t *testing.T) {
 	}
 }
 
-// 23 workers of several processes, each following every tenant while connections are cut under them: every tenant's
-// documents are in the end what its chain of saves gives.
+// 23 workers of several processes each follow every tenant while connections are cut. In the end, every tenant's
+// documents are the result of its chain of saves.
 func TestManyWorkersAndLostConnections(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -234,7 +234,7 @@ func TestManyWorkersAndLostConnections(t *testing.T) {
 			for {
 				from, err := driver.Checkpoint(t.Context(), build, tenant)
 				if err != nil {
-					continue // cut too often; a worker tries again
+					continue // cut too often; a worker retries
 				}
 				if from >= end {
 					return

@@ -25,8 +25,8 @@ func compared(name string, comparison domain.Comparison, value domain.Scalar) do
 	return domain.Compare{Path: domain.Path{name}, Comparison: comparison, Value: value}
 }
 
-// What a query reads is bounded by what it answers, whatever else the tenant has, and is never another tenant's: asked by
-// the documents' own login, under row-level security.
+// What a query reads is limited by its result, whatever else the tenant has, and is never another tenant's. The
+// documents' own login runs it, under row-level security.
 func TestQueriesReadLittle(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -52,7 +52,7 @@ func TestQueriesReadLittle(t *testing.T) {
 		if _, err := super.Exec(t.Context(), "alter table "+table+" set (autovacuum_enabled = off)"); err != nil {
 			t.Fatal(err)
 		}
-		// The general index's entries leave the list where they wait.
+		// The general index's entries leave the pending list.
 		if _, err := super.Exec(t.Context(), "vacuum analyze "+table); err != nil {
 			t.Fatal(err)
 		}
@@ -71,8 +71,8 @@ func TestQueriesReadLittle(t *testing.T) {
 	for _, question := range []struct {
 		name  string
 		query domain.DocumentQuery
-		own   bool  // also of the common table
-		most  int64 // rows that it may read there, for a document that it may give
+		own   bool  // also for the common table
+		most  int64 // rows that it may read there per returned document
 	}{
 		{"equal, rare", domain.DocumentQuery{Where: compared("total", domain.Equal, number(42))}, true, 30},
 		{"equal, common", domain.DocumentQuery{Where: compared("status", domain.Equal, word("closed"))}, true, 30},
@@ -97,7 +97,7 @@ func TestQueriesReadLittle(t *testing.T) {
 			if own && !question.own {
 				continue
 			}
-			table, most := `manifold_documents."orders.1"`, int64(6) // a page is put together from up to three slices
+			table, most := `manifold_documents."orders.1"`, int64(6) // a page has up to three slices
 			if own {
 				table, most = "manifold_documents.documents", question.most
 			}
@@ -126,7 +126,7 @@ func TestQueriesReadLittle(t *testing.T) {
 				fmt.Fprintf(&explained, "\nof all %t:\n%s\n%s", tenant == large, explanation.Statement, explanation.Plan)
 			}
 			driver.Close()
-			// Of the two tenants together: both are far below a walk over one of them, or over others'.
+			// For both tenants together: both limits are far below a scan of one tenant's documents.
 			if read := rowsRead(t, super, table) - before; read > 2*times*limit*most {
 				t.Errorf("%s, own %t: %d rows are read for at most %d documents%s", question.name, own, read, 2*times*limit, explained.String())
 			}
@@ -134,8 +134,8 @@ func TestQueriesReadLittle(t *testing.T) {
 	}
 }
 
-// With a partition, what a query reads is bounded by what it answers, too, however large the partition is and whatever others
-// have: a small partition beside a large one, each index asked with a condition that alone fits very many.
+// With a partition, too, what a query reads is limited by its result, however large the partition is and whatever other
+// tenants have. A small partition is beside a large one, and each condition alone matches very many documents.
 func TestQueriesOfAPartitionReadLittle(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -149,7 +149,8 @@ func TestQueriesOfAPartitionReadLittle(t *testing.T) {
 	}
 	const table = `manifold_documents."orders.1"`
 	for owner, documents := range map[domain.TenantID]int{tenant: 8000, domain.NewTenantID(): 2000} {
-		// Of a tenant's documents half are the large customer's; the other customers have some 13 each. All have all values.
+		// Half of a tenant's documents belong to the large customer; the other customers have some 13 each. All have
+		// all values.
 		_, err := super.Exec(t.Context(), `insert into `+table+` select $1::uuid, 1, 'd' || lpad((i * 7919 % $2)::text, 6, '0'), 1, jsonb_build_object(
 				'customer', jsonb_build_object('id', case when i % 2 = 0 then 'large' else 'c' || i % 299 end),
 				'status', case when i % 100 < 2 then 'open' else 'closed' end, 'total', i / 40, 'name', 'name ' || i,
@@ -223,7 +224,7 @@ func TestQueriesOfAPartitionReadLittle(t *testing.T) {
 	}
 }
 
-// A query that takes long is ended, whatever it does, and its connection is good for the next.
+// A query that takes too long is ended, whatever it does, and its connection is fit for the next.
 func TestCostlyQueriesEnd(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -273,7 +274,7 @@ func TestCostlyQueriesEnd(t *testing.T) {
 			t.Errorf("%s took %s", name, took)
 		}
 	}
-	// One that would never end, as surely as nothing else: it waits for who has the table.
+	// This query would certainly never end: it waits for the session that has locked the table.
 	costly := domain.DocumentQuery{Limit: 1, Where: compared("text", domain.Equal, word("a"))}
 	err = pgx.BeginFunc(t.Context(), db.Pool(t, pgtest.RoleSuperuser, 1), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `lock manifold_documents."orders.1"`); err != nil {
@@ -298,7 +299,7 @@ func TestCostlyQueriesEnd(t *testing.T) {
 	}
 }
 
-// The view that queries read shows what the policy does, to the login that it is made for alone.
+// The view that queries read shows the same as the policy, and only to the login that it is made for.
 func TestQueriesSourceIsOneTenants(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -12,11 +12,11 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// benchMillion is how many documents the tables of BenchmarkQuery have: seven tenths are the large tenant's.
+// benchMillion is the number of documents in BenchmarkQuery's tables: seven tenths are the large tenant's.
 const benchMillion = 1_000_000
 
-// BenchmarkQuery measures queries of a million documents, in a build's own table with declared indexes and in the common
-// one, as percentiles of single calls; beside them is what plain SQL by the primary key takes.
+// BenchmarkQuery measures queries of a million documents as percentiles of single calls. It uses a build's own table
+// with declared indexes, and the common one. For comparison, it measures plain SQL by the primary key.
 func BenchmarkQuery(b *testing.B) {
 	db, d := benchDriver(b)
 	super := db.Pool(b, pgtest.RoleSuperuser, 1)
@@ -130,7 +130,7 @@ func BenchmarkQuery(b *testing.B) {
 			return domain.DocumentQuery{Order: by("total", true), After: &domain.SortKey{Values: []domain.Scalar{number(int64(i*7919%90000 + 1000))}, ID: "x"}}
 		})
 		if kind == "common" {
-			continue // each walks over all that the tenant has
+			continue // each scans all of the tenant's documents
 		}
 		query("range", 50, func(i int) domain.DocumentQuery {
 			return domain.DocumentQuery{Where: domain.And{

@@ -36,7 +36,7 @@ func TestManyProcessesOpenAtOnce(t *testing.T) {
 	wait.Wait()
 }
 
-// A person's own login reads a public view once it was granted, and the grant outlives swaps.
+// A person's own login reads a public view once it was granted, and the grant survives swaps.
 func TestViewIsForPeople(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -53,7 +53,7 @@ func TestViewIsForPeople(t *testing.T) {
 		}
 	}
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	person := db.Pool(t, migrations.RoleSystem, 1) // any login that owns nothing here, and may do nothing with the tables
+	person := db.Pool(t, migrations.RoleSystem, 1) // any login that owns nothing here and has no rights on the tables
 	for number := range int64(2) {
 		if err := driver.SwapTable(t.Context(), shared("order-summary", number+1), nil); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestViewIsForPeople(t *testing.T) {
 	}
 }
 
-// A reader that keeps the view for long neither makes a swap wait for it nor, through the swap, other readers.
+// A reader that keeps the view busy for long delays neither a swap nor, through the swap, other readers.
 func TestSwapBesideALongReader(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -118,7 +118,7 @@ func TestSwapBesideALongReader(t *testing.T) {
 				t.Errorf("the swap ends with %v, want lock_not_available", err)
 			}
 		default:
-			// A timeout of the statement's: a wait as long as the long reader's would never end.
+			// A statement timeout: without it, a wait as long as the long reader's would never end.
 			err := pgx.BeginFunc(t.Context(), readers, func(tx pgx.Tx) error {
 				if _, err := tx.Exec(t.Context(), "set local statement_timeout = '5s'"); err != nil {
 					return err
@@ -149,12 +149,12 @@ func TestSwapBesideALongReader(t *testing.T) {
 	}
 }
 
-// Elsewhere than in the log's database there are no migrations: the driver makes what it needs.
+// Outside the log's database there are no migrations: the driver creates what it needs.
 func TestDatabaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, login := range map[string]struct {
 		attributes string
-		more       []string // what an administrator has made besides
+		more       []string // what an administrator has created besides
 		warning    string
 	}{
 		"may make roles":     {"createrole noinherit", nil, ""},
@@ -207,7 +207,7 @@ func TestDatabaseOfItsOwn(t *testing.T) {
 			}
 			defer person.Close(ctx)
 			var rows int
-			// With the setting, also a view that does without the views' role shows the tenant's.
+			// With the setting, a view without the views' role also shows the tenant's documents.
 			if err := person.QueryRow(ctx, fmt.Sprintf("select count(*) from (select set_config('manifold.tenant', '%s', false)) s, manifold_documents.orders", tenant)).Scan(&rows); err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +217,7 @@ func TestDatabaseOfItsOwn(t *testing.T) {
 			if err := driver.DropTable(ctx, build); err != nil {
 				t.Fatalf("DropTable: %v", err)
 			}
-			// The database comes back with nothing in it, and is filled again without a restart.
+			// The database comes back empty, and is filled again without a restart.
 			own := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "mine"}, Number: 1}
 			if _, err := person.Exec(ctx, "drop schema manifold_documents cascade"); err != nil {
 				t.Fatal(err)

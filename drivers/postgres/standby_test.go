@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// The primary becomes a standby while connections to it stay open, as behind a proxy: a save says that the database cannot
-// serve, and the connections are given up for new ones, which lead to the new primary.
+// The primary becomes a standby while connections to it stay open, as behind a proxy. A save reports that the database
+// cannot serve, and the connections are replaced by new ones, which lead to the new primary.
 func TestStandbysConnectionsAreGivenUp(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -19,7 +19,7 @@ func TestStandbysConnectionsAreGivenUp(t *testing.T) {
 	tenant := domain.NewTenantID()
 	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "orders"}, Number: 1}
 	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
-	// The setting is that of new sessions; the driver's are ended.
+	// The setting applies to new sessions; the driver's are ended.
 	for _, statement := range []string{
 		"alter database " + db.Name + " set default_transaction_read_only = on",
 		"select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and usename = 'manifold_documents'",

@@ -19,7 +19,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// drawScalar draws scalars that lie near one another as often as far apart.
+// drawScalar draws scalars that are close to one another as often as distant ones.
 func drawScalar() *rapid.Generator[domain.Scalar] {
 	letters := rapid.SampledFrom([]rune{'a', 'b', ' ', '\x01', '\x1f', '\x7f', 'é', '\uffff', '\ufeff', '\U0001f600', '\U0010ffff', '\ud7ff', '\ue000'})
 	near := rapid.SampledFrom([]float64{0, 0.1, 1, 9.99, 10, 1 << 53, 1 << 63, 1e21, 1e300, math.MaxFloat64, math.SmallestNonzeroFloat64, 2.2250738585072014e-308})
@@ -42,7 +42,7 @@ func drawScalar() *rapid.Generator[domain.Scalar] {
 	)
 }
 
-// doubleOf is the scalar that a double is.
+// doubleOf returns a double as a scalar.
 func doubleOf(f float64) domain.Scalar {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		f = 0
@@ -134,8 +134,7 @@ func TestNormal(t *testing.T) {
 	}
 }
 
-// What encoding/json reads is the same before and after, also with many members and the same names again and again: it
-// keeps the last as well.
+// encoding/json reads the same before and after, even with many members and repeated names: it keeps the last one, too.
 func TestNormalChangesNoValue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -200,7 +199,7 @@ func decode(t *rapid.T, data string) any {
 	return scalars(value)
 }
 
-// Every row of a batch is in exactly one part, in its order, and can be read from what goes to the database.
+// Every row of a batch is in exactly one part, in its order, and can be read from what is sent to the database.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	type encoded struct {

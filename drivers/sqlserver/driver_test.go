@@ -18,10 +18,10 @@ import (
 	"github.com/manifold-es/manifold/drivers/sqlserver"
 )
 
-// serverURL is a login that may make databases, on a server for tests.
+// serverURL is a login that may create databases, on a server for tests.
 const serverURL = "MANIFOLD_TEST_SQLSERVER_URL"
 
-// server gives the address of the server, or skips the test and says what that means.
+// server returns the address of the server, or skips the test and says what that means.
 func server(t *testing.T) *url.URL {
 	t.Helper()
 	text := os.Getenv(serverURL)
@@ -36,7 +36,7 @@ func server(t *testing.T) *url.URL {
 	return address
 }
 
-// in is the address with another database.
+// in returns the address with another database.
 func in(address *url.URL, database string) string {
 	other := *address
 	query := other.Query()
@@ -45,7 +45,7 @@ func in(address *url.URL, database string) string {
 	return other.String()
 }
 
-// database makes a fresh database, which goes when the test ends, with read_committed_snapshot on or off.
+// database creates a database, with read_committed_snapshot on or off, and drops it when the test ends.
 func database(t *testing.T, snapshot bool) (urlOf *url.URL, db *sql.DB) {
 	t.Helper()
 	address := server(t)
@@ -127,7 +127,7 @@ func harness(t *testing.T, snapshot bool) drivertest.Harness {
 	}}
 }
 
-// Both settings of read_committed_snapshot are what people have: Azure SQL has it on, SQL Server has it off.
+// Both settings of read_committed_snapshot are in use: Azure SQL has it on by default, SQL Server off.
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
@@ -177,7 +177,7 @@ func public(t *testing.T, db *sql.DB, projection string) (documents []drivertest
 	return documents, true
 }
 
-// forget drops everything that is in the driver's schema.
+// forget drops everything in the driver's schema.
 func forget(t *testing.T, db *sql.DB) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `select 'drop ' + case type when 'V' then 'view ' else 'table ' end + quotename(schema_name(schema_id)) + '.' + quotename(name)

@@ -1,4 +1,4 @@
 package sqlserver
 
-// ViewName is a shared projection's public name as it stands in a statement.
+// ViewName returns a shared projection's public name as it is written in statements.
 var ViewName = viewName

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// Whatever equals a constant has been saved in the partition that is asked for.
+// Whatever equals a constant was saved in the partition that the query uses.
 func TestPartitionsOfEqualValues(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", domain.MaxOrderedCharacters+1)

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata instead of holding the statements against it")
 
-// The statements that the driver sends are made here by the functions that make them when they are sent, and held
-// against testdata: whoever changes one sees what the server will see.
+// The functions that build the driver's statements build them here too, and the results are compared with testdata. So
+// a change shows what the server will receive.
 
 var (
 	tenant = domain.TenantID{0x01, 0x90, 0xd3, 0xa4, 0x5b, 0x6c, 0x7d, 0xef, 0x81, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef}
@@ -102,7 +102,7 @@ func TestSaveStatements(t *testing.T) {
 	golden(t, "save_own", tableOf(own).saveWhole(tenant, one, rowsOf(t, one, tableOf(own))))
 }
 
-// rowsOf is a batch that is one part, encoded for a table.
+// rowsOf returns a batch that is one part, encoded for a table.
 func rowsOf(t *testing.T, batch drivers.Batch, table table) part {
 	t.Helper()
 	first, rest := nextPart(batch)
@@ -157,7 +157,7 @@ func TestSchemaStatements(t *testing.T) {
 	}
 	overridden := indexed().viewQuery(groups)
 	golden(t, "swap_table_overrides", statement{sql: viewSQL(viewName(shared.Name), overridden, true)})
-	// The server keeps the text, with the verb that makes a view.
+	// The server stores the text, with the verb that creates a view.
 	for _, query := range []string{plain, overridden} {
 		for _, text := range []string{viewSQL(viewName(shared.Name), plain, false), viewSQL(viewName(shared.Name), overridden, false)} {
 			if made := text == viewSQL(viewName(shared.Name), query, false); shown(text, query) != made {
@@ -252,7 +252,7 @@ func TestQueryStatements(t *testing.T) {
 	golden(t, "explain", statement{sql: declarations(made.args) + made.sql})
 }
 
-// Every golden file is some test's.
+// Every golden file belongs to a test.
 func TestGoldenFilesAreUsed(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.sql")
@@ -299,7 +299,7 @@ func TestWhatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// What the server can do is found out once, from what it says of itself.
+// The driver determines the server's abilities once, from the server's own description.
 func TestAbilities(t *testing.T) {
 	t.Parallel()
 	const standard = 2
@@ -352,7 +352,7 @@ func TestUnverifiedConnectionsAreNamed(t *testing.T) {
 		"sqlserver://u:p@127.0.0.1:1433?database=d":                                     false,
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // nothing is connected to
+		cancel() // no connection is made
 		var log bytes.Buffer
 		driver, err := Open(ctx, Config{URL: address, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		if err == nil {
@@ -365,7 +365,7 @@ func TestUnverifiedConnectionsAreNamed(t *testing.T) {
 	}
 }
 
-// Whatever stands in names and constants comes into a statement by parameters only.
+// The content of names and constants gets into a statement only as parameters.
 func TestStatementsHoldNoValues(t *testing.T) {
 	t.Parallel()
 	const marker = "x'\"]\\marker"
@@ -414,7 +414,7 @@ func TestErrorsAreSortedByNumber(t *testing.T) {
 		{err: native(errorLockTimeout), code: domain.CodeUnavailable},
 		{err: mssql.StreamError{InnerError: errors.New("cut off")}, code: domain.CodeUnavailable, transient: true},
 		{err: native(errorCheck)},
-		{err: native(18456)}, // login failed: nothing that waiting helps
+		{err: native(18456)}, // login failed: waiting does not help
 		{err: context.Canceled, is: context.Canceled},
 		{err: domain.Errorf(domain.CodeUnsupported, "x", "y"), code: domain.CodeUnsupported},
 	} {

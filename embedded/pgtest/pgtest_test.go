@@ -77,7 +77,7 @@ func TestDatabaseGoesWithItsTest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Left open on purpose: a session that a test forgot does not keep its database.
+		// Left open on purpose: a forgotten session does not keep its database.
 		t.Cleanup(func() { go conn.Close(context.Background()) })
 	})
 	_, err := pgx.Connect(t.Context(), db.URL(migrations.RoleApp))

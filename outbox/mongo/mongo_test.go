@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
 
-// open makes an outbox in the database that an address names.
+// open creates an outbox in the database that an address names.
 func open(t testing.TB, address string) (*driver.Client, *driver.Database, *mongo.Box) {
 	t.Helper()
 	return openWith(t, address, options.Client())
@@ -46,7 +46,7 @@ func openWith(t testing.TB, address string, settings *options.ClientOptions) (*d
 	}
 	database := client.Database(strings.Trim(u.Path, "/"))
 	box := mongo.New(database, "")
-	for range 2 { // the second time it is there
+	for range 2 { // the second time it exists
 		if err := box.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func inTransaction(ctx context.Context, client *driver.Client, do func(ctx conte
 	return err
 }
 
-// An event is there with the change that it tells of, or not at all. Only MongoDB itself has transactions.
+// An event exists if and only if the change that it announces does. Only MongoDB itself has transactions.
 func TestAddIsPartOfTheTransaction(t *testing.T) {
 	t.Parallel()
 	client, database, box := open(t, mongotest.Real(t))
@@ -109,7 +109,7 @@ func TestAddIsPartOfTheTransaction(t *testing.T) {
 	}
 }
 
-// A claim reads rows that cannot be undone any more: what a primary has that dies before others have it never came to be.
+// A claim reads only rows that can no longer be rolled back: a row is lost if its primary dies before others have it.
 func TestClaimsReadWhatStays(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/outbox/postgres"
 )
 
-// A producer changes its own tables and says so, in one transaction.
+// A producer changes its own tables and adds the event, in one transaction.
 func ExampleAdd() {
 	payOrder := func(ctx context.Context, pool *pgxpool.Pool, order string) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -26,7 +26,7 @@ func ExampleAdd() {
 	_ = payOrder
 }
 
-// Somewhere, in the producer's process or in one of its own, a drainer publishes what is there.
+// A drainer, in the producer's process or in another, publishes the events.
 func ExampleTable_Open() {
 	publish := func(ctx context.Context, pool *pgxpool.Pool, key string) error {
 		store, err := postgres.DefaultTable.Open(pool)
@@ -39,7 +39,7 @@ func ExampleTable_Open() {
 		}
 		drainer, err := outbox.New(outbox.Config{
 			Store: store, Publish: manifold.Publish, Log: slog.Default(),
-			Keep: 24 * time.Hour, // to look at what was published; without it rows are removed at once
+			Keep: 24 * time.Hour, // to inspect what was published; without it rows are removed at once
 			Observer: outbox.Observer{Lag: func(lag outbox.Lag) {
 				fmt.Println("waiting:", lag.Waiting, "the oldest since", lag.Oldest)
 			}},

@@ -22,11 +22,11 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// open makes an outbox in a database of the test's own.
+// open creates an outbox in a new database.
 func open(t testing.TB, table postgres.Table) (*pgxpool.Pool, *postgres.Store) {
 	t.Helper()
 	pool := pgtest.Database(t).Pool(t, pgtest.RoleSuperuser, 8)
-	for range 2 { // the second time it is there
+	for range 2 { // the second time it exists
 		must(t, table.Create(t.Context(), pool))
 	}
 	store, err := table.Open(pool)
@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The same by way of database/sql, in a table of another name.
+// The same with database/sql, in a table of another name.
 func TestConformanceBySQL(t *testing.T) {
 	t.Parallel()
 	const table postgres.Table = "public.box_2"
@@ -72,7 +72,7 @@ func TestConformanceBySQL(t *testing.T) {
 	})
 }
 
-// An event is there with the change that it tells of, or not at all.
+// An event exists if and only if the change that it announces does.
 func TestAddIsPartOfTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool, store := open(t, postgres.DefaultTable)
@@ -118,7 +118,7 @@ func TestAddIsPartOfTheTransaction(t *testing.T) {
 	}
 }
 
-// The rows that one claim is just taking are passed over by another, and so is what stands behind them.
+// A claim skips the rows that another one is just taking, and the rows after them.
 func TestClaimsPassOverOneAnother(t *testing.T) {
 	t.Parallel()
 	pool, store := open(t, postgres.DefaultTable)
@@ -144,8 +144,8 @@ func TestClaimsPassOverOneAnother(t *testing.T) {
 	}
 }
 
-// A stream of very many rows costs little to claim from, and where it stands still it costs the others little; whatever the planner was
-// told. What is not so takes many seconds here.
+// A claim from a stream of very many rows is cheap, and when the stream is blocked it barely slows the others, whatever
+// statistics the planner has. Otherwise this takes many seconds.
 func TestClaimsOfLongStreams(t *testing.T) {
 	t.Parallel()
 	pool, store := open(t, postgres.DefaultTable)
@@ -200,7 +200,7 @@ func TestNamesOfTables(t *testing.T) {
 			t.Errorf("%q is added to", table)
 		}
 	}
-	// What the database says of an event that is there already can be told from all else.
+	// The database's error for an event that already exists is distinct from all others.
 	event := outbox.Event{ID: outbox.NewID(), Topic: "t", Payload: json.RawMessage("1")}
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return postgres.Add(t.Context(), tx, event, event) })
 	if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "23505" {

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A client that goes on sending through a network that hangs and heals: its connection ends, and nothing is left behind.
+// A client keeps sending through a network that hangs and heals: its connection ends, and nothing leaks.
 func TestHangAndHeal(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	t.Run("connections", func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestHangAndHeal(t *testing.T) {
 	})
 }
 
-// echoServer answers with what it gets, until the test ends.
+// echoServer returns what it receives, until the test ends.
 func echoServer(t *testing.T) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
