@@ -1,9 +1,9 @@
-// Package fairshare shares something scarce between tenants: bytes of memory, connections, processors.
+// Package fairshare divides a scarce resource between tenants: bytes of memory, connections, processors.
 //
-// A Budget is how much there is in total, and how much of it one tenant may have. What a request holds of it stands on
-// an Account, which the request opens, grows and shrinks as it goes, and closes. A tenant that has used up its part is
-// refused or waits; the others do not notice, as long as a tenant's part is well below the total. Those who wait are
-// served tenant by tenant, in turn: a tenant with a thousand waiting requests delays another tenant's one by one request.
+// A Budget sets the total amount and the share that one tenant may hold. An Account records what one request holds: the
+// request opens the account, grows and shrinks it, and closes it. A tenant that has used up its share is refused or
+// waits. Other tenants are not affected as long as one tenant's share is well below the total. Waiting tenants are
+// served in turn: a tenant with a thousand waiting requests delays another tenant's request by one request only.
 package fairshare
 
 import (
@@ -17,60 +17,60 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Budget is an amount that tenants share. It may be used by any number of goroutines.
+// Budget is an amount that tenants share. It is safe for concurrent use.
 type Budget struct {
-	what        string // of what too much is under way, for refusals
+	what        string // names the requests that exceed the budget, for error messages
 	total, each int64
 
 	mu      sync.Mutex
 	used    int64
 	tenants map[domain.TenantID]*share
-	turns   list.List // of *share: those with somebody waiting, the next one to be served first
+	turns   list.List // of *share: the tenants with waiting requests, the next one to serve first
 }
 
-// share is what a tenant has of a budget. It is there while the tenant holds something or waits.
+// share is one tenant's part of a budget. It exists while the tenant holds an amount or waits for one.
 type share struct {
 	tenant  domain.TenantID
 	used    int64
 	waiting list.List     // of *waiter
-	turn    *list.Element // nil while nobody waits
+	turn    *list.Element // nil while no request waits
 }
 
 type waiter struct {
 	amount  int64
-	granted chan struct{} // closed, under the budget's lock, when the amount is the waiter's
+	granted chan struct{} // closed, under the budget's lock, when the amount is granted
 }
 
-// New makes a budget of total, of which one tenant may have each. what names what requests are told there is too much
-// of, such as "request bodies".
+// New returns a budget of total, of which one tenant may hold at most each. what names the limited thing in error
+// messages, such as "request bodies".
 func New(what string, total, each int64) *Budget {
 	return &Budget{what: what, total: total, each: min(each, total), tenants: map[domain.TenantID]*share{}}
 }
 
-// Used is how much is held at the moment.
+// Used returns the amount that is currently held.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// Account opens an account of the tenant's, with nothing on it. It must be closed. A nil budget gives one that is never
-// refused anything.
+// Account opens an empty account for the tenant. The caller must close it. An account of a nil budget is never refused
+// anything.
 func (b *Budget) Account(tenant domain.TenantID) *Account {
 	return &Account{budget: b, tenant: tenant}
 }
 
-// Account is what one request holds of a budget. It is not for concurrent use, but for Wait and Shrink, which two goroutines
-// may call. Calls on a nil account do nothing.
+// Account is what one request holds of a budget. Only Wait and Shrink are safe for concurrent use, by two goroutines.
+// Calls on a nil account do nothing.
 type Account struct {
 	budget *Budget
 	tenant domain.TenantID
 	held   int64 // under the budget's lock
 }
 
-// Grow takes amount more, or refuses: with domain.CodeTooManyRequests where the tenant has its part, and with
-// domain.CodeOverloaded where everything is used up. A tenant that holds nothing gets what it asks for if anything is
-// left, so that a single request is never too large.
+// Grow takes amount more or returns an error. The code is domain.CodeTooManyRequests if the tenant has used up its
+// share, and domain.CodeOverloaded if the whole budget is used up. A tenant that holds nothing may exceed its share,
+// and an unused budget may be exceeded, so that no single request is ever too large.
 func (a *Account) Grow(amount int64) error {
 	if a == nil || a.budget == nil || amount <= 0 {
 		return nil
@@ -92,8 +92,8 @@ func (a *Account) Grow(amount int64) error {
 	return domain.Errorf(domain.CodeOverloaded, "", "too many %s are under way; try again later", b.what)
 }
 
-// Wait takes amount more when it is the tenant's turn and there is room. It fails as Grow does where that takes longer
-// than patience (0: there is no such bound), and with ctx's cause where ctx ends before.
+// Wait takes amount more when it is the tenant's turn and there is room. After patience it fails as Grow does; a
+// patience of 0 means no time limit. If ctx ends first, Wait returns its cause.
 func (a *Account) Wait(ctx context.Context, amount int64, patience time.Duration) error {
 	if a == nil || a.budget == nil || amount <= 0 {
 		return nil
@@ -131,7 +131,7 @@ func (a *Account) Wait(ctx context.Context, amount int64, patience time.Duration
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-w.granted: // it may have come at the last moment
+	case <-w.granted: // granted at the last moment
 		a.held += amount
 		return nil
 	default:
@@ -141,12 +141,12 @@ func (a *Account) Wait(ctx context.Context, amount int64, patience time.Duration
 		refusal.Code, refusal.Message = domain.CodeOverloaded, fmt.Sprintf("too many %s are under way; try again later", b.what)
 	}
 	b.settle(s)
-	b.serve() // what it waited for may be enough for somebody behind it
+	b.serve() // the room that it waited for may be enough for a later waiter
 	return err
 }
 
-// Force takes amount more, whether or not there is room: it is for what is there already. Until it is given back there
-// is less for others.
+// Force takes amount more even if there is no room, for a resource that is already in use. Other requests have less
+// until it is returned.
 func (a *Account) Force(amount int64) {
 	if a == nil || a.budget == nil || amount <= 0 {
 		return
@@ -157,7 +157,7 @@ func (a *Account) Force(amount int64) {
 	a.held += amount
 }
 
-// Set makes what is held amount, whether or not there is room: it is for what a guess was made of, once it is known.
+// Set makes amount the amount held, even if there is no room. It replaces an estimate by the actual amount.
 func (a *Account) Set(amount int64) {
 	if a == nil || a.budget == nil {
 		return
@@ -173,7 +173,7 @@ func (a *Account) Set(amount int64) {
 	a.shrink(a.held - amount)
 }
 
-// Shrink gives amount back, at most what is held.
+// Shrink returns amount to the budget, at most what is held.
 func (a *Account) Shrink(amount int64) {
 	if a == nil || a.budget == nil {
 		return
@@ -198,7 +198,7 @@ func (a *Account) shrink(amount int64) {
 	b.forget(s)
 }
 
-// Close gives back all that is held.
+// Close returns everything that the account holds.
 func (a *Account) Close() {
 	if a == nil || a.budget == nil {
 		return
@@ -208,9 +208,10 @@ func (a *Account) Close() {
 	a.shrink(a.held)
 }
 
-// The methods below need the lock.
+// The methods below require the lock.
 
-// gathers reports whether somebody waits for room that others must not take meanwhile: it is within the part of its tenant.
+// gathers reports whether a waiter is within its tenant's share. It waits for room in the total, and others must not
+// take that room meanwhile.
 func (b *Budget) gathers() bool {
 	for e := b.turns.Front(); e != nil; e = e.Next() {
 		s := e.Value.(*share)
@@ -230,7 +231,7 @@ func (b *Budget) share(tenant domain.TenantID) *share {
 	return s
 }
 
-// forget drops a share that nothing is on.
+// forget deletes a share that holds nothing and has no waiters.
 func (b *Budget) forget(s *share) {
 	if s.used == 0 && s.waiting.Len() == 0 && b.tenants[s.tenant] == s {
 		delete(b.tenants, s.tenant)
@@ -252,7 +253,7 @@ func (b *Budget) take(s *share, amount int64) {
 	b.used += amount
 }
 
-// settle takes a tenant for whom nobody waits any more out of the turns.
+// settle removes a tenant without waiters from the turns.
 func (b *Budget) settle(s *share) {
 	if s.waiting.Len() == 0 && s.turn != nil {
 		b.turns.Remove(s.turn)
@@ -261,8 +262,8 @@ func (b *Budget) settle(s *share) {
 	b.forget(s)
 }
 
-// serve gives those who wait what there is room for, one of each tenant in turn. Where the total is used up it stops at
-// the first who would be within its tenant's part: smaller amounts must not overtake it for ever.
+// serve grants waiting requests the room there is, one request of each tenant in turn. It stops at the first waiter
+// that is within its tenant's share but does not fit the total: smaller amounts must not overtake it indefinitely.
 func (b *Budget) serve() {
 	for passed := 0; passed < b.turns.Len(); {
 		turn := b.turns.Front()
@@ -287,12 +288,12 @@ func (b *Budget) serve() {
 
 type accountKey struct{}
 
-// With hands an account on to those who do a request's work.
+// With returns a context that carries the account to the code that does a request's work.
 func With(ctx context.Context, account *Account) context.Context {
 	return context.WithValue(ctx, accountKey{}, account)
 }
 
-// From is the account that With has handed on; nil where there is none.
+// From returns the account that With put into the context, or nil.
 func From(ctx context.Context) *Account {
 	account, _ := ctx.Value(accountKey{}).(*Account)
 	return account

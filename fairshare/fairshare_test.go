@@ -57,7 +57,7 @@ func TestARequestThatIsAloneIsNeverTooLarge(t *testing.T) {
 	wantCode(t, "another tenant then", b.Account(domain.NewTenantID()).Grow(1), "")
 }
 
-// One tenant with many waiting requests delays another tenant's by one of its own.
+// One tenant with many waiting requests delays another tenant's by one request only.
 func TestTenantsWaitInTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestTenantsWaitInTurns(t *testing.T) {
 	})
 }
 
-// What does not fit a tenant's part holds up nobody else; what does not fit the total is not overtaken.
+// A request that exceeds its tenant's share delays no other tenant. A request that exceeds the total is not overtaken.
 func TestWhoIsServedNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,8 @@ func TestWhoIsServedNext(t *testing.T) {
 	})
 }
 
-// A request that fits waits for nobody whose own tenant has its part, and for whoever gathers room that it would take.
+// A request that fits does not wait for requests of tenants that have used up their share. It does wait for a request
+// that is gathering room in the total.
 func TestASmallRequestWaitsForLargeOnesOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
