@@ -1,15 +1,16 @@
-// Package budget keeps the requests of one tenant from taking the processors from all others.
+// Package budget keeps the requests of one tenant from taking the processors from all other tenants.
 //
-// A request that folds events begins with Requests.Begin, which waits for a place: there are few of them, and each tenant
-// has fewer. The context that Begin returns carries what the request may cost, in steps and in time, and ends with a reason
-// for the client when either is used up, or when the client goes away. The request computes inside Work: those who compute
-// take turns on half of the processors, tenant by tenant, and a long computation gives its turn up each time that another
-// one waits. So a request that costs little waits for a turn of each tenant at most, whatever the others ask for.
+// A request that folds events starts with Requests.Begin, which waits for a place. There are few places, and each
+// tenant may have only some of them. Begin returns a context that carries the limits of the request, in steps and in
+// time. The context ends when either limit is reached, with a reason for the client, or when the client disconnects.
+// The request computes inside Work. Computing requests take turns on half of the processors, tenant by tenant, and a
+// long computation gives up its turn whenever another one waits. So a cheap request waits for at most one turn of each
+// tenant, whatever the other requests cost.
 //
-// What works in the background for a tenant does so in a context of OfTenant. It takes as many processors as it likes, but for
-// evaluations that take long: these share the turns with the requests.
+// Background work for a tenant runs in a context from OfTenant. It may use any number of processors, but its long
+// evaluations share the turns with the requests.
 //
-// Steps are those of package expr, which counts them and looks at the context; what else takes time tells Spend.
+// Package expr counts the steps and checks the context. Other work that takes time reports its steps through Spend.
 package budget
 
 import (
@@ -23,13 +24,13 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Limits bound what requests fold. What is 0 has a default.
+// Limits bound the requests that fold events. A field of 0 has a default.
 type Limits struct {
-	Places       int           // requests that fold at the same time, of all tenants: each may need some 150 MB; default 8
-	TenantPlaces int           // of one tenant; default 2
-	Waiting      int           // requests of one tenant that wait for a place; default 100
-	Steps        int64         // of one request; default 100,000,000
-	Time         time.Duration // of one request, from when it has its place; and for which one waits for that; default 10 s
+	Places       int           // concurrent folding requests of all tenants, each up to about 150 MB; default 8
+	TenantPlaces int           // concurrent folding requests of one tenant; default 2
+	Waiting      int           // requests of one tenant that may wait for a place; default 100
+	Steps        int64         // of one request once it has its place, and the longest wait for a place; default 10 s
+	Time         time.Duration // of one request after it has its place, and also the longest wait for a place; default 10 s
 }
 
 // The defaults of Limits.
@@ -59,10 +60,10 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// turnTime is how long a request computes before it passes its turn to another one that waits.
+// turnTime is how long a request computes before it passes its turn to a waiting request.
 const turnTime = time.Millisecond
 
-// Requests are those of a process that fold. It may be used by any number of goroutines at once.
+// Requests limits the requests of one process that fold events. It is safe for concurrent use.
 type Requests struct {
 	limits Limits
 	places *queue
@@ -76,25 +77,25 @@ func New(limits Limits) *Requests {
 	return &Requests{limits: limits, places: newQueue(limits.Places, limits.TenantPlaces, limits.Waiting), turns: newQueue(turns, turns, 0)}
 }
 
-// request is one that has a place.
+// request is a request that has a place.
 type request struct {
 	of     *Requests
 	tenant domain.TenantID
 	cancel context.CancelCauseFunc
 	advice string
-	left   atomic.Int64 // steps
+	left   atomic.Int64 // remaining steps
 	turn   turn         // a request computes in one goroutine at a time
 }
 
-// turn is one of those who compute. It is for one goroutine at a time.
+// turn is one computation's turn on a processor. It is for one goroutine at a time.
 type turn struct {
 	queue  *queue
 	tenant domain.TenantID
 	ctx    context.Context
-	began  time.Time // zero: it is somebody else's turn
+	began  time.Time // zero while another computation has the turn
 }
 
-// take waits for the turn; the error is that of the context.
+// take waits for the turn. Its error is the context's cause.
 func (t *turn) take() error {
 	err := t.queue.enter(t.ctx, t.tenant)
 	if err == nil {
@@ -110,15 +111,15 @@ func (t *turn) give() {
 	}
 }
 
-// goOn passes the turn on once it has lasted turnTime and another request waits, and then waits for the next one. It also
-// yields the processor: the runtime would let a long evaluation run for 10 ms while short requests wait.
+// goOn passes the turn on if it has lasted turnTime and another request waits, and then waits for the next turn. It
+// also yields the processor: the runtime would let a long evaluation run for 10 ms while short requests wait.
 func (t *turn) goOn() {
 	runtime.Gosched()
 	switch {
 	case t.began.IsZero() || time.Since(t.began) < turnTime:
 	case t.queue.contended():
 		t.give()
-		_ = t.take() // whoever computes looks at the context
+		_ = t.take() // the computation itself checks the context
 	default:
 		t.began = time.Now()
 	}
@@ -126,15 +127,15 @@ func (t *turn) goOn() {
 
 type requestKey struct{}
 
-// errNoPlace is why the waiting for a place ends.
+// errNoPlace ends the wait for a place.
 var errNoPlace = errors.New("no place became free")
 
-// Begin waits for a place, and returns the context of a request that has one. That ends with ctx, and when the request has
-// used up what it may cost: its cause is then a *domain.Error that gives the advice, of what to do instead: with
-// domain.CodeTooCostly after too many steps, which are as many another time, and with domain.CodeOverloaded after too
-// long, which may be the fault of others. end must be called.
+// Begin waits for a place and returns a context for the request that has it. The context ends with ctx, or when the
+// request reaches one of its limits. In that case its cause is a *domain.Error that includes the advice, which tells
+// the client what to do instead. The code is domain.CodeTooCostly after too many steps: a retry would take as many. It
+// is domain.CodeOverloaded after too much time, which may be caused by other requests. The caller must call end.
 //
-// A request that begins within another one costs that one.
+// A request that begins within another request counts against the outer one.
 func (r *Requests) Begin(ctx context.Context, tenant domain.TenantID, advice string) (_ context.Context, end func(), err error) {
 	if ctx.Value(requestKey{}) != nil {
 		return ctx, func() {}, nil
@@ -166,9 +167,9 @@ func (r *Requests) Begin(ctx context.Context, tenant domain.TenantID, advice str
 	}, nil
 }
 
-// Work calls compute when it is the request's turn, and returns its error; that of a ctx which has ended, whatever compute
-// returned, is the ctx's cause. Without Begin it is always the turn. Databases are to be asked outside of it, since a turn
-// is time on a processor. A request is in one Work at a time.
+// Work calls compute when it is the request's turn, and returns its error. If ctx has ended, Work returns the cause of
+// ctx, whatever compute returned. Without Begin, Work does not wait. Query databases outside of Work, since a turn is
+// time on a processor. A request is in one Work at a time.
 func Work(ctx context.Context, compute func() error) error {
 	q, ok := ctx.Value(requestKey{}).(*request)
 	if ok && q.turn.began.IsZero() {
@@ -184,8 +185,8 @@ func Work(ctx context.Context, compute func() error) error {
 	return err
 }
 
-// Turn calls compute when it is the tenant's turn, and returns its error, or the cause of ctx if that ends before. It is for work
-// of a few milliseconds that needs no place. compute is not interrupted.
+// Turn calls compute when it is the tenant's turn, and returns its error, or the cause of ctx if that ends first. It is
+// for work of a few milliseconds that requires no place. compute is not interrupted.
 func (r *Requests) Turn(ctx context.Context, tenant domain.TenantID, compute func() error) error {
 	t := turn{queue: r.turns, tenant: tenant, ctx: ctx}
 	if err := t.take(); err != nil {
@@ -195,18 +196,18 @@ func (r *Requests) Turn(ctx context.Context, tenant domain.TenantID, compute fun
 	return compute()
 }
 
-// Bounded reports whether ctx is that of a request which has begun, and so computes in one goroutine.
+// Bounded reports whether ctx belongs to a request that has begun, and that therefore computes in one goroutine.
 func Bounded(ctx context.Context) bool { return ctx.Value(requestKey{}) != nil }
 
 type backgroundKey struct{}
 
-// Background returns the context of everything that works in the background of the process: see OfTenant.
+// Background returns the context for all background work of the process. OfTenant derives a tenant's context from it.
 func (r *Requests) Background(ctx context.Context) context.Context {
 	return context.WithValue(ctx, backgroundKey{}, r)
 }
 
-// OfTenant returns a context for what works in the background for a tenant: an evaluation that takes long waits for its turn
-// there. A context that is not of the background, such as that of a request, stays as it is.
+// OfTenant returns a context for background work for a tenant: long evaluations in it wait for their turn. It returns
+// any other context unchanged, such as that of a request.
 func OfTenant(ctx context.Context, tenant domain.TenantID) context.Context {
 	r, ok := ctx.Value(backgroundKey{}).(*Requests)
 	if !ok || Bounded(ctx) {
@@ -214,12 +215,12 @@ func OfTenant(ctx context.Context, tenant domain.TenantID) context.Context {
 	}
 	return expr.WithTurns(ctx, func() expr.Turn {
 		t := &turn{queue: r.turns, tenant: tenant, ctx: ctx}
-		_ = t.take() // whoever computes looks at the context
+		_ = t.take() // the computation itself checks the context
 		return expr.Turn{GoOn: t.goOn, End: t.give}
 	})
 }
 
-// spend takes steps from what the request may cost, and lets others have their turn.
+// spend subtracts steps from the request's limit and lets other requests have their turn.
 func (q *request) spend(steps int) {
 	if q.left.Add(-int64(steps)) < 0 {
 		q.cancel(domain.Errorf(domain.CodeTooCostly, "", "it takes more than %d steps, which is what a request may take: %s", q.of.limits.Steps, q.advice))

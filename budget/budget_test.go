@@ -20,8 +20,8 @@ func codeOf(err error) domain.Code {
 	return ""
 }
 
-// A tenant has no more inside than its own, all have no more than there are, whoever is the first of a tenant to wait is the
-// first to be let in, and no tenant is let in twice while another waits that may come in.
+// Neither a tenant nor all tenants together exceed their limit. Requests of one tenant enter in the order of their
+// arrival. No tenant enters twice while another tenant waits that may enter.
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -115,7 +115,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
-// However many of one tenant wait, another one is let in next.
+// However many requests of one tenant wait, another tenant enters next.
 func TestABusyTenantLetsOthersIn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestARequestEndsWithItsBudget(t *testing.T) {
 	})
 }
 
-// A long computation gives its turn up when another request waits, and goes on afterwards.
+// A long computation gives up its turn when another request waits, and continues afterwards.
 func TestALongComputationGivesItsTurnUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestALongComputationGivesItsTurnUp(t *testing.T) {
 			close(started)
 			meter := expr.MeterOf(long)
 			for range 1000 {
-				<-time.After(time.Millisecond) // the computation, by the test's own clock
+				<-time.After(time.Millisecond) // the computation, on the test's own clock
 				meter.Spend(1)
 				steps++
 			}

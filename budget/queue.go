@@ -8,32 +8,32 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// queue lets so many in at the same time, and of each tenant so many. Those of one tenant come in their order; tenants
-// that wait are let in by turns, one each.
+// queue admits at most most requests at the same time, and at most each of one tenant. Requests of one tenant enter in
+// order. Waiting tenants take turns, one request each.
 type queue struct {
 	most, each, waiting int
 
 	mu      sync.Mutex
 	inside  int
 	tenants map[domain.TenantID]*line
-	ring    list.List // of *line: tenants of which somebody waits that may come in, the next one in front
+	ring    list.List // of *line: tenants with a waiting request that may enter, the next tenant in front
 }
 
-// line is a tenant in a queue.
+// line is one tenant in a queue.
 type line struct {
 	tenant  domain.TenantID
 	inside  int
-	waiting list.List // of chan struct{}, closed for who is let in
+	waiting list.List // of chan struct{}, closed when the request enters
 	place   *list.Element
 }
 
-// newQueue returns a queue; waiting is how many of one tenant may wait, 0: any number.
+// newQueue returns a queue. At most waiting requests of one tenant may wait; 0 means any number.
 func newQueue(most, each, waiting int) *queue {
 	return &queue{most: most, each: each, waiting: waiting, tenants: make(map[domain.TenantID]*line)}
 }
 
-// enter waits until the tenant is let in; leave must be called then. The error is ctx's cause, or that too many of the
-// tenant wait.
+// enter waits until a request of the tenant may enter. After success the caller must call leave. The error is the cause
+// of ctx, or says that too many requests of the tenant wait.
 func (q *queue) enter(ctx context.Context, tenant domain.TenantID) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -67,7 +67,7 @@ func (q *queue) enter(ctx context.Context, tenant domain.TenantID) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
-	case <-entered: // both at once
+	case <-entered: // ctx ended at the same moment
 		q.left(l)
 	default:
 		l.waiting.Remove(place)
@@ -76,21 +76,21 @@ func (q *queue) enter(ctx context.Context, tenant domain.TenantID) error {
 	return context.Cause(ctx)
 }
 
-// leave lets the next one in.
+// leave admits the next request.
 func (q *queue) leave(tenant domain.TenantID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.left(q.tenants[tenant])
 }
 
-// contended reports whether somebody would be let in if one left.
+// contended reports whether a request would enter if another one left.
 func (q *queue) contended() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.ring.Len() > 0
 }
 
-// has is how many of the tenant are inside.
+// has returns how many requests of the tenant are inside.
 func (q *queue) has(tenant domain.TenantID) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -107,7 +107,7 @@ func (q *queue) left(l *line) {
 	q.admit()
 }
 
-// admit lets in whoever may come in.
+// admit lets requests enter that may do so.
 func (q *queue) admit() {
 	for q.inside < q.most && q.ring.Len() > 0 {
 		l := q.ring.Remove(q.ring.Front()).(*line)
@@ -119,8 +119,8 @@ func (q *queue) admit() {
 	}
 }
 
-// arrange puts a tenant behind all others when it begins to have somebody who may come in, and takes it away when it has
-// nobody any more.
+// arrange puts a tenant at the end of the ring when it first has a request that may enter. It removes the tenant from
+// the ring when it has no such request left.
 func (q *queue) arrange(l *line) {
 	switch may := l.waiting.Len() > 0 && l.inside < q.each; {
 	case may && l.place == nil:
