@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// counted is the store, counting look-ups. Where gate is set, a look-up that has read waits for it.
+// counted is a store that counts look-ups. If gate is set, a look-up waits for it after reading.
 type counted struct {
 	*store.Store
 	asked atomic.Int64
 	gate  chan struct{}
-	read  chan struct{} // told when a look-up has read
+	read  chan struct{} // receives when a look-up has read
 
-	running, most atomic.Int64 // look-ups now, and at the same time
+	running, most atomic.Int64 // current look-ups, and the highest number of concurrent ones
 }
 
 func (c *counted) Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error) {
@@ -49,7 +49,7 @@ func (c *counted) Key(ctx context.Context, tenant domain.TenantID, id domain.Key
 	return key, state, err
 }
 
-// clock is a clock that stands still until it is moved.
+// clock is a clock that moves only when a test moves it.
 type clock struct{ since atomic.Int64 }
 
 func (c *clock) now() time.Time       { return time.Unix(0, c.since.Load()) }
@@ -69,7 +69,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// begin opens a store and Keys over it.
+// begin opens a store and creates Keys over it.
 func begin(t *testing.T, config Config) (*counted, *Keys, *clock) {
 	t.Helper()
 	db := pgtest.Database(t)
@@ -122,7 +122,7 @@ func TestATokenNamesItsTenantAndScopes(t *testing.T) {
 	}
 }
 
-// Whatever is changed in a token, it stops working; and a token for one tenant with the id of another's key never works.
+// A token stops working after any change, and a tenant's token never works with the id of another tenant's key.
 func TestNoOtherTokenWorks(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
@@ -140,7 +140,7 @@ func TestNoOtherTokenWorks(t *testing.T) {
 			changed = changed[:rapid.IntRange(0, len(changed)-1).Draw(r, "length")]
 		case 2:
 			changed = append(changed, rapid.SliceOfN(rapid.SampledFrom([]byte(alphabet)), 1, 20).Draw(r, "more")...)
-		case 3: // parts of two tokens that both work
+		case 3: // parts of two valid tokens
 			cut := rapid.IntRange(len(TokenPrefix)+1, len(token)-1).Draw(r, "cut")
 			changed = []byte(token[:cut] + otherToken[cut:])
 		}
@@ -199,7 +199,7 @@ func TestRevocationIsPrompt(t *testing.T) {
 	wg.Wait()
 }
 
-// A look-up that read before a revocation must not be remembered after it, nor answer calls that began after it.
+// A look-up that read before a revocation is not cached after it, and does not answer calls that started after it.
 func TestAnOldAnswerIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
@@ -220,7 +220,7 @@ func TestAnOldAnswerIsNotRemembered(t *testing.T) {
 			t.Errorf("a call that began after the revocation: %v", err)
 		}
 	})
-	<-s.read // it asks for itself
+	<-s.read // it runs its own look-up
 	close(s.gate)
 	wg.Wait()
 	if _, err := k.Authenticate(t.Context(), token); code(err) != domain.CodeUnauthenticated {
@@ -257,7 +257,7 @@ func TestOneLookUpServesAll(t *testing.T) {
 	}
 }
 
-// Made-up tokens leave the store's connections to others.
+// Made-up tokens leave connections of the store for others.
 func TestLookUpsTakeTurns(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})

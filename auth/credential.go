@@ -8,23 +8,23 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Credential is who is calling, and what they may do. It must not be changed.
+// Credential identifies the caller and holds its grants. It must not be modified.
 type Credential struct {
-	Tenant   domain.TenantID // whose key it is; domain.Everyone for an operator's
-	KeyID    domain.KeyID    // zero for an operator's
+	Tenant   domain.TenantID // the key's tenant; domain.Everyone for an operator's key
+	KeyID    domain.KeyID    // zero for an operator's key
 	Name     string          // the key's name, for people
 	Grants   domain.Grants
 	Operator bool
 }
 
-// Require returns nil where the credential has one of the scopes for every category there can be, and else a
-// *domain.Error with domain.CodeForbidden that names them.
+// Require returns nil if the credential has one of the scopes for all categories. Otherwise it returns a *domain.Error
+// with domain.CodeForbidden that names the scopes.
 func (c Credential) Require(scopes ...domain.Scope) error {
 	return c.RequireFor("", scopes...)
 }
 
-// RequireSome is Require for what asks RequireFor later, when it is known which categories it is about: the credential
-// must have one of the scopes for some category.
+// RequireSome checks that the credential has one of the scopes for at least one category. It is for calls that use
+// RequireFor later, once they know the category. Errors are those of Require.
 func (c Credential) RequireSome(scopes ...domain.Scope) error {
 	for _, scope := range scopes {
 		if c.Grants.AllowSome(scope) {
@@ -34,7 +34,7 @@ func (c Credential) RequireSome(scopes ...domain.Scope) error {
 	return c.refuse(scopes, "")
 }
 
-// RequireFor is Require for one category only; the empty one stands for every category.
+// RequireFor is Require for one category. An empty category means all categories.
 func (c Credential) RequireFor(category string, scopes ...domain.Scope) error {
 	for _, scope := range scopes {
 		if c.Grants.Allow(scope, category) {
@@ -44,10 +44,10 @@ func (c Credential) RequireFor(category string, scopes ...domain.Scope) error {
 	return c.refuse(scopes, category)
 }
 
-// refuse says what is missing: scopes, for a category or for all.
+// refuse returns the error that names the missing scopes, for a category or for all.
 func (c Credential) refuse(scopes []domain.Scope, category string) error {
 	var forTenants []string
-	some := false // of some category, there is one
+	some := false // the credential has one of the scopes for some category
 	for _, scope := range scopes {
 		if scope != domain.ScopeOperator {
 			forTenants = append(forTenants, string(scope))
@@ -70,7 +70,7 @@ func (c Credential) refuse(scopes []domain.Scope, category string) error {
 	return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs the scope %s; the key %q has %s only", needed, c.Name, grantList(c.Grants))
 }
 
-// grantsShown is how many grants a refusal names: as many as a key without patterns has at most.
+// grantsShown is how many grants an error names: the maximum that a key without patterns has.
 const grantsShown = len(domain.TenantScopes)
 
 func grantList(grants domain.Grants) string {

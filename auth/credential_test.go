@@ -39,7 +39,7 @@ func TestRequire(t *testing.T) {
 			t.Errorf("got %v; it should say %s", refused.err, refused.says)
 		}
 	}
-	// A refusal stays readable where a key has many.
+	// An error stays readable if a key has many grants.
 	many := make([]string, domain.MaxGrants)
 	for i := range many {
 		many[i] = "events:read:a" + strings.Repeat("x", i)
@@ -51,7 +51,7 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// What a handler asks with every append must cost nothing.
+// A handler makes these checks on every append, so they must not allocate.
 func TestAskingTakesNoMemory(t *testing.T) {
 	c := Credential{Grants: domain.GrantsOf(domain.TenantScopes[:]...)}
 	if n := testing.AllocsPerRun(100, func() {

@@ -1,11 +1,11 @@
-// Package auth says who is calling: it reads the token of a request, finds the key that it is of, and tells what the key
-// may do and for which tenant.
+// Package auth authenticates callers. It reads the token of a request, finds the key that the token belongs to, and
+// returns a Credential: the tenant of the key and what it may do. Keys does the look-up and caches the result.
 //
-// A tenant's token is "mfk_" and, in base64url, the tenant's id, the key's id and a secret of 256 bits. The store keeps
-// the secret's SHA-256 only. A fast hash is right here: the secret is random and as long as the hash, so that there is
-// nothing that a slow one would keep from being guessed. The operator's keys come from the configuration, as such
-// secrets or as their SHA-256.
+// A tenant's token is "mfk_" followed by the tenant's id, the key's id and a secret of 256 bits, in base64url. The
+// store keeps only the SHA-256 of the secret. A fast hash is right here: the secret is random and as long as the hash,
+// so a slow hash would not make it harder to guess. Operator keys come from the configuration, either in plain text or
+// as their SHA-256.
 //
-// A ticket is made like a key's token, begins with "mft_", and stands in for its key for a short time. It is no key: it is
-// taken only where a request cannot have a header, and what it may do is what its key may do when it is used.
+// A ticket has the form of a token, begins with "mft_", and replaces its key for a short time. It is not a key: the
+// service accepts it only where a request cannot have a header. A ticket grants what its key grants at the time of use.
 package auth

@@ -15,64 +15,65 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Store is where keys and tickets are kept.
+// Store keeps keys and tickets.
 type Store interface {
-	// Key returns a key, also a revoked one, and its tenant's state; domain.CodeNotFound where there is none.
+	// Key returns a key, even a revoked one, and the state of its tenant. It returns domain.CodeNotFound if there is no
+	// such key.
 	Key(ctx context.Context, tenant domain.TenantID, id domain.KeyID) (domain.APIKey, domain.TenantState, error)
-	// Ticket returns a ticket that has not expired; domain.CodeNotFound where there is none.
+	// Ticket returns a ticket that has not expired, or domain.CodeNotFound.
 	Ticket(ctx context.Context, tenant domain.TenantID, id domain.TicketID) (domain.Ticket, error)
 }
 
-// Config says how keys are found. All but the store may be zero.
+// Config configures Keys. Every field except Store may be zero.
 type Config struct {
 	Store     Store
 	Operators []OperatorKey
-	Kept      int           // keys remembered; 0: 10,000
-	TTL       time.Duration // how long a key is remembered when no notice comes; 0: 30 s
-	AbsentTTL time.Duration // how long it is remembered that there is no such key; 0: 2 s
+	Kept      int           // number of cached keys; 0: 10,000
+	TTL       time.Duration // how long a key is cached if no notification arrives; 0: 30 s
+	AbsentTTL time.Duration // how long the absence of a key is cached; 0: 2 s
 
-	now func() time.Time // the clock, for tests
+	now func() time.Time // the clock, replaced in tests
 }
 
-// absentKept is how many keys that are not there are remembered. They have a place of their own, so that made-up tokens
-// push no real key out, and it is small, so that they take no memory.
+// absentKept is how many absent keys are cached. They have a separate cache so that made-up tokens do not evict real
+// keys. The cache is small so that they use little memory.
 const absentKept = 1000
 
-// lookUpTimeout bounds one look-up, which may serve several requests and therefore outlasts each of them.
+// lookUpTimeout limits one look-up. A look-up may serve several requests and therefore outlives each of them.
 const lookUpTimeout = 10 * time.Second
 
-// maxLookUps is how many look-ups run at the same time. Made-up tokens, which anybody can send, take no more of the store's
-// connections than that.
+// maxLookUps is how many look-ups run at the same time. It limits the store's connections that made-up tokens can use,
+// since anyone can send them.
 const maxLookUps = 2
 
-// Keys tells whose a token is. It remembers the keys that it has lately seen; Forget makes it ask again. All methods may
-// be called concurrently.
+// Keys authenticates tokens and caches the keys it has recently seen. Forget removes them from the cache. All methods
+// are safe for concurrent use.
 type Keys struct {
 	config  Config
 	flights singleflight.Group
-	lookUps chan struct{} // an element for each look-up that runs
+	lookUps chan struct{} // one element per running look-up
 
 	mu         sync.Mutex
-	generation uint64 // how often something was forgotten: what was asked before is not to be remembered after
+	generation uint64 // counts calls of Forget; answers to look-ups from before the last call are not cached
 	present    *lru.Cache[keyName, entry]
 	absent     *lru.Cache[keyName, entry]
 }
 
-// keyName is what a token says of the key that it is of.
+// keyName identifies a key: the part of a token without the secret.
 type keyName struct {
 	tenant domain.TenantID
 	id     domain.KeyID
 }
 
-// entry is what the store answered.
+// entry is a cached answer of the store.
 type entry struct {
 	found  bool
 	key    domain.APIKey
 	tenant domain.TenantState
-	until  time.Time // it may be used before this moment
+	until  time.Time // the entry is valid before this time
 }
 
-// NewKeys returns Keys that have seen nothing yet.
+// NewKeys returns Keys with an empty cache.
 func NewKeys(config Config) (*Keys, error) {
 	if config.Kept == 0 {
 		config.Kept = 10_000
@@ -97,9 +98,9 @@ func NewKeys(config Config) (*Keys, error) {
 	return k, nil
 }
 
-// Authenticate returns the credential that a token is of. A token of no key, or of a revoked one, is
-// domain.CodeUnauthenticated, and nothing tells which; a tenant that is not active is domain.CodeTenantSuspended. Where
-// the store cannot be asked, its error is returned.
+// Authenticate returns the credential of a token. It returns domain.CodeUnauthenticated for an unknown or revoked key,
+// without saying which, and domain.CodeTenantSuspended if the tenant is not active. If the store fails, it returns the
+// store's error.
 func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TokenPrefix, token)
 	if !ok {
@@ -113,7 +114,7 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 	if err != nil {
 		return Credential{}, err
 	}
-	// Also without a key there is a comparison, with a hash that nothing has, so that the time tells nothing.
+	// The comparison also runs if there is no key, with an impossible hash, so that the time reveals nothing.
 	hash := sha256.Sum256(secret[:])
 	if subtle.ConstantTimeCompare(hash[:], found.key.Hash[:]) != 1 {
 		return Credential{}, unauthenticated()
@@ -121,11 +122,11 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 	return found.credential(name, unauthenticated)
 }
 
-// Again looks at a credential's key again, for what lasts: the key may have been revoked, and may do something else now.
-// Errors are those of Authenticate.
+// Again reads a credential's key again, for long-lived connections: the key may have been revoked, or its grants may
+// have changed. Errors are those of Authenticate.
 func (k *Keys) Again(ctx context.Context, of Credential) (Credential, error) {
 	if of.Operator {
-		return of, nil // its keys are those of the process
+		return of, nil // operator keys do not change while the process runs
 	}
 	name := keyName{of.Tenant, of.KeyID}
 	found, err := k.find(ctx, name)
@@ -135,7 +136,7 @@ func (k *Keys) Again(ctx context.Context, of Credential) (Credential, error) {
 	return found.credential(name, unauthenticated)
 }
 
-// credential is what the holder of a key may do; refused makes the error where there is no such key, or a revoked one.
+// credential returns the credential for the entry's key. refused makes the error for an absent or revoked key.
 func (e entry) credential(name keyName, refused func() error) (Credential, error) {
 	switch {
 	case !e.found || !e.key.RevokedAt.IsZero():
@@ -146,11 +147,11 @@ func (e entry) credential(name keyName, refused func() error) (Credential, error
 	return Credential{Tenant: name.tenant, KeyID: name.id, Name: e.key.Name, Grants: e.key.Grants}, nil
 }
 
-// operatorGrants are all that an operator's key may do.
+// operatorGrants are the grants of every operator key.
 var operatorGrants = domain.GrantsOf(domain.ScopeOperator)
 
-// Forget makes Keys ask the store again for the keys of a tenant, or for all keys with domain.Everyone. An answer that
-// is under way is not used for calls that come after it.
+// Forget removes the keys of a tenant from the cache, or all keys for domain.Everyone. A look-up that is already
+// running is not used for calls that start after Forget.
 func (k *Keys) Forget(tenant domain.TenantID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -169,8 +170,7 @@ func (k *Keys) Forget(tenant domain.TenantID) {
 	}
 }
 
-// find returns what is known of a key, and asks the store where nothing is; several callers who want one key share one
-// look-up.
+// find returns the cached entry of a key, or asks the store. Concurrent callers for one key share one look-up.
 func (k *Keys) find(ctx context.Context, name keyName) (entry, error) {
 	found, ok, generation := k.recall(name)
 	if ok {
@@ -179,7 +179,7 @@ func (k *Keys) find(ctx context.Context, name keyName) (entry, error) {
 	flight := fmt.Sprintf("%s %s %d", name.tenant, name.id, generation)
 	answer := k.flights.DoChan(flight, func() (any, error) {
 		if found, ok, _ := k.recall(name); ok {
-			return found, nil // another flight has just landed
+			return found, nil // another call has just filled the cache
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookUpTimeout)
 		defer cancel()
@@ -196,7 +196,7 @@ func (k *Keys) find(ctx context.Context, name keyName) (entry, error) {
 	}
 }
 
-// recall returns what is remembered of a key, and the generation in which a look-up would begin.
+// recall returns the cached entry of a key and the current generation, which a look-up must pass on.
 func (k *Keys) recall(name keyName) (found entry, ok bool, generation uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,7 +206,7 @@ func (k *Keys) recall(name keyName) (found entry, ok bool, generation uint64) {
 	return found, ok && k.config.now().Before(found.until), k.generation
 }
 
-// beginLookUp waits for a turn to ask the store. Unless it fails, done must be called after.
+// beginLookUp waits until it may query the store. If it succeeds, the caller must call done afterwards.
 func (k *Keys) beginLookUp(ctx context.Context) (done func(), err error) {
 	select {
 	case k.lookUps <- struct{}{}:
@@ -216,7 +216,7 @@ func (k *Keys) beginLookUp(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// lookUp asks the store and remembers its answer, unless something was forgotten meanwhile.
+// lookUp queries the store and caches the answer, unless Forget was called meanwhile.
 func (k *Keys) lookUp(ctx context.Context, name keyName, generation uint64) (entry, error) {
 	done, err := k.beginLookUp(ctx)
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// MinOperatorKeyBytes is the length that an operator's key must have at least.
+// MinOperatorKeyBytes is the minimum length of an operator key in bytes.
 const MinOperatorKeyBytes = 32
 
-// hashPrefix begins an operator's key of which the configuration has the SHA-256 only.
+// hashPrefix starts an operator key that the configuration contains only as its SHA-256.
 const hashPrefix = "sha256:"
 
-// OperatorKey is the SHA-256 of an operator's key.
+// OperatorKey is the SHA-256 of an operator key.
 type OperatorKey [sha256.Size]byte
 
-// ParseOperatorKey reads an operator's key as the configuration has it: the key itself, of at least MinOperatorKeyBytes
-// bytes, or "sha256:" and the SHA-256 of the key in hexadecimal. Errors do not repeat the key.
+// ParseOperatorKey parses an operator key from the configuration. This is either the key itself, of at least
+// MinOperatorKeyBytes bytes, or "sha256:" and the hexadecimal SHA-256 of the key. Errors do not contain the key.
 func ParseOperatorKey(text string) (OperatorKey, error) {
 	if digits, ok := strings.CutPrefix(text, hashPrefix); ok {
 		var key OperatorKey
@@ -38,7 +38,7 @@ func ParseOperatorKey(text string) (OperatorKey, error) {
 	return sha256.Sum256([]byte(text)), nil
 }
 
-// isOperator reports whether token is one of the keys. Every key is compared, and each in constant time.
+// isOperator reports whether token is one of the keys. It compares every key, each in constant time.
 func isOperator(keys []OperatorKey, token string) bool {
 	hash := sha256.Sum256([]byte(token))
 	found := 0

@@ -13,23 +13,23 @@ import (
 // TicketPrefix begins every ticket.
 const TicketPrefix = "mft_"
 
-// NewTicket makes a ticket that stands in for the key of a credential, which must be a tenant's, and the token that it is
-// used by. The token is nowhere else: it is to be shown once. When it expires is for who keeps it to say.
+// NewTicket returns a ticket that replaces the key of a tenant's credential, and the ticket's token. The token is
+// stored nowhere, so show it once. The caller that stores the ticket sets its expiry.
 func NewTicket(of Credential) (ticket domain.Ticket, token string) {
 	ticket = domain.Ticket{Tenant: of.Tenant, ID: domain.NewTicketID(), Key: of.KeyID}
 	ticket.Hash, token = makeToken(TicketPrefix, ticket.Tenant, ticket.ID)
 	return ticket, token
 }
 
-// AuthenticateTicket returns the credential of the key that a ticket stands in for. A token of no ticket, of an expired
-// one, or of one whose key was revoked, is domain.CodeUnauthenticated, and nothing tells which; a tenant that is not
-// active is domain.CodeTenantSuspended. Tickets are looked up each time: each is used once or twice.
+// AuthenticateTicket returns the credential of the key that a ticket replaces. It returns domain.CodeUnauthenticated
+// for an unknown or expired ticket and for a revoked key, without saying which, and domain.CodeTenantSuspended if the
+// tenant is not active. It reads the store every time, because a ticket is used only once or twice.
 func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TicketPrefix, token)
 	if !ok {
 		return Credential{}, refusedTicket()
 	}
-	// Also without a ticket there is a comparison, with a hash that nothing has.
+	// The comparison also runs if there is no ticket, with an impossible hash.
 	ticket, err := k.lookUpTicket(ctx, tenant, id)
 	if e, ok := errors.AsType[*domain.Error](err); err != nil && (!ok || e.Code != domain.CodeNotFound) {
 		return Credential{}, fmt.Errorf("look up a ticket: %w", err)

@@ -8,7 +8,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// newTicket makes a ticket of a key's holder that lives for so long.
+// newTicket creates a ticket for a credential, with the given lifetime.
 func newTicket(t *testing.T, s *counted, of Credential, life time.Duration) string {
 	t.Helper()
 	ticket, token := NewTicket(of)
@@ -28,7 +28,7 @@ func TestATicketStandsInForItsKey(t *testing.T) {
 	if !strings.HasPrefix(ticket, "mft_") {
 		t.Errorf("a ticket begins %.4s", ticket)
 	}
-	for range 2 { // until it expires it may be used again
+	for range 2 { // a ticket may be used again until it expires
 		got, err := k.AuthenticateTicket(t.Context(), ticket)
 		must(t, err)
 		if got.Tenant != tenant || got.KeyID != key.ID || got.Name != key.Name || got.Operator {
@@ -70,7 +70,7 @@ func TestATicketOfASuspendedTenant(t *testing.T) {
 	}
 }
 
-// Neither a changed ticket works, nor one tenant's secret with another's name.
+// A changed ticket does not work, and neither does one tenant's secret with another tenant's ids.
 func TestNoOtherTicketWorks(t *testing.T) {
 	t.Parallel()
 	s, k, _ := begin(t, Config{})
@@ -83,7 +83,7 @@ func TestNoOtherTicketWorks(t *testing.T) {
 		tickets = append(tickets, newTicket(t, s, holder, domain.TicketLife))
 	}
 	one, two := tickets[0], tickets[1]
-	names := len(TicketPrefix) + 43 // up to and with most of both ids
+	names := len(TicketPrefix) + 43 // up to and including most of both ids
 	last := byte('A')
 	if one[len(one)-1] == last {
 		last = 'Q'

@@ -9,24 +9,23 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TokenPrefix begins every tenant's token, so that one that was published by accident is found by those who look for
-// such things.
+// TokenPrefix begins every tenant's token, so that secret scanners find a token that was published by accident.
 const TokenPrefix = "mfk_"
 
-// tokenBytes are the ids of tenant and of key or ticket, and the secret.
+// tokenBytes is the length of the tenant's id, the id of the key or ticket, and the secret.
 const tokenBytes = 16 + 16 + 32
 
-// encoding is strict: a token has one spelling.
+// encoding is strict, so that every token has exactly one spelling.
 var encoding = base64.RawURLEncoding.Strict()
 
-// NewKey makes a key for a tenant and the token that it is used by. The token is nowhere else: it is to be shown once.
+// NewKey creates a key for a tenant and returns it with its token. The token is stored nowhere, so show it once.
 func NewKey(tenant domain.TenantID, name string, grants domain.Grants) (key domain.APIKey, token string) {
 	key = domain.APIKey{Tenant: tenant, ID: domain.NewKeyID(), Name: name, Grants: grants}
 	key.Hash, token = makeToken(TokenPrefix, tenant, key.ID)
 	return key, token
 }
 
-// makeToken makes a token with a fresh secret, and the secret's hash.
+// makeToken creates a token with a new secret, and returns it with the hash of the secret.
 func makeToken(prefix string, tenant domain.TenantID, id [16]byte) (hash [32]byte, token string) {
 	var secret [32]byte
 	rand.Read(secret[:]) // never fails since Go 1.24
@@ -37,7 +36,7 @@ func makeToken(prefix string, tenant domain.TenantID, id [16]byte) (hash [32]byt
 	return sha256.Sum256(secret[:]), prefix + encoding.EncodeToString(raw)
 }
 
-// parseToken takes a token apart that begins with prefix; ok is false for every other text.
+// parseToken splits a token that begins with prefix. ok is false for any other text.
 func parseToken(prefix, token string) (tenant domain.TenantID, id [16]byte, secret [32]byte, ok bool) {
 	text, found := strings.CutPrefix(token, prefix)
 	if !found || len(text) != encoding.EncodedLen(tokenBytes) {
