@@ -11,21 +11,22 @@ import (
 	"syscall"
 )
 
-// Proxies are the reverse proxies and load balancers before the service, whose word is taken for who a client is.
+// Proxies are the trusted reverse proxies and load balancers in front of the service. The service believes what they
+// say about a client's address.
 type Proxies struct {
-	Trusted  []netip.Prefix // their addresses; none: nobody's word is taken
-	Protocol bool           // they send a PROXY header, version 1 or 2, at the begin of each connection
-	Header   string         // they add the client's address to this header of each request: X-Forwarded-For or Forwarded
+	Trusted  []netip.Prefix // their addresses; if empty, no proxy is trusted
+	Protocol bool           // they send a PROXY header, version 1 or 2, at the start of each connection
+	Header   string         // the request header to which they add the client's address: X-Forwarded-For or Forwarded
 }
 
-// trusts reports whether an address is a trusted proxy's.
+// trusts reports whether an address belongs to a trusted proxy.
 func (p *Proxies) trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(p.Trusted, func(network netip.Prefix) bool { return network.Contains(address) })
 }
 
-// client is the address of the client whose request came from a trusted proxy: the last one in the header that is not a
-// trusted proxy's itself, since everything before it may be the client's own invention. It is not valid where the header
-// names none.
+// client returns the client's address for a request from a trusted proxy. This is the last address in the header that
+// does not belong to a trusted proxy. The client may have made up everything before it. The address is invalid if the
+// header names no client.
 func (p *Proxies) client(header http.Header) netip.Addr {
 	for _, hop := range slices.Backward(p.hops(header)) {
 		address := parseHop(hop)
@@ -36,7 +37,7 @@ func (p *Proxies) client(header http.Header) netip.Addr {
 	return netip.Addr{}
 }
 
-// hops are what the header says of each hop, the client's first.
+// hops returns the header's value for each hop, the client's first.
 func (p *Proxies) hops(header http.Header) []string {
 	var all []string
 	for _, value := range header.Values(p.Header) {
@@ -50,8 +51,8 @@ func (p *Proxies) hops(header http.Header) []string {
 	return all
 }
 
-// forwardedFor is the parameter "for" of an element of the header Forwarded (RFC 7239). Quoted strings in it that contain a
-// comma or a semicolon are none of addresses, and lead to no valid address here.
+// forwardedFor returns the parameter "for" of an element of the header Forwarded (RFC 7239). A quoted string with a
+// comma or a semicolon is never an address, and gives an invalid address here.
 func forwardedFor(element string) string {
 	for pair := range strings.SplitSeq(element, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
@@ -62,7 +63,8 @@ func forwardedFor(element string) string {
 	return ""
 }
 
-// parseHop reads an address with or without a port, and with or without brackets. What is none is not valid.
+// parseHop parses an address with or without a port, and with or without brackets. It returns an invalid address for
+// any other text.
 func parseHop(text string) netip.Addr {
 	text = strings.TrimSpace(text)
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
@@ -75,7 +77,7 @@ func parseHop(text string) netip.Addr {
 	return plain(address)
 }
 
-// addressOf is the address of one end of a connection. It is not valid where that is not one of TCP.
+// addressOf returns the address of one end of a connection. The address is invalid if the connection is not TCP.
 func addressOf(end net.Addr) netip.Addr {
 	if tcp, ok := end.(*net.TCPAddr); ok {
 		return plain(tcp.AddrPort().Addr())
@@ -83,11 +85,11 @@ func addressOf(end net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// plain is an address without what the way to it adds: a zone, and IPv4 written as IPv6.
+// plain returns an address without its zone, and with IPv4-mapped IPv6 as IPv4.
 func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
-// prefixOf is what counts as one client: an address of IPv4, or a network of 64 bits of IPv6, of which one client has all
-// addresses.
+// prefixOf returns the prefix that counts as one client: an IPv4 address, or a /64 network of IPv6, since one client
+// has all its addresses.
 func prefixOf(address netip.Addr) netip.Prefix {
 	bits := address.BitLen()
 	if address.Is6() {
@@ -95,12 +97,12 @@ func prefixOf(address netip.Addr) netip.Prefix {
 	}
 	prefix, err := address.Prefix(bits)
 	if err != nil {
-		panic(err) // there are that many bits
+		panic(err) // bits is always valid
 	}
 	return prefix
 }
 
-// explain says what is wrong where an address cannot be listened on.
+// explain describes why the service cannot listen on an address.
 func explain(address string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -114,7 +116,7 @@ func explain(address string, err error) error {
 	return fmt.Errorf("listen on %s: %w", address, err)
 }
 
-// Try says whether an address can be listened on.
+// Try checks whether the service can listen on an address.
 func Try(address string) error {
 	inner, err := net.Listen("tcp", address)
 	if err != nil {

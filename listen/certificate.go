@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// lookInterval is how often the files of a certificate are looked at.
+// lookInterval is how often the certificate's files are checked for changes.
 const lookInterval = 2 * time.Second
 
-// Certificate is a certificate with its key, from files that may change while it is in use.
+// Certificate is a certificate and its key, from files that may change while it is in use.
 type Certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
 	current           atomic.Pointer[tls.Certificate]
-	cert, key         []byte // what the files held when they were read last
+	cert, key         []byte // the files' content when they were last read
 }
 
-// LoadCertificate reads a certificate, and those that vouch for it, and its key, both as PEM.
+// LoadCertificate reads a certificate with its chain, and its key. Both files are PEM.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
 	if _, err := c.load(); err != nil {
@@ -31,11 +31,10 @@ func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, 
 	return c, nil
 }
 
-// Until is when the certificate in use expires.
+// Until returns when the certificate in use expires.
 func (c *Certificate) Until() time.Time { return c.current.Load().Leaf.NotAfter }
 
-// load reads the files, and takes what they hold into use where it is new. After a failure the certificate that was in use
-// stays.
+// load reads the files and uses their content if it is new. After a failure the previous certificate stays in use.
 func (c *Certificate) load() (changed bool, err error) {
 	cert, err := os.ReadFile(c.certFile)
 	if err != nil {
@@ -48,7 +47,7 @@ func (c *Certificate) load() (changed bool, err error) {
 	if bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
 		return false, nil
 	}
-	c.cert, c.key = cert, key // one that is wrong is reported once
+	c.cert, c.key = cert, key // report broken content only once
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return false, fmt.Errorf("%s and %s are no certificate with its key: %w", c.certFile, c.keyFile, err)
@@ -57,7 +56,7 @@ func (c *Certificate) load() (changed bool, err error) {
 	return true, nil
 }
 
-// Watch takes the files' new content into use when they change, until ctx ends.
+// Watch reloads the files when they change, until ctx ends.
 func (c *Certificate) Watch(ctx context.Context) {
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()

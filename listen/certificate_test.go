@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// issue writes a new certificate with its key into a folder.
+// issue writes a new certificate and its key to a folder.
 func issue(t *testing.T, folder string, serial int64) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -50,7 +50,7 @@ func issue(t *testing.T, folder string, serial int64) (certFile, keyFile string)
 	return certFile, keyFile
 }
 
-// notes is a log that a test waits for.
+// notes is a log handler whose entries a test can wait for.
 type notes struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -84,7 +84,7 @@ func (n *notes) await(t *testing.T, want string) {
 	}
 }
 
-// A changed certificate is served without a restart; one that is broken leaves the one before in use, and is reported.
+// A changed certificate is served without a restart. A broken one is reported, and the previous one stays in use.
 func TestCertificateReload(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -135,7 +135,7 @@ func TestCertificateReload(t *testing.T) {
 	}
 }
 
-// Over HTTP/2, each request under way counts like a connection; idle connections make room as others do.
+// Over HTTP/2, each request under way counts like a connection. Idle connections make room as usual.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
 	certFile, keyFile := issue(t, t.TempDir(), 1)
@@ -172,7 +172,7 @@ func TestHTTP2(t *testing.T) {
 	}
 	close(released)
 	b.settles(t, func(Stats) bool { return b.underWay() == 0 })
-	// Answers that a client without a key does not read end for requests with one.
+	// Responses that a client without a key does not read are ended for requests with a key.
 	for range 2 * 3 {
 		if r, err := get(greedy, "/endless"); err != nil || r.StatusCode != 200 {
 			t.Fatalf("%+v, %v", r, err)

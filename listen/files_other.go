@@ -2,5 +2,5 @@
 
 package listen
 
-// MaxFiles is how many files and connections the process may have open; 0: not known.
+// MaxFiles returns how many files and connections the process may have open; 0 means unknown.
 func MaxFiles() int { return 0 }

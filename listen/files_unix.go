@@ -4,7 +4,7 @@ package listen
 
 import "syscall"
 
-// MaxFiles is how many files and connections the process may have open; 0: not known.
+// MaxFiles returns how many files and connections the process may have open; 0 means unknown.
 func MaxFiles() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

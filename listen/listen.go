@@ -1,10 +1,11 @@
-// Package listen accepts connections for an HTTP server, and keeps clients from crowding each other out.
+// Package listen accepts connections for an HTTP server and keeps clients from crowding each other out.
 //
-// A Listener never stops accepting. When as many connections are open as it allows, or as one client's address may have,
-// it closes the one that is missed least (room.go), and refuses the new one only where every other has a request of a
-// known client under way. Known says that a request's client is known. Who a client is follows from its address, as
-// PROXY protocol headers or forwarded addresses of trusted proxies name it (address.go). Requests that share connections are bounded alike (requests.go). Certificate serves TLS with
-// files that may change (certificate.go).
+// A Listener never stops accepting. Config limits the open connections, in total and per client address. When a limit
+// is reached, the Listener closes the least valuable connection (room.go). It refuses the new connection only if every
+// other one has a request of a known client under way. The server calls Known when it has identified the client of a
+// request. A client's address comes from the connection, from PROXY protocol headers, or from the forwarding headers of
+// trusted proxies (address.go). Requests that share connections have the same limits (requests.go). Certificate serves
+// TLS with files that may change (certificate.go).
 package listen
 
 import (
@@ -25,45 +26,47 @@ import (
 )
 
 const (
-	// headerTimeout is how long a client has to send the header of a request, and to shake hands for TLS.
+	// headerTimeout is how long a client has for the header of a request, and for the TLS handshake.
 	headerTimeout = 10 * time.Second
 	// proxyTimeout is how long a trusted proxy has to send the PROXY header.
 	proxyTimeout = 5 * time.Second
-	// idleTimeout is how long a connection may have no request.
+	// idleTimeout is how long a connection may stay open without a request.
 	idleTimeout = 2 * time.Minute
-	// maxHeaderBytes bounds the header of a request. The longest filter of a query, percent-encoded, has 24,000.
+	// maxHeaderBytes limits the header of a request. The longest filter of a query has 24,000 bytes when
+	// percent-encoded.
 	maxHeaderBytes = 64 << 10
-	// maxStreams bounds the requests under way on one connection of HTTP/2.
+	// maxStreams limits the concurrent requests on one HTTP/2 connection.
 	maxStreams = 100
-	// refusalTimeout is how long a refused client has to read why.
+	// refusalTimeout is how long a refused client has to read the reason.
 	refusalTimeout = 500 * time.Millisecond
-	// maxRefusals is how many refused clients may be reading why. Further ones are cut off at once.
+	// maxRefusals is how many refused clients may be reading the reason at the same time. Further ones are disconnected
+	// at once.
 	maxRefusals = 64
 )
 
 // Config says what a Listener accepts.
 type Config struct {
-	Address     string // host:port; port 0 takes a free one
-	Connections int    // open at the same time; at least 1
-	PerAddress  int    // open at the same time by one client's address; 0: no bound of its own
+	Address     string // host:port; port 0 chooses a free port
+	Connections int    // limit of open connections; at least 1
+	PerAddress  int    // limit of open connections per client address; 0: none
 	Proxies     Proxies
 	Certificate *Certificate // nil: no TLS
 
-	// Full and Crowded are the HTTP responses to a connection for which there is no room among all, or among those of its
-	// address. Over TLS the connection is closed without a word.
+	// Full and Crowded are the HTTP responses to refused connections: Full if the Listener has no room, Crowded if the
+	// client's address has none. Over TLS the connection is closed without a response.
 	Full, Crowded []byte
 }
 
-// Listener accepts connections. All methods may be called concurrently.
+// Listener accepts connections. All methods are safe for concurrent use.
 type Listener struct {
 	config   Config
 	inner    net.Listener
-	refusals chan struct{} // an element for each refused client that is reading why
+	refusals chan struct{} // one element per refused client that is reading the reason
 
 	mu       sync.Mutex
 	open     int
-	requests int       // under way, of those that Limit counts
-	unknown  list.List // of these, *pending of clients that are not known, the oldest first
+	requests int       // requests under way that Limit counts
+	unknown  list.List // those of unknown clients, as *pending, the oldest first
 	queues   queues
 	clients  map[netip.Prefix]*client
 
@@ -71,7 +74,7 @@ type Listener struct {
 	refused atomic.Int64 // connections and requests refused
 }
 
-// client is what is known of one client's address. It exists while it has a connection or a counted request.
+// client counts what one client address has open. It exists while the address has a connection or a counted request.
 type client struct {
 	open     int
 	requests int
@@ -79,7 +82,7 @@ type client struct {
 	queues   queues
 }
 
-// Open begins to listen. The Listener must be served, or closed.
+// Open starts to listen. The caller must serve the Listener or close it.
 func Open(config Config) (*Listener, error) {
 	inner, err := net.Listen("tcp", config.Address)
 	if err != nil {
@@ -91,8 +94,8 @@ func Open(config Config) (*Listener, error) {
 	return &Listener{config: config, inner: inner, refusals: make(chan struct{}, maxRefusals), clients: make(map[netip.Prefix]*client)}, nil
 }
 
-// Serve serves the Listener's connections with server until that is shut down or closed, and returns
-// http.ErrServerClosed then. It sets the server's limits, hooks and TLS.
+// Serve serves the Listener's connections with server until the server is shut down or closed, and then returns
+// http.ErrServerClosed. It sets the server's limits, hooks and TLS.
 func (l *Listener) Serve(server *http.Server) error {
 	server.ReadHeaderTimeout, server.IdleTimeout, server.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeaderBytes
 	server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: 30 * time.Second}
@@ -107,33 +110,33 @@ func (l *Listener) Serve(server *http.Server) error {
 	return server.ServeTLS(l, "", "")
 }
 
-// Addr is where the Listener listens.
+// Addr returns the address that the Listener listens on.
 func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
 
-// Close stops accepting. Connections stay open.
+// Close stops accepting. Open connections stay open.
 func (l *Listener) Close() error { return l.inner.Close() }
 
-// Stats are a Listener's figures.
+// Stats are a Listener's counters.
 type Stats struct {
-	Open    int   // connections now
-	Closed  int64 // connections closed so far to make room for others
-	Refused int64 // connections and requests refused so far since there was no room
+	Open    int   // connections that are open now
+	Closed  int64 // connections closed so far to make room
+	Refused int64 // connections and requests refused so far for lack of room
 }
 
-// Stats returns the figures as they are now.
+// Stats returns the current counters.
 func (l *Listener) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{Open: l.open, Closed: l.closed.Load(), Refused: l.refused.Load()}
 }
 
-// Accept returns the next connection for which there is room. It is for http.Server: see Serve.
+// Accept returns the next connection for which there is room. http.Server calls it: see Serve.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.inner.Accept()
 		if err != nil {
 			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-				l.makeRoom() // the server tries again
+				l.makeRoom() // the server then retries
 			}
 			return nil, err
 		}
@@ -146,21 +149,21 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // conn is a connection of a Listener.
 type conn struct {
-	net.Conn          // with the PROXY header taken off, where there is one
-	raw      net.Conn // as it was accepted
+	net.Conn          // without the PROXY header
+	raw      net.Conn // the connection as it was accepted
 	listener *Listener
-	known    atomic.Bool // a request of it had a key that works
+	known    atomic.Bool // one of its requests had a valid key
 
 	identify sync.Once
 	proxied  bool       // a PROXY header comes first
-	address  netip.Addr // the client's; the proxy's own until the PROXY header was read
-	refusal  error      // why nothing is read from it
+	address  netip.Addr // the client's; the proxy's until the PROXY header was read
+	refusal  error      // why nothing can be read from it
 
-	// Under the listener's lock.
+	// The listener's lock guards these fields.
 	admitted bool
 	busy     bool    // a request is under way
-	served   bool    // it has had one
-	client   *client // nil where its address is a trusted proxy's
+	served   bool    // it has had a request
+	client   *client // nil if its address is a trusted proxy's
 	prefix   netip.Prefix
 	place    place
 }
@@ -176,8 +179,8 @@ func (l *Listener) newConn(raw net.Conn) *conn {
 
 var errCrowded = errors.New("the client's address has too many connections")
 
-// readProxyHeader learns the client's address from a trusted proxy, once. It waits for the proxy, and so is not for the
-// goroutine that accepts.
+// readProxyHeader reads the client's address from a trusted proxy, once. It waits for the proxy, so the goroutine that
+// accepts must not call it.
 func (c *conn) readProxyHeader() {
 	if !c.proxied {
 		return
@@ -185,7 +188,7 @@ func (c *conn) readProxyHeader() {
 	c.identify.Do(func() {
 		header := c.Conn.(*proxyproto.Conn)
 		remote := header.RemoteAddr()
-		// A header that cannot be read leaves the proxy's address, and fails each Read.
+		// After an unreadable header, the proxy's address stays and each Read fails.
 		address := addressOf(remote)
 		if !address.IsValid() {
 			return
@@ -194,7 +197,7 @@ func (c *conn) readProxyHeader() {
 	})
 }
 
-// Read reads from the client. It fails where a trusted proxy has sent no PROXY header.
+// Read reads from the client. It fails if a trusted proxy has sent no PROXY header.
 func (c *conn) Read(p []byte) (int, error) {
 	c.readProxyHeader()
 	if c.refusal != nil {
@@ -203,17 +206,17 @@ func (c *conn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// RemoteAddr is the client's address. It waits for the PROXY header where one is due.
+// RemoteAddr returns the client's address. If a PROXY header is expected, RemoteAddr waits for it.
 func (c *conn) RemoteAddr() net.Addr {
 	c.readProxyHeader()
 	return c.Conn.RemoteAddr()
 }
 
-// LocalAddr is the address that the connection was accepted at, whatever a PROXY header says.
+// LocalAddr returns the address at which the connection was accepted, whatever a PROXY header says.
 func (c *conn) LocalAddr() net.Addr { return c.raw.LocalAddr() }
 
-// CloseWrite tells the client that nothing more comes. The server does so before it closes a connection whose request it
-// has not read to the end, so that the client can read the answer.
+// CloseWrite signals the end of the response to the client. The server calls it before it closes a connection whose
+// request it has not read completely, so that the client can read the response.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.raw.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -221,7 +224,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// Close closes the connection, and gives its place back.
+// Close closes the connection and frees its place.
 func (c *conn) Close() error {
 	c.listener.forget(c)
 	return c.raw.Close()
@@ -229,7 +232,7 @@ func (c *conn) Close() error {
 
 type connKey struct{}
 
-// connOf finds the connection of a Listener below TLS.
+// connOf returns the Listener's connection beneath TLS.
 func connOf(c net.Conn) *conn {
 	if encrypted, ok := c.(*tls.Conn); ok {
 		c = encrypted.NetConn()
@@ -238,8 +241,8 @@ func connOf(c net.Conn) *conn {
 	return found
 }
 
-// Known notes that the client of the request that ctx belongs to is known by a key that works: the request is not ended for
-// others, and its connection is not closed while it has a request, and after those of unknown clients when it has none.
+// Known marks the client of ctx's request as known, because its key is valid. The request is then never ended to make
+// room. Its connection is not closed while it has a request, and after those of unknown clients when it is idle.
 func Known(ctx context.Context) {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	if c == nil {

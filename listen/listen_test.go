@@ -18,18 +18,19 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// patience is how long a test waits for what should come at once.
+// patience is how long a test waits for something that should happen at once.
 const patience = 20 * time.Second
 
-// backend is a server behind a Listener.
+// backend is a server with a Listener.
 type backend struct {
 	*Listener
 	address string
-	endless *atomic.Int64 // answers that go on
+	endless *atomic.Int64 // endless responses under way
 }
 
-// serve serves a handler that answers /known like a request whose key works, /wait when its client has gone or released
-// is closed, /endless with as much as is read, and everything else with the client's address.
+// serve runs a handler for tests. It answers /known as if the key were valid, /wait when the client has gone or
+// released is closed, and /endless with as much as the client reads. It answers everything else with the client's
+// address.
 func serve(t *testing.T, config Config, released <-chan struct{}) *backend {
 	t.Helper()
 	config.Address = "127.0.0.1:0"
@@ -82,7 +83,7 @@ func serve(t *testing.T, config Config, released <-chan struct{}) *backend {
 	return &backend{l, l.Addr().String(), endless}
 }
 
-// underWay is how many requests are counted.
+// underWay returns the number of counted requests.
 func (b *backend) underWay() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +101,7 @@ type peer struct {
 	read *bufio.Reader
 }
 
-// dial connects from an address of this machine's own; empty: 127.0.0.1.
+// dial connects from one of this machine's addresses; if from is empty, from 127.0.0.1.
 func (b *backend) dial(t *testing.T, from string) *peer {
 	t.Helper()
 	dialer := net.Dialer{Timeout: patience}
@@ -130,7 +131,7 @@ func (p *peer) send(path string, header ...string) {
 	}
 }
 
-// answer reads an answer's status, and its body unless it goes on.
+// answer reads a response's status, and its body unless the response is endless.
 func (p *peer) answer(goesOn bool) (status int, body string, err error) {
 	r, err := http.ReadResponse(p.read, nil)
 	if err != nil {
@@ -143,7 +144,7 @@ func (p *peer) answer(goesOn bool) (status int, body string, err error) {
 	return r.StatusCode, string(text), err
 }
 
-// asks sends a request and wants an answer.
+// asks sends a request and checks the status of the response.
 func (p *peer) asks(path string, want int, header ...string) (body string) {
 	p.t.Helper()
 	p.send(path, header...)
@@ -154,7 +155,7 @@ func (p *peer) asks(path string, want int, header ...string) (body string) {
 	return body
 }
 
-// ends waits until an answer that goes on has ended.
+// ends waits until an endless response has ended.
 func (p *peer) ends() {
 	p.t.Helper()
 	if _, err := io.Copy(io.Discard, p.read); isTimeout(err) {
@@ -175,7 +176,7 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// settles waits until the listener's figures are as wanted.
+// settles waits until the listener's counters are as wanted.
 func (b *backend) settles(t *testing.T, want func(Stats) bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -189,7 +190,7 @@ func (b *backend) settles(t *testing.T, want func(Stats) bool) {
 	}
 }
 
-// However many connections are idle, or silent, the next client is answered.
+// However many connections are idle or silent, the next client is answered.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
 	const most = 8
@@ -213,7 +214,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// A client that is known is not closed for others while it has a request, and the one after the last place is told.
+// A known client is not closed for others while it has a request. A client that arrives when all places are taken gets
+// a reason.
 func TestWorkingConnectionsStay(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
@@ -241,7 +243,8 @@ func TestWorkingConnectionsStay(t *testing.T) {
 	b.dial(t, "").asks("/", 200)
 }
 
-// A flood of clients without a key closes its own connections, and not those of a client that is known and idle between requests.
+// A flood of clients without a key closes its own connections only, and not those of a known client that is idle
+// between requests.
 func TestAFloodLeavesKnownClientsAlone(t *testing.T) {
 	t.Parallel()
 	const most = 8
@@ -258,7 +261,7 @@ func TestAFloodLeavesKnownClientsAlone(t *testing.T) {
 	known.asks("/known", 200)
 }
 
-// One address has its own bound, which it reaches at its own cost.
+// One address has a limit of its own, and reaching it affects no other address.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
@@ -278,7 +281,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	b.dial(t, "127.0.0.3").asks("/", 200)
 }
 
-// The connection that is missed least is closed first, and known clients keep half of the connections whatever comes.
+// The least valuable connection is closed first, and known clients always keep half of the connections.
 func TestWhatIsClosedFirst(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -320,12 +323,12 @@ func TestWhatIsClosedFirst(t *testing.T) {
 	closes(l, first, idleOne, second, third, nil)
 }
 
-// trusting is a configuration that believes 127.0.0.1 and no other.
+// trusting returns a configuration that trusts 127.0.0.1 only.
 func trusting(protocol bool, header string) Config {
 	return Config{Connections: 100, PerAddress: 2, Proxies: Proxies{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Protocol: protocol, Header: header}}
 }
 
-// header is a PROXY header for a client.
+// header returns a PROXY header for a client.
 func header(version byte, client string) string {
 	address := netip.MustParseAddrPort(client)
 	to := &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 80}
@@ -339,7 +342,7 @@ func header(version byte, client string) string {
 	return string(text)
 }
 
-// A trusted proxy's word is taken for the client's address, in both versions of the protocol, and the bound is that client's.
+// A trusted proxy determines the client's address, in both versions of the protocol. The limit applies to that client.
 func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	for _, version := range []byte{1, 2} {
@@ -355,7 +358,7 @@ func TestProxyProtocol(t *testing.T) {
 		if seen := through("203.0.113.7:4711").asks("/", 200); seen != "203.0.113.7:4711" {
 			t.Errorf("version %d: the client is seen as %s", version, seen)
 		}
-		// All addresses of one network of 64 bits are one client.
+		// All addresses of one /64 network are one client.
 		for i := range 2 {
 			through(fmt.Sprintf("[2001:db8::%d]:1", i+1)).asks("/known/wait", 200)
 		}
@@ -363,7 +366,7 @@ func TestProxyProtocol(t *testing.T) {
 		if status, _, err := more.answer(false); err != nil || status != 429 {
 			t.Errorf("version %d: beyond a client's bound: %d, %v", version, status, err)
 		}
-		// As many refused clients as may be are reading why: this one is cut off.
+		// The maximum of refused clients are reading the reason, so this one is disconnected at once.
 		for range maxRefusals {
 			b.refusals <- struct{}{}
 		}
@@ -373,7 +376,7 @@ func TestProxyProtocol(t *testing.T) {
 		}
 		through("[2001:db8:0:1::1]:1").asks("/", 200)
 
-		// Nobody else is believed: neither as a client of its own, nor as the one that it names.
+		// PROXY headers from other addresses are not believed, neither for the sender nor for the address they name.
 		liar := b.dial(t, "127.0.0.2")
 		if _, err := io.WriteString(liar, header(version, "203.0.113.7:4711")); err != nil {
 			t.Fatal(err)
@@ -386,7 +389,7 @@ func TestProxyProtocol(t *testing.T) {
 			t.Errorf("without a header it is seen as %s", seen)
 		}
 
-		// A proxy must send it, and one that takes its time holds up nobody else.
+		// A proxy must send the header, and a slow one delays no other connection.
 		b.dial(t, "127.0.0.1")
 		without := b.dial(t, "127.0.0.1")
 		without.send("/")
@@ -395,7 +398,7 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
-// Of the addresses that a header names, the last one counts that is no proxy's: those before it are the client's invention.
+// The last address in a header that is not a proxy's counts. The client may have made up those before it.
 func TestForwardedAddresses(t *testing.T) {
 	t.Parallel()
 	p := trusting(false, "X-Forwarded-For").Proxies
@@ -424,7 +427,7 @@ func TestForwardedAddresses(t *testing.T) {
 	}
 }
 
-// Behind a proxy that forwards addresses, the requests of one client are bounded; from elsewhere such a header counts nothing.
+// Requests through a forwarding proxy are limited per client. The header has no effect on requests from elsewhere.
 func TestRequestsThroughAProxy(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
@@ -435,7 +438,7 @@ func TestRequestsThroughAProxy(t *testing.T) {
 	}
 	b.dial(t, "127.0.0.1").asks("/", 429, greedy)
 	b.dial(t, "127.0.0.1").asks("/", 200, other)
-	// An address that is no proxy's has its connections counted, whatever its header says.
+	// The connections of any other address are counted, whatever its header says.
 	for range 2 {
 		b.dial(t, "127.0.0.2").asks("/known/wait", 200, other)
 	}
@@ -447,8 +450,8 @@ func TestRequestsThroughAProxy(t *testing.T) {
 	b.settles(t, func(Stats) bool { return b.underWay() == 0 })
 }
 
-// Requests of clients without a key do not keep out those with one, whatever addresses they come from: behind a proxy, the oldest of
-// them end for others, as soon as they are half of all that there may be.
+// Requests of clients without a key do not keep out those with one, whatever addresses they come from. With a proxy,
+// the oldest of them are ended for others as soon as they are half of all allowed requests.
 func TestUnknownClientsRequestsMakeRoom(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
@@ -475,7 +478,7 @@ func TestUnknownClientsRequestsMakeRoom(t *testing.T) {
 	b.dial(t, "127.0.0.1").asks("/known", 503, from(200))
 }
 
-// An address's own requests without a key make room for those with one.
+// An address's own requests without a key make room for its requests with a key.
 func TestUnknownRequestsOfAnAddressMakeRoom(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
@@ -492,7 +495,7 @@ func TestUnknownRequestsOfAnAddressMakeRoom(t *testing.T) {
 	b.dial(t, "127.0.0.1").asks("/known", 429, client)
 }
 
-// What is wrong with an address is said in words, with what to write instead.
+// An error about a wrong address explains what is wrong and what to write instead.
 func TestWrongAddresses(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"8080", "127.0.0.1:99999"} {

@@ -13,23 +13,23 @@ import (
 type pending struct {
 	cancel  context.CancelFunc
 	control *http.ResponseController
-	client  *client // nil: its address is not known
+	client  *client // nil if its address is unknown
 	prefix  netip.Prefix
 
 	mu   sync.Mutex
 	over bool // its handler has returned
 
-	// Under the listener's lock.
+	// The listener's lock guards these fields.
 	counted      bool
-	all, clients *list.Element // in the lists of unknown clients' requests; nil: its client is known
+	all, clients *list.Element // in the lists of unknown clients' requests; nil for a known client
 }
 
 type pendingKey struct{}
 
-// Limit bounds the requests under way where a connection carries those of many: over HTTP/2, and from trusted proxies. As
-// with connections, there are at most Config.Connections at the same time, half of that of clients that are not known, and
-// Config.PerAddress of one client. For one more, the oldest request of a client that is not known ends. refuse answers
-// those for which there is no room; crowded says that it is their address that has too many.
+// Limit bounds the requests under way on connections that carry requests of many clients or many requests: HTTP/2, and
+// trusted proxies. The limits are those of connections: Config.Connections in total, half of that for unknown clients,
+// and Config.PerAddress for one client. One request more ends the oldest request of an unknown client. Limit calls
+// refuse for a request that finds no room; crowded means that its own address has too many.
 func (l *Listener) Limit(next http.Handler, refuse func(w http.ResponseWriter, request *http.Request, crowded bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		c, _ := request.Context().Value(connKey{}).(*conn)
@@ -60,8 +60,8 @@ func (l *Listener) Limit(next http.Handler, refuse func(w http.ResponseWriter, r
 	})
 }
 
-// begin counts a request, by its client's address where that is known, and ends others for it. end must be called when it is over,
-// unless there is no room.
+// begin counts a request, per client if its address is known, and ends other requests to make room. Unless there is no
+// room, the caller must call end after the request.
 func (l *Listener) begin(p *pending, address netip.Addr) (full, crowded bool) {
 	l.mu.Lock()
 	var evicted []*pending
@@ -89,7 +89,7 @@ func (l *Listener) begin(p *pending, address netip.Addr) (full, crowded bool) {
 		l.requests++
 		p.all = l.unknown.PushBack(p)
 		if p.client != nil {
-			p.client = l.clientAt(p.prefix) // it was forgotten, if its only request was ended
+			p.client = l.clientAt(p.prefix) // the client is deleted if its only request was ended
 			p.client.requests++
 			p.clients = p.client.unknown.PushBack(p)
 		}
@@ -104,12 +104,12 @@ func (l *Listener) begin(p *pending, address netip.Addr) (full, crowded bool) {
 	return full, crowded
 }
 
-// evict has a request's handler return: its reading and its writing fail from now on.
+// evict makes a request's handler return: all its further reads and writes fail.
 func (p *pending) evict() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
-		return // the connection may have its next request already
+		return // the connection may already carry its next request
 	}
 	p.cancel()
 	past := time.Unix(1, 0)
@@ -117,7 +117,7 @@ func (p *pending) evict() {
 	_ = p.control.SetWriteDeadline(past)
 }
 
-// end counts a request no longer, whose handler has returned.
+// end stops counting a request whose handler has returned.
 func (l *Listener) end(p *pending) {
 	p.mu.Lock()
 	p.over = true
@@ -127,7 +127,7 @@ func (l *Listener) end(p *pending) {
 	l.uncount(p)
 }
 
-// uncount takes a request off the counts, where it is in them. The lock is held.
+// uncount subtracts a request from the counts that include it. The lock is held.
 func (l *Listener) uncount(p *pending) {
 	if !p.counted {
 		return
@@ -143,7 +143,7 @@ func (l *Listener) uncount(p *pending) {
 	}
 }
 
-// accept takes a request out of those of unknown clients. The lock is held.
+// accept removes a request from the requests of unknown clients. The lock is held.
 func (l *Listener) accept(p *pending) {
 	if p.all == nil {
 		return

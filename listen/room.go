@@ -9,27 +9,28 @@ import (
 	"time"
 )
 
-// standing is what a connection is worth keeping open for: see queues.expendable.
+// standing ranks how much a connection is worth keeping open: see queues.expendable.
 type standing int
 
 const (
-	spent   standing = iota // no request under way, and those that it had were of a client that is not known
-	silent                  // it has not had a request yet
-	strange                 // a request under way of a client that is not known
+	spent   standing = iota // no request under way; its earlier requests were those of an unknown client
+	silent                  // has not had a request yet
+	strange                 // a request of an unknown client is under way
 	idle                    // no request under way; the client is known
-	working                 // a request of a known client under way: in no queue
+	working                 // a request of a known client is under way; in no queue
 )
 
-// grace is how long a new client has to send a request and to become known, before it is closed for others that could do
-// the same. Without it, new connections would close each other while idle ones stay.
+// grace is how long a new client has to send a request and to become known before others like it may displace it.
+// Without it, new connections would close each other while idle ones stay.
 const grace = time.Second
 
-// queues are connections by standing, the longest in it first.
+// queues hold connections by standing, those that have waited longest first.
 type queues [working]list.List
 
-// expendable is the connection to close first where most are open, which is as many as there may be; nil: there is none.
-// Within each standing it is the one that has been in it longest. Clients that are not known close each other as long as
-// they have more than half of the connections: a flood of theirs leaves the other half to known clients.
+// expendable returns the connection to close first, or nil. most is the maximum number of open connections, and as many
+// are open. Within each standing it returns the connection that has had it for the longest time. Unknown clients
+// displace each other while they have more than half of the connections, so that a flood of them leaves the other half
+// to known clients.
 func (q *queues) expendable(now time.Time, most int) *conn {
 	first := func(s standing) *conn {
 		if e := q[s].Front(); e != nil {
@@ -57,14 +58,14 @@ func (q *queues) expendable(now time.Time, most int) *conn {
 	return nil
 }
 
-// place is where a connection stands in the queue of all, and in that of its client.
+// place is the position of a connection in the common queue and in that of its client.
 type place struct {
 	standing     standing
 	since        time.Time
 	all, clients *list.Element // nil while it is working
 }
 
-// enqueue puts a connection where it now belongs. The lock is held.
+// enqueue moves a connection to the queue where it now belongs. The lock is held.
 func (l *Listener) enqueue(c *conn) {
 	l.dequeue(c)
 	switch known := c.known.Load(); {
@@ -87,7 +88,7 @@ func (l *Listener) enqueue(c *conn) {
 	}
 }
 
-// dequeue takes a connection out of its queues. The lock is held.
+// dequeue removes a connection from its queues. The lock is held.
 func (l *Listener) dequeue(c *conn) {
 	if c.place.all != nil {
 		l.queues[c.place.standing].Remove(c.place.all)
@@ -130,8 +131,8 @@ func (l *Listener) admit(c *conn) bool {
 	return ok
 }
 
-// assign counts a connection to its client's address, unless that is a trusted proxy's. It may take a connection of the
-// same client out, which is to be closed. False: the client has no room. The lock is held.
+// assign counts a connection for its client's address, unless that is a trusted proxy's. It may evict a connection of
+// the same client, which the caller must close. It returns false if the client has no room. The lock is held.
 func (l *Listener) assign(c *conn, now time.Time) (evicted []*conn, ok bool) {
 	if !c.address.IsValid() || l.config.Proxies.trusts(c.address) {
 		return nil, true
@@ -145,14 +146,14 @@ func (l *Listener) assign(c *conn, now time.Time) (evicted []*conn, ok bool) {
 		}
 		l.remove(victim)
 		evicted = []*conn{victim}
-		of = l.clientAt(c.prefix) // forgotten, if that was its only connection
+		of = l.clientAt(c.prefix) // deleted, if that was its only connection
 	}
 	of.open++
 	c.client = of
 	return evicted, true
 }
 
-// readdress counts a connection to the client that a PROXY header names.
+// readdress counts a connection for the client that a PROXY header names.
 func (l *Listener) readdress(c *conn, address netip.Addr) error {
 	l.mu.Lock()
 	c.address = address
@@ -182,7 +183,7 @@ func (l *Listener) readdress(c *conn, address netip.Addr) error {
 	return nil
 }
 
-// makeRoom closes a connection, where one can be spared.
+// makeRoom closes one connection, if any is expendable.
 func (l *Listener) makeRoom() {
 	l.mu.Lock()
 	victim := l.queues.expendable(time.Now(), l.config.Connections)
@@ -195,11 +196,11 @@ func (l *Listener) makeRoom() {
 	}
 }
 
-// closeAll closes connections that were taken out to make room.
+// closeAll closes connections that were evicted to make room.
 func (l *Listener) closeAll(evicted []*conn) {
 	for _, c := range evicted {
 		l.closed.Add(1)
-		_ = c.raw.Close() // whoever serves it sees that it is closed
+		_ = c.raw.Close() // the goroutine that serves it notices
 	}
 }
 
@@ -218,13 +219,14 @@ func (l *Listener) refuse(c *conn, response []byte) {
 	}()
 }
 
-// answer gives a client that is refused a moment to read why, and closes its connection.
+// answer gives a refused client a moment to read the reason, and closes its connection.
 func (l *Listener) answer(c *conn, response []byte) {
 	defer c.raw.Close()
 	if l.config.Certificate != nil || c.raw.SetDeadline(time.Now().Add(refusalTimeout)) != nil {
 		return
 	}
-	// Clients take an answer that comes before their request for none. Who sends nothing is answered all the same.
+	// Clients ignore a response that arrives before they have sent their request. A client that sends nothing gets the
+	// response anyway.
 	_, _ = c.raw.Read(make([]byte, 512))
 	if c.raw.SetDeadline(time.Now().Add(refusalTimeout)) != nil {
 		return
@@ -232,11 +234,11 @@ func (l *Listener) answer(c *conn, response []byte) {
 	if _, err := c.raw.Write(response); err != nil || c.CloseWrite() != nil {
 		return
 	}
-	// A connection that is closed with bytes unread is reset, and the client may not see the answer.
+	// Closing a connection with unread bytes resets it, and the client may not see the response.
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.raw, maxHeaderBytes))
 }
 
-// changed is told by the server what becomes of a connection.
+// changed receives the server's notifications about a connection's state.
 func (l *Listener) changed(raw net.Conn, state http.ConnState) {
 	c := connOf(raw)
 	if c == nil {
@@ -257,7 +259,7 @@ func (l *Listener) changed(raw net.Conn, state http.ConnState) {
 	// A hijacked connection stays busy until its Close.
 }
 
-// recognise notes that the client of a connection is known.
+// recognise marks the client of a connection as known.
 func (l *Listener) recognise(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,7 +269,7 @@ func (l *Listener) recognise(c *conn) {
 	}
 }
 
-// forget gives a connection's place back, where it still has one.
+// forget frees the place of a connection, if it still has one.
 func (l *Listener) forget(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,7 +287,7 @@ func (l *Listener) remove(c *conn) {
 	l.leave(c)
 }
 
-// leave takes a connection off its client's count. The lock is held.
+// leave subtracts a connection from its client's count. The lock is held.
 func (l *Listener) leave(c *conn) {
 	if c.client == nil {
 		return
@@ -295,7 +297,7 @@ func (l *Listener) leave(c *conn) {
 	c.client = nil
 }
 
-// clientAt finds or makes what is known of an address. The lock is held.
+// clientAt returns the client at an address, and adds it if it is new. The lock is held.
 func (l *Listener) clientAt(prefix netip.Prefix) *client {
 	of := l.clients[prefix]
 	if of == nil {
@@ -305,7 +307,7 @@ func (l *Listener) clientAt(prefix netip.Prefix) *client {
 	return of
 }
 
-// drop forgets an address with nothing under way. The lock is held.
+// drop deletes a client without connections and requests. The lock is held.
 func (l *Listener) drop(prefix netip.Prefix, of *client) {
 	if of.open == 0 && of.requests == 0 {
 		delete(l.clients, prefix)
