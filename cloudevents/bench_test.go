@@ -46,7 +46,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// Events that came in another way go out without any memory of their own: followers are many.
+// Encoding ordinary events allocates no memory, since they may have many followers.
 func TestEncodingAllocatesNothing(t *testing.T) {
 	var encoder cloudevents.Encoder
 	event := benchmarked(`{"user": "u-1"}`)

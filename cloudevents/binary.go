@@ -10,13 +10,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// IsBinary says whether the headers of a request are those of the binary form: one at least of those that each has.
+// IsBinary reports whether the headers of a request are in the binary form: at least one header is present that every
+// such event has.
 func IsBinary(header http.Header) bool {
 	return header["Ce-Specversion"] != nil || header["Ce-Id"] != nil || header["Ce-Type"] != nil || header["Ce-Source"] != nil
 }
 
-// ParseBinary reads a CloudEvent in the binary form: attributes in headers, the data as the body. An error is a *domain.Error
-// that names the header.
+// ParseBinary reads a CloudEvent in the binary form: attributes in headers, and the data as the body. An error is a
+// *domain.Error that names the header.
 func ParseBinary(header http.Header, body []byte) (Event, error) {
 	event := empty()
 	var version json.RawMessage
@@ -26,7 +27,7 @@ func ParseBinary(header http.Header, body []byte) (Event, error) {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names) // for the same request the same error, and the same order
+	slices.Sort(names) // the same request gives the same error and the same order
 	for _, field := range names {
 		name := strings.ToLower(field[len(prefix):])
 		where := prefix + clip(name)
@@ -60,10 +61,10 @@ func ParseBinary(header http.Header, body []byte) (Event, error) {
 	}, version)
 }
 
-// prefix is what the headers of attributes begin with.
+// prefix starts the names of attribute headers.
 const prefix = "ce-"
 
-// attributeOf decodes a header's value, which may be a quoted string, and percent-encoded.
+// attributeOf decodes the value of a header, which may be quoted and percent-encoded.
 func attributeOf(where, value string) (json.RawMessage, error) {
 	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
 		value = unquote(value[1 : len(value)-1])
@@ -90,7 +91,7 @@ func unquote(text string) string {
 	return string(b)
 }
 
-// percentDecoded resolves what is percent-encoded; a percent sign that is no part of such stands for itself.
+// percentDecoded decodes percent-encoding. A percent sign outside of an escape stays as it is.
 func percentDecoded(text string) string {
 	if strings.IndexByte(text, '%') < 0 {
 		return text
@@ -122,7 +123,7 @@ func digit(c byte) int {
 	return -1
 }
 
-// setBody gives the event the data of a body, and its media type.
+// setBody sets the event's data from a body and its media types.
 func (e *Event) setBody(types []string, body []byte) error {
 	if len(types) > 1 {
 		return invalid("Content-Type", "it is given %d times; give it once", len(types))

@@ -16,8 +16,9 @@ func invalid(where, format string, args ...any) error {
 	return domain.Errorf(domain.CodeInvalidRequest, where, format, args...)
 }
 
-// set gives the event an attribute. where names the place, value is a string, true, false, or a number: any other JSON is
-// refused, and so is a value that the attribute cannot have. A null is no attribute.
+// set sets an attribute of the event. where names its place in the request. value is a string, a boolean or a number;
+// set returns an error for any other JSON, and for a value that the attribute cannot have. A null leaves the attribute
+// unset.
 func (e *Event) set(where, name string, value json.RawMessage) error {
 	field := e.field(name)
 	if field == nil {
@@ -64,7 +65,7 @@ func (e *Event) set(where, name string, value json.RawMessage) error {
 	return nil
 }
 
-// field is where an attribute of the specification is, and nil for an extension.
+// field returns the field of an attribute of the specification, or nil for an extension.
 func (e *Event) field(name string) *string {
 	switch name {
 	case "id":
@@ -85,7 +86,7 @@ func (e *Event) field(name string) *string {
 	return nil
 }
 
-// extend gives the event an extension, unless it is one of those that say what the event was in another log.
+// extend adds an extension to the event. It skips those that describe the event's place in another log.
 func (e *Event) extend(where, name string, value json.RawMessage) error {
 	switch name {
 	case ExtensionID:
@@ -139,7 +140,7 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 	return nil
 }
 
-// given is what an attribute's value means; nothing where it is null.
+// given returns the text of an attribute's value; empty for null.
 func given(value json.RawMessage) string {
 	if string(value) == "null" {
 		return ""
@@ -147,7 +148,7 @@ func given(value json.RawMessage) string {
 	return text(value)
 }
 
-// checkName refuses what is no name of an attribute.
+// checkName returns an error unless name is a valid attribute name.
 func checkName(where, name string) error {
 	if name == "" || len(name) > maxNameBytes {
 		return invalid(where, "an attribute's name has 1 to %d characters", maxNameBytes)
@@ -164,13 +165,13 @@ func checkName(where, name string) error {
 }
 
 const (
-	// maxNameBytes bounds the names of attributes; the specification asks for 20 and fewer.
+	// maxNameBytes limits the names of attributes. The specification recommends at most 20.
 	maxNameBytes = 100
-	// maxExtensions bounds how many an event has.
+	// maxExtensions limits the number of an event's extensions.
 	maxExtensions = 100
 )
 
-// checkText refuses characters that no attribute may have.
+// checkText returns an error for characters that no attribute may contain.
 func checkText(where, text string) error {
 	if !utf8.ValidString(text) {
 		return invalid(where, "it is not UTF-8")
@@ -183,8 +184,8 @@ func checkText(where, text string) error {
 	return nil
 }
 
-// complete refuses an event that lacks what every CloudEvent has, or is too large. place names the place of an attribute; version is
-// the specversion as JSON, or nil.
+// complete returns an error if the event is too large or lacks a required attribute. place returns the place of an
+// attribute. version is specversion as JSON, or nil.
 func (e *Event) complete(place func(name string) string, version json.RawMessage) error {
 	switch {
 	case version == nil:
@@ -203,7 +204,7 @@ func (e *Event) complete(place func(name string) string, version json.RawMessage
 	return nil
 }
 
-// checkBase64 refuses a JSON value that is not the base64 of something.
+// checkBase64 returns an error unless the JSON value is a base64 string.
 func checkBase64(where string, value json.RawMessage) error {
 	if value[0] != '"' {
 		return invalid(where, "it must be a string: the data's bytes as base64")
@@ -222,7 +223,7 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
-// plainTrace says whether an attribute's value can stand in metadata as traceparent: a string of printable ASCII.
+// plainTrace reports whether metadata can hold an attribute's value as traceparent: a string of printable ASCII.
 func plainTrace(value json.RawMessage) bool {
 	if len(value) < 3 || value[0] != '"' {
 		return false

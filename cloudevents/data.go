@@ -11,24 +11,25 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// dataForm says how the JSON value that is kept stands for the CloudEvent's data.
+// dataForm says how the stored JSON value represents the CloudEvent's data.
 type dataForm int
 
 const (
-	jsonData   dataForm = iota // it is the data; or, as a string, the text that is, where the content type is not JSON's
+	jsonData   dataForm = iota // the data itself; or its text as a string, if the content type is not JSON
 	binaryData                 // a string: the data's bytes as base64
-	jsonBytes                  // the data, which came as bytes, and goes out so: of a type that some readers do not know to be JSON
+	jsonBytes                  // JSON that came and goes out as bytes, because some readers do not recognize its type as JSON
 	noData                     // null: there is no data
 )
 
-// jsonType is the media type of data that no type is given for.
+// jsonType is the media type of data without a content type.
 const jsonType = "application/json"
 
-// empty is an event that has nothing yet.
+// empty returns an event without attributes and data.
 func empty() Event { return Event{form: noData, data: json.RawMessage("null")} }
 
-// setBytes gives the event data that came as bytes. What is JSON by its media type, or has none and is JSON, is kept as JSON, and
-// text as text, so that projections and filters see it; everything else as bytes.
+// setBytes sets data that came as bytes. It stores JSON as JSON, and text as text, so that projections and filters can
+// read it, and everything else as base64. Data is JSON if its media type says so, or if it has no media type and is
+// valid JSON.
 func (e *Event) setBytes(body []byte) {
 	kind := e.DataContentType
 	switch plain := unicode(kind); {
@@ -44,14 +45,14 @@ func (e *Event) setBytes(body []byte) {
 	}
 }
 
-// bytes is the data as a body has it, and its media type; none of either where there is no data and no type.
+// bytes returns the data as a body has it, and its media type. Both are empty if there is no data and no type.
 func (e *Event) bytes() (contentType string, data []byte) {
 	contentType = e.DataContentType
 	switch {
 	case e.form == noData:
 		return contentType, nil
 	case e.form == binaryData:
-		data, _ = base64.StdEncoding.DecodeString(text(e.data)) // it was found to be good
+		data, _ = base64.StdEncoding.DecodeString(text(e.data)) // setBytes or checkBase64 has validated it
 		return contentType, data
 	case contentType == "":
 		return jsonType, e.data
@@ -61,13 +62,13 @@ func (e *Event) bytes() (contentType string, data []byte) {
 	return contentType, e.data
 }
 
-// isJSON says whether data of a media type is JSON.
+// isJSON reports whether data of a media type is JSON.
 func isJSON(contentType string) bool {
 	_, subtype := mediaType(contentType)
 	return subtype == "json" || strings.HasSuffix(subtype, "+json")
 }
 
-// isText says whether data of a media type is text, and not JSON.
+// isText reports whether data of a media type is text other than JSON.
 func isText(contentType string) bool {
 	kind, subtype := mediaType(contentType)
 	switch subtype {
@@ -85,7 +86,7 @@ func mediaType(contentType string) (kind, subtype string) {
 	return kind, subtype
 }
 
-// unicode says whether text of a media type is UTF-8, as far as the type says.
+// unicode reports whether text of a media type is UTF-8, as far as the type says.
 func unicode(contentType string) bool {
 	_, parameters, err := mime.ParseMediaType(contentType)
 	charset := strings.ToLower(parameters["charset"])

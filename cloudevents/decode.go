@@ -18,8 +18,8 @@ func Parse(body []byte) (Event, error) {
 	return event, mend(body, "body", err)
 }
 
-// ParseBatch reads a batch, a JSON array of 1 to most CloudEvents. An error is a *domain.Error that names event and attribute:
-// events[3].source.
+// ParseBatch reads a batch, a JSON array of 1 to most CloudEvents. An error is a *domain.Error that names the event and
+// the attribute: events[3].source.
 func ParseBatch(body []byte, most int) ([]Event, error) {
 	var events []Event
 	scan := domain.NewJSONScanner(body)
@@ -49,7 +49,7 @@ func ParseBatch(body []byte, most int) ([]Event, error) {
 	return events, nil
 }
 
-// parse reads one CloudEvent, which stands at a place.
+// parse reads one CloudEvent; at is its place in the request.
 func parse(scan *domain.JSONScanner, at string) (Event, error) {
 	place := func(name string) string {
 		switch {
@@ -95,13 +95,13 @@ func parse(scan *domain.JSONScanner, at string) (Event, error) {
 		return event, invalid(place("data_base64"), "data is there as well; give one of them")
 	}
 	if encoded != nil {
-		data, _ := base64.StdEncoding.DecodeString(text(encoded)) // it was found to be good
+		data, _ := base64.StdEncoding.DecodeString(text(encoded)) // checkBase64 has validated it
 		event.setBytes(data)
 	}
 	return event, event.complete(place, version)
 }
 
-// mend gives what is no JSON its place, and tells it from JSON of the wrong kind.
+// mend adds the place to a JSON error, and distinguishes invalid JSON from JSON of the wrong kind.
 func mend(body []byte, where string, err error) error {
 	if e, ok := err.(*domain.JSONError); ok {
 		code := domain.CodeInvalidJSON

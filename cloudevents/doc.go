@@ -1,57 +1,59 @@
-// Package cloudevents is CloudEvents 1.0 (cloudevents.io) for events of the log: what comes in becomes an event that can be
-// appended, and events go out as CloudEvents, in the structured, batch and binary forms. Nothing is lost on the way through:
-// what an event of the log cannot hold itself is kept in its metadata, as the member "cloudevents", and given back as it
-// came. docs/reference/cloudevents.md says which attribute becomes what.
+// Package cloudevents converts between events of the log and CloudEvents 1.0 (cloudevents.io). Incoming CloudEvents
+// become events that can be appended: Parse, ParseBatch and ParseBinary return an Event. Outgoing events become
+// CloudEvents in the structured, batch or binary form: see Encoder. The conversion loses nothing. The metadata member
+// "cloudevents" keeps what an event of the log has no field for, and the event goes out with it unchanged.
+// docs/reference/cloudevents.md says which attribute becomes what.
 //
-// The package knows no protocol but the names of HTTP's headers. Its functions may be called from any goroutine; an Encoder
-// is for one.
+// The package knows no protocol, except the names of HTTP headers. Its functions are safe for concurrent use; an
+// Encoder is for one goroutine.
 package cloudevents
 
 // The media types of the forms.
 const (
 	StructuredType = "application/cloudevents+json"       // one CloudEvent as a JSON object
 	BatchType      = "application/cloudevents-batch+json" // CloudEvents as a JSON array
-	// BinaryType asks for the binary form, where a client can choose: a name of Manifold's, since that form has no media type of
-	// its own. It is never the type of a body.
+	// BinaryType asks for the binary form in an Accept header. The name is Manifold's, since that form has no media
+	// type of its own. It is never the type of a body.
 	BinaryType = "application/cloudevents-binary"
-	// Subprotocol is the name of WebSockets whose messages are structured CloudEvents.
+	// Subprotocol is the subprotocol of WebSockets whose messages are structured CloudEvents.
 	Subprotocol = "cloudevents.json"
 )
 
-// SpecVersion is the only version of the specification that is taken and given.
+// SpecVersion is the only supported version of the specification.
 const SpecVersion = "1.0"
 
-// The extensions that Manifold gives to each event: where it is in the log. What comes in with them came from another log,
-// whose places mean nothing here: they are passed over, but for ExtensionMetadata. Event.Original takes stream and id over.
+// The extensions that Manifold adds to each event: its place in the log. On an incoming event they come from another
+// log, whose places mean nothing here. They are ignored, except for ExtensionMetadata. Event.Original takes over the
+// stream and the id.
 const (
-	ExtensionID         = "manifoldid"         // the event's id in the log, which is the CloudEvent's own only where that is a UUID
+	ExtensionID         = "manifoldid"         // the event's id in the log, which is the CloudEvent's own only if that is a UUID
 	ExtensionStream     = "manifoldstream"     // the stream's name
-	ExtensionVersion    = "manifoldversion"    // the version in it, as decimal digits
+	ExtensionVersion    = "manifoldversion"    // the stream's version, as decimal digits
 	ExtensionPosition   = "manifoldposition"   // the position in the log, as decimal digits
-	ExtensionRecordedAt = "manifoldrecordedat" // when the log took it, as RFC 3339
-	// ExtensionMetadata is the event's metadata as JSON text, without the parts that have an attribute of their own. What comes
-	// in with it gets that metadata back.
+	ExtensionRecordedAt = "manifoldrecordedat" // when the log recorded it, as RFC 3339
+	// ExtensionMetadata is the event's metadata as JSON text, without the parts that have their own attribute. An
+	// incoming event with this extension gets that metadata back.
 	ExtensionMetadata = "manifoldmetadata"
-	// ExtensionGap is why the event has no data, in a word: unreadable or redacted.
+	// ExtensionGap says in one word why the event has no data: unreadable or redacted.
 	ExtensionGap = "manifoldgap"
-	// ExtensionTrace is the W3C Trace Context's traceparent, the metadata's member of that name.
+	// ExtensionTrace is the traceparent of W3C Trace Context, from the metadata member of that name.
 	ExtensionTrace = "traceparent"
 )
 
 // The extensions of an event that a group has delivered.
 const (
-	ExtensionAttempt     = "manifoldattempt"     // the number of the delivery, which goes with every answer
-	ExtensionAckDeadline = "manifoldackdeadline" // until when it is to be answered, as RFC 3339
+	ExtensionAttempt     = "manifoldattempt"     // the number of the delivery, which every answer must contain
+	ExtensionAckDeadline = "manifoldackdeadline" // the deadline of the answer, as RFC 3339
 	ExtensionPartition   = "manifoldpartition"   // in a group with partitions
-	ExtensionRemovedTo   = "manifoldremovedto"   // up to this position retention had removed events where the group has come to, if it has
-	ExtensionReplays     = "manifoldreplays"     // how often it has come back from the dead letters, where it has
+	ExtensionRemovedTo   = "manifoldremovedto"   // retention removed events up to this position before the group reached them; optional
+	ExtensionReplays     = "manifoldreplays"     // how often it was replayed from the dead letters; optional
 )
 
-// The extensions of a dead letter, beside ExtensionPartition and ExtensionReplays.
+// The extensions of a dead letter, in addition to ExtensionPartition and ExtensionReplays.
 const (
-	ExtensionAttempts    = "manifoldattempts"    // how often it was delivered since it last came back
-	ExtensionReason      = "manifoldreason"      // the last word about it, if there was one, on one line
-	ExtensionFirstParked = "manifoldfirstparked" // when it first became one, as RFC 3339
-	ExtensionParkedAt    = "manifoldparkedat"    // when it became one, as RFC 3339
-	ExtensionReplayAt    = "manifoldreplayat"    // when it is delivered again, if somebody has asked for that
+	ExtensionAttempts    = "manifoldattempts"    // how often it was delivered since its last replay
+	ExtensionReason      = "manifoldreason"      // the last reason given, on one line; optional
+	ExtensionFirstParked = "manifoldfirstparked" // when it first became a dead letter, as RFC 3339
+	ExtensionParkedAt    = "manifoldparkedat"    // when it became a dead letter, as RFC 3339
+	ExtensionReplayAt    = "manifoldreplayat"    // when a requested replay delivers it again; optional
 )

@@ -10,9 +10,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Encoder writes events of the log as CloudEvents. The zero value is ready. It is for one goroutine.
+// Encoder writes events of the log as CloudEvents. The zero value is ready to use. It is for one goroutine.
 type Encoder struct {
-	recordedAt time.Time // events of one commit share it
+	recordedAt time.Time // shared by the events of one commit
 	recorded   []byte
 }
 
@@ -72,7 +72,7 @@ func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace,
 	return append(b, '}')
 }
 
-// append appends the event as it came, and leaves the object open.
+// append appends the event as it came in, and leaves the object open.
 func (e *Event) append(b []byte) []byte {
 	b = append(b, `{"specversion":"1.0","id":`...)
 	b = domain.AppendText(b, e.ID)
@@ -101,9 +101,10 @@ func (e *Event) append(b []byte) []byte {
 	return b
 }
 
-// Binary takes an event of the log apart for the binary form of any protocol. attribute is called with the name and the value
-// of each context attribute, as they are: a protocol that bounds its headers encodes them (HeaderValue). The data's media type
-// is apart, and empty where there is neither data nor a type. data must not be changed.
+// Binary splits an event of the log for the binary form of any protocol. It calls attribute with the name and the plain
+// value of each context attribute. A protocol that restricts its headers must encode the values (HeaderValue). Binary
+// returns the data's media type separately; it is empty if the event has neither data nor a type. The caller must not
+// modify data.
 func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)) (contentType string, data []byte) {
 	kept, trace, rest := split(event.Metadata)
 	came, ok := Event{}, false
@@ -140,7 +141,7 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 	return came.bytes()
 }
 
-// SetHeader sets the headers of the binary form over HTTP, ce-id and the others and Content-Type, and returns the body.
+// SetHeader sets the HTTP headers of the binary form (ce-id and the others, and Content-Type) and returns the body.
 func (e *Encoder) SetHeader(header http.Header, event *domain.Event) (body []byte) {
 	contentType, body := e.Binary(event, func(name, value string) {
 		header.Set("ce-"+name, HeaderValue(value))
@@ -151,8 +152,8 @@ func (e *Encoder) SetHeader(header http.Header, event *domain.Event) (body []byt
 	return body
 }
 
-// HeaderValue encodes an attribute's value for a header of HTTP or NATS: blanks, quotes, percent signs and what is not ASCII
-// are percent-encoded.
+// HeaderValue encodes an attribute's value for a header of HTTP or NATS. It percent-encodes blanks, quotes, percent
+// signs and non-ASCII characters.
 func HeaderValue(value string) string {
 	for i := range len(value) {
 		if encoded(value[i]) {
@@ -172,10 +173,10 @@ func HeaderValue(value string) string {
 	return value
 }
 
-// encoded says whether a byte of a header's value is percent-encoded.
+// encoded reports whether a byte of a header's value is percent-encoded.
 func encoded(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
 
-// escapeControls escapes the control characters that the strings of a JSON text may have as they are, and attributes may not.
+// escapeControls escapes control characters that JSON strings may contain and attributes may not.
 func escapeControls(text []byte) []byte {
 	for i := 0; i < len(text); i++ {
 		if control(text, i) {
@@ -188,7 +189,7 @@ func escapeControls(text []byte) []byte {
 				c := text[i]
 				if c >= 0x80 {
 					i++
-					c = text[i] // U+0080 to U+009F are their second byte
+					c = text[i] // the second byte of U+0080 to U+009F
 				}
 				const digits = "0123456789abcdef"
 				b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
@@ -199,13 +200,13 @@ func escapeControls(text []byte) []byte {
 	return text
 }
 
-// control says whether a control character that JSON may have in a string begins at i.
+// control reports whether a control character that JSON allows in a string begins at i.
 func control(text []byte, i int) bool {
 	return text[i] == 0x7f || text[i] == 0xc2 && i+1 < len(text) && text[i+1] < 0xa0
 }
 
-// AppendGap appends a structured CloudEvent that tells a follower of a gap in the log: its type is "manifold.gap", and data says what
-// is missing. It is no event of the log.
+// AppendGap appends a structured CloudEvent that reports a gap in the log to a follower. Its type is "manifold.gap",
+// and data says what is missing. It is not an event of the log.
 func AppendGap(b []byte, from, to int64, data []byte) []byte {
 	b = append(b, `{"specversion":"1.0","id":"gap-`...)
 	b = append(strconv.AppendInt(b, from, 10), '-')
@@ -214,8 +215,8 @@ func AppendGap(b []byte, from, to int64, data []byte) []byte {
 	return append(append(b, data...), '}')
 }
 
-// AppendPlace appends a structured CloudEvent that tells a follower where it is: its type is "manifold." and the kind, such as
-// checkpoint, and its only extension the position. It is no event of the log.
+// AppendPlace appends a structured CloudEvent that reports a follower's position. Its type is "manifold." and the kind,
+// such as checkpoint, and its only extension is the position. It is not an event of the log.
 func AppendPlace(b []byte, kind string, position int64) []byte {
 	b = append(append(append(b, `{"specversion":"1.0","id":"`...), kind...), '-')
 	b = strconv.AppendInt(b, position, 10)

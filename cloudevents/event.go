@@ -9,33 +9,33 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Event is a CloudEvent that came in, and was found to be one.
+// Event is a valid incoming CloudEvent.
 type Event struct {
 	ID              string
 	Source          string // a URI reference
 	Type            string
-	Subject         string // empty: none
-	Time            string // RFC 3339, as it came; empty: none
-	DataContentType string // a media type; empty: none, which means application/json
-	DataSchema      string // a URI; empty: none
+	Subject         string // optional
+	Time            string // RFC 3339, as it came in; optional
+	DataContentType string // a media type; empty means application/json
+	DataSchema      string // a URI; optional
 	Extensions      []Extension
-	Metadata        json.RawMessage // ExtensionMetadata, where it came; any JSON value
+	Metadata        json.RawMessage // ExtensionMetadata, if present; any JSON value
 
 	form   dataForm
-	data   json.RawMessage // by form; JSON of any kind where form is jsonData
+	data   json.RawMessage // depends on form; any JSON if form is jsonData
 	at     time.Time       // Time, to the microsecond
-	stream string          // ExtensionStream, as it came; empty: none
-	logID  string          // ExtensionID, as it came; empty: none
+	stream string          // ExtensionStream, as it came in; optional
+	logID  string          // ExtensionID, as it came in; optional
 }
 
-// Extension is a context attribute that the specification does not have itself.
+// Extension is a context attribute that the specification does not define.
 type Extension struct {
 	Name  string          // lower-case letters and digits
-	Value json.RawMessage // a string, true, false, or a whole number of 32 bits
+	Value json.RawMessage // a string, a boolean, or a 32-bit integer
 }
 
-// EventID is the id that the event has in the log: its own where that is a UUID, else one that follows from source and id,
-// so that what is sent again is appended once.
+// EventID returns the event's id in the log: its own if that is a UUID, otherwise one derived from source and id. An
+// event that is sent again is therefore appended only once.
 func (e *Event) EventID() domain.EventID {
 	if id, err := domain.ParseEventID(e.ID); err == nil && !id.IsZero() {
 		return id
@@ -43,14 +43,15 @@ func (e *Event) EventID() domain.EventID {
 	return domain.DeriveEventID("cloudevents", e.Source, e.ID)
 }
 
-// NewEvent is the event as it is appended to a stream: its type and data are the CloudEvent's, the metadata keeps what is
-// neither there nor plain from the stream's name. An error names the attribute.
+// NewEvent returns the event to append to a stream, with the CloudEvent's type and data. The metadata keeps what
+// follows neither from these nor from the stream's name. An error names the attribute.
 func (e *Event) NewEvent(stream string) (domain.NewEvent, error) {
 	return e.newEvent(stream, e.EventID())
 }
 
-// Original is the event as it was in the log that it was exported from: its stream, and its id there. An event that says neither is
-// published to its type, with its subject as the key, or, where it has none, to a stream of its own. An error names the attribute.
+// Original returns the event as it was in the log that exported it, with its stream and its id there. An event without
+// these is published to its type as the topic, with its subject as the key, or without a subject to a stream of its
+// own. An error names the attribute.
 func (e *Event) Original() (stream string, event domain.NewEvent, err error) {
 	id := e.EventID()
 	if e.logID != "" {
@@ -69,7 +70,7 @@ func (e *Event) Original() (stream string, event domain.NewEvent, err error) {
 	return stream, event, err
 }
 
-// ownStream is the stream that type and subject name.
+// ownStream returns the stream that type and subject name.
 func (e *Event) ownStream(id domain.EventID) (string, error) {
 	where, err := "type", domain.CheckCategory("type", e.Type)
 	stream := e.Type + "-" + id.String()
@@ -95,8 +96,9 @@ func (e *Event) newEvent(stream string, id domain.EventID) (domain.NewEvent, err
 	return event, nil
 }
 
-// Message is the event as it is published under a topic, with a key or, where that is empty, to a stream of its own. Topic and
-// key must be good: domain.CheckCategory, domain.CheckStream. An error names the attribute.
+// Message returns the event for publication under a topic and a key. Without a key it is published to a stream of its
+// own. The caller must have checked topic and key with domain.CheckCategory and domain.CheckStream. An error names the
+// attribute.
 func (e *Event) Message(topic, key string) (domain.Message, error) {
 	id := e.EventID()
 	stream := topic + "-" + key
@@ -109,7 +111,7 @@ func (e *Event) Message(topic, key string) (domain.Message, error) {
 	}, err
 }
 
-// metadata is what the event's metadata must be for nothing to be lost.
+// metadata returns the metadata that the event needs for a lossless conversion.
 func (e *Event) metadata(stream string, id domain.EventID) (json.RawMessage, error) {
 	var trace string
 	extensions := e.Extensions
@@ -159,23 +161,23 @@ func (e *Event) metadata(stream string, id domain.EventID) (json.RawMessage, err
 	return append(b, '}'), nil
 }
 
-// plain says whether an event of the log that came in another way would go out just so, from this stream.
+// plain reports whether an ordinary event of the log, from this stream, would go out with the same attributes.
 func (e *Event) plain(stream string, id domain.EventID) bool {
 	return e.form == jsonData && e.DataContentType == jsonType && e.DataSchema == "" && e.ID == id.String() &&
 		e.Subject == domain.Key(stream) && e.Source == sourceOf(stream) && e.Time != "" && sameTime(e.Time, e.at)
 }
 
-// sourceOf is the source of events that came in another way: the category, as a reference within the service.
+// sourceOf returns the source of ordinary events: the category, as a reference within the service.
 func sourceOf(stream string) string { return "/categories/" + domain.Category(stream) }
 
 func formatTime(at time.Time) string { return domain.FormatTime(at) }
 
-// sameTime says whether a text says nothing more than the moment: it is in UTC, with or without trailing zeros.
+// sameTime reports whether a text is just the moment: in UTC, with or without trailing zeros.
 func sameTime(text string, at time.Time) bool {
 	return text == formatTime(at) || text == at.UTC().Format(time.RFC3339Nano)
 }
 
-// attributes calls attribute with the name and the value of each, but for the content type.
+// attributes calls attribute with the name and the value of each attribute except the content type.
 func (e *Event) attributes(attribute func(name, value string)) {
 	attribute("specversion", SpecVersion)
 	attribute("id", e.ID)
@@ -191,7 +193,7 @@ func (e *Event) attributes(attribute func(name, value string)) {
 	}
 }
 
-// text is what a JSON string means, and any other scalar as it is written.
+// text returns the value of a JSON string, and the literal text of any other scalar.
 func text(raw json.RawMessage) string {
 	if raw[0] != '"' {
 		return string(raw)
@@ -199,14 +201,14 @@ func text(raw json.RawMessage) string {
 	for _, c := range raw {
 		if c == '\\' {
 			var text string
-			_ = json.Unmarshal(raw, &text) // it was found to be JSON
+			_ = json.Unmarshal(raw, &text) // raw is known to be valid JSON
 			return text
 		}
 	}
 	return string(raw[1 : len(raw)-1])
 }
 
-// integer says whether a JSON number is a whole one of 32 bits, which is what attributes may be.
+// integer reports whether a JSON number is a 32-bit integer, as attributes must be.
 func integer(raw json.RawMessage) bool {
 	_, err := strconv.ParseInt(string(raw), 10, 32)
 	return err == nil

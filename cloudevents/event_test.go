@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// logged is the event as the log would have it, appended to a stream.
+// logged returns the event as the log would return it after an append to a stream.
 func logged(t testing.TB, e cloudevents.Event, stream string) domain.Event {
 	t.Helper()
 	appended, err := e.NewEvent(stream)
@@ -65,7 +65,7 @@ func TestAnEventOfTheLogGoesOut(t *testing.T) {
 	}
 }
 
-// What an event cannot hold goes through its metadata, and comes out as it went in.
+// Attributes without a field in the log's event are kept in its metadata, and come out unchanged.
 func TestWhatAnEventKeeps(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, metadata, out string }{
@@ -88,12 +88,12 @@ func TestWhatAnEventKeeps(t *testing.T) {
 			`{"cloudevents":{"id":"A-1","source":"s","data":"base64","count":-5,"yes":true,"odd":"\"%"}}`,
 			`{"specversion":"1.0","id":"A-1","source":"s","type":"T","count":-5,"yes":true,"odd":"\"%","data_base64":"AP8=",` + places + `}`,
 		},
-		{ // from another log, with that one's places
+		{ // from another log, with its places there
 			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00Z","datacontenttype":"application/json","data":1,"manifoldstream":"x-1","manifoldversion":"1","manifoldposition":"99","manifoldrecordedat":"2020-01-01T00:00:00Z","traceparent":"00-a-b-01","manifoldmetadata":"{\"user\":\"u\"}"}`,
 			`{"user":"u","traceparent":"00-a-b-01"}`,
 			`{"specversion":"1.0","id":"0190d3a4-5b6c-7def-8123-456789abcde0","source":"/categories/order","type":"T","subject":"7","time":"2026-01-01T00:00:00.000000Z","datacontenttype":"application/json","data":1,` + places + `,"traceparent":"00-a-b-01","manifoldmetadata":"{\"user\":\"u\"}"}`,
 		},
-		{ // a trace that is no plain text is an extension as any other
+		{ // a trace that is not plain text is an ordinary extension
 			`{"specversion":"1.0","id":"A-1","source":"s","type":"T","traceparent":"a b","data":null}`,
 			`{"cloudevents":{"id":"A-1","source":"s","traceparent":"a b"}}`,
 			`{"specversion":"1.0","id":"A-1","source":"s","type":"T","traceparent":"a b","data":null,` + places + `}`,
@@ -142,7 +142,7 @@ func TestTheBinaryForm(t *testing.T) {
 	}
 }
 
-// An id that is no UUID gives one that follows from source and id.
+// An id that is not a UUID gives one derived from source and id.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	id := func(source, id string) domain.EventID {

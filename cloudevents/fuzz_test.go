@@ -10,7 +10,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// checkCame wants an error that a client can act on, or an event that comes out again as the same.
+// checkCame requires either an error that a client can act on, or an event that comes out unchanged.
 func checkCame(t *testing.T, event cloudevents.Event, err error) {
 	t.Helper()
 	var kept domain.NewEvent

@@ -7,12 +7,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// keptMember is the member of metadata that keeps what an event brought as a CloudEvent: an object of its attributes, without
-// type and specversion, and without id and time where the event's own say the same. Its member data, which is the name of no
-// attribute, says "base64" where the event's data is bytes, "bytes" where it came as such and is JSON, and "none" where there was none.
+// keptMember is the metadata member that keeps what an event had as a CloudEvent. It is an object of its attributes
+// without type and specversion, and without id and time if they equal the event's own. Its member data, which is not
+// the name of an attribute, describes the data: "base64" if the event's data is bytes, "bytes" if it came as bytes and
+// is JSON, and "none" if there was none.
 const keptMember = "cloudevents"
 
-// appendKept appends that object. extensions are those of the event that have no other place.
+// appendKept appends the object for keptMember. extensions are the extensions that are stored nowhere else.
 func (e *Event) appendKept(b []byte, id domain.EventID, extensions []Extension) []byte {
 	b = append(b, '{')
 	member := func(name string) {
@@ -52,7 +53,8 @@ func (e *Event) appendKept(b []byte, id domain.EventID, extensions []Extension) 
 	return append(b, '}')
 }
 
-// restore makes the CloudEvent anew that kept was made of. ok is false where it was not: clients may put anything into metadata.
+// restore rebuilds the CloudEvent that appendKept stored as kept. ok is false if kept is not such an object: clients
+// may put anything into metadata.
 func restore(kept json.RawMessage, event *domain.Event) (e Event, ok bool) {
 	e.form, e.data = jsonData, event.Data
 	scan := domain.NewStoredJSONScanner(kept)
@@ -96,7 +98,7 @@ func restore(kept json.RawMessage, event *domain.Event) (e Event, ok bool) {
 	return e, true
 }
 
-// has says whether the event has an attribute already.
+// has reports whether the event already has an attribute.
 func (e *Event) has(name string) bool {
 	if field := e.field(name); field != nil {
 		return *field != ""
@@ -109,8 +111,8 @@ func (e *Event) has(name string) bool {
 	return name == ExtensionMetadata && e.Metadata != nil
 }
 
-// split takes metadata apart: the member that restore reads, traceparent where it is a plain string, and the rest; each is nil
-// where there is none.
+// split splits metadata into the member that restore reads, traceparent if it is a plain string, and the rest. Each
+// part is nil if absent.
 func split(metadata json.RawMessage) (kept, trace, rest json.RawMessage) {
 	if !mayHold(metadata, keptMember) && !mayHold(metadata, ExtensionTrace) {
 		return nil, nil, metadata
@@ -146,7 +148,8 @@ func split(metadata json.RawMessage) (kept, trace, rest json.RawMessage) {
 	return kept, trace, rest
 }
 
-// mayHold says whether an object may have a member of a name: it is cheap, and wrong only where it says yes.
+// mayHold reports whether an object may have a member with a name. It is cheap, and may wrongly return true, but never
+// false.
 func mayHold(metadata json.RawMessage, name string) bool {
 	return len(metadata) > 0 && metadata[0] == '{' && (bytes.Contains(metadata, []byte(name)) || bytes.IndexByte(metadata, '\\') >= 0)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// wantRefusal fails the test unless err is an error for the client, at a place, whose message has some words.
+// wantRefusal fails the test unless err is a client error with the given code, place and words.
 func wantRefusal(t *testing.T, what string, err error, code domain.Code, where, words string) {
 	t.Helper()
 	if e, ok := errors.AsType[*domain.Error](err); !ok || e.Code != code || e.Where != where || !strings.Contains(e.Message, words) {
@@ -19,7 +19,7 @@ func wantRefusal(t *testing.T, what string, err error, code domain.Code, where, 
 	}
 }
 
-// structuredRefusals are structured CloudEvents with one thing wrong.
+// structuredRefusals are structured CloudEvents with one error each.
 var structuredRefusals = []struct {
 	text  string
 	code  domain.Code
@@ -79,7 +79,7 @@ func TestMalformedStructuredEvents(t *testing.T) {
 	for _, c := range structuredRefusals {
 		_, err := cloudevents.Parse([]byte(c.text))
 		wantRefusal(t, c.text, err, c.code, cmp.Or(c.where, "body"), c.words)
-		// In a batch it is named.
+		// In a batch, the error also names the event.
 		where := "events[1]." + c.where
 		if c.where == "" {
 			where = "events[1]"
@@ -155,7 +155,7 @@ func TestMalformedBinaryEvents(t *testing.T) {
 	wantRefusal(t, "a picture", err, domain.CodeTooLarge, "body", "as it is kept")
 }
 
-// What is good by itself, but cannot be kept.
+// Valid events that cannot be stored.
 func TestWhatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	event, err := cloudevents.Parse([]byte(`{"specversion":"1.0","id":"1","source":"s","type":"T","manifoldmetadata":"[1]"}`))
@@ -168,7 +168,8 @@ func TestWhatCannotBeKept(t *testing.T) {
 	wantRefusal(t, "attributes that are too long", err, domain.CodeTooLarge, "data", "data and attributes")
 }
 
-// Metadata that is no CloudEvent's says so, however near it comes: the event goes out as any other, with its metadata.
+// Metadata that only resembles that of a CloudEvent is ordinary metadata: the event goes out like any other, with its
+// metadata.
 func TestMetadataThatIsNoCloudEvents(t *testing.T) {
 	t.Parallel()
 	for _, member := range []string{

@@ -19,8 +19,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Whatever an event has as an attribute, as an extension and as data comes out as it went in: in the structured form and in the
-// binary one, through a log that gives JSON back in another order and with other blanks.
+// An event's attributes, extensions and data come out as they went in, in the structured and in the binary form. This
+// holds for a log that returns JSON with another order of members and other whitespace.
 func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -36,7 +36,7 @@ func TestNothingIsLost(t *testing.T) {
 		if got, want := meaning(t, []byte(out)), meaning(t, text); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%s\ncomes out as\n%s\nwhich means\n%v, want\n%v", text, out, got, want)
 		}
-		// Once more, from what came out: it is the same for ever.
+		// A second round trip, starting from the first result, changes nothing.
 		again, err := cloudevents.Parse([]byte(out))
 		if err != nil {
 			t.Fatalf("%s: %v", out, err)
@@ -53,7 +53,7 @@ func TestNothingIsLost(t *testing.T) {
 			t.Fatalf("%v: %v", header, err)
 		}
 		want := meaning(t, []byte(out))
-		for name, value := range want { // over headers everything is text
+		for name, value := range want { // headers contain only text
 			if name != "data" {
 				want[name] = fmt.Sprint(value)
 			}
@@ -62,7 +62,7 @@ func TestNothingIsLost(t *testing.T) {
 			want["datacontenttype"] = "application/json"
 		}
 		if b, ok := want["data"].([]byte); ok && len(b) == 0 {
-			delete(want, "data") // an empty body is none
+			delete(want, "data") // an empty body means no data
 		}
 		if got := meaning(t, []byte(structured(asKept(t, received, kept.Stream)))); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%v %q\nmeans\n%v, want\n%v", header, body, got, want)
@@ -70,7 +70,7 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// An event of one log that is appended to another by way of CloudEvents is the same there.
+// An event that moves from one log to another as a CloudEvent is the same there.
 func TestFromLogToLog(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -110,7 +110,7 @@ func must(t rapid.TB, err error) {
 	}
 }
 
-// asKept is the event as the log gives it back.
+// asKept returns the event as the log returns it.
 func asKept(t rapid.TB, e cloudevents.Event, stream string) domain.Event {
 	t.Helper()
 	appended, err := e.NewEvent(stream)
@@ -122,7 +122,7 @@ func asKept(t rapid.TB, e cloudevents.Event, stream string) domain.Event {
 	return event
 }
 
-// asJSONB is the same JSON in another order of members, with other blanks and escapes, as a database gives it back.
+// asJSONB returns the same JSON as a database would: with another order of members, and other whitespace and escapes.
 func asJSONB(t rapid.TB, text []byte) json.RawMessage {
 	t.Helper()
 	must(t, domain.CheckJSON(text))
@@ -138,7 +138,7 @@ func asJSONB(t rapid.TB, text []byte) json.RawMessage {
 	return plain
 }
 
-// unmarshal reads any JSON, with numbers as they are written.
+// unmarshal reads any JSON, and keeps numbers as they are written.
 func unmarshal(t rapid.TB, text []byte) (value any) {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -159,7 +159,8 @@ func sameJSON(t rapid.TB, a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// meaning is what a structured CloudEvent says, without what is Manifold's: each attribute, and the data as JSON or as bytes.
+// meaning returns the content of a structured CloudEvent without Manifold's own extensions: each attribute, and the
+// data as JSON or as bytes.
 func meaning(t rapid.TB, text []byte) map[string]any {
 	t.Helper()
 	all := unmarshal(t, text).(map[string]any)
@@ -191,7 +192,7 @@ func meaning(t rapid.TB, text []byte) map[string]any {
 	return said
 }
 
-// drawText is a text that an attribute can have.
+// drawText returns a text that an attribute can have.
 func drawText(t *rapid.T, label string) string {
 	return rapid.StringOfN(rapid.Rune().Filter(func(r rune) bool { return r >= ' ' && (r < 0x7f || r > 0x9f) && utf8.ValidRune(r) }), 1, 12, -1).Draw(t, label)
 }
@@ -201,7 +202,7 @@ func drawTime(t *rapid.T) time.Time {
 	return time.Unix(rapid.Int64Range(-60_000_000_000, 250_000_000_000).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanoseconds")).In(zone)
 }
 
-// drawJSON is any JSON value.
+// drawJSON returns any JSON value.
 func drawJSON(t *rapid.T, label string) json.RawMessage {
 	texts := rapid.SampledFrom([]string{`null`, `true`, `-12.50`, `123456789012345678901234567890`, `""`, `"a\nb\u0007é😀<&>\\\""`, `[]`, `{}`, `[1,[2,{"a":null}]]`, `{"a":{"b":[1.5,"x"]},"data":"base64"}`})
 	if rapid.Bool().Draw(t, label+" is a text") {
@@ -235,7 +236,7 @@ func drawMetadata(t *rapid.T) json.RawMessage {
 	return text
 }
 
-// drawEvent is any CloudEvent.
+// drawEvent returns any CloudEvent.
 func drawEvent(t *rapid.T) map[string]any {
 	e := map[string]any{"specversion": "1.0", "type": rapid.StringMatching(`[A-Za-z0-9_.:/+-]{1,20}`).Draw(t, "type")}
 	e["id"] = rapid.OneOf(rapid.Just("0190d3a4-5b6c-7def-8123-456789abcde0"), rapid.Just("0190D3A4-5B6C-7DEF-8123-456789ABCDE0"), rapid.Just("00000000-0000-0000-0000-000000000000"), rapid.Custom(func(t *rapid.T) string { return drawText(t, "id") })).Draw(t, "id")
@@ -275,7 +276,7 @@ func drawEvent(t *rapid.T) map[string]any {
 	return e
 }
 
-// reserved says whether a name is an attribute of the specification.
+// reserved reports whether a name is an attribute of the specification.
 func reserved(name string) bool {
 	switch name {
 	case "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "specversion":
@@ -284,7 +285,7 @@ func reserved(name string) bool {
 	return false
 }
 
-// drawData gives an event data of a kind, or none.
+// drawData adds data of any kind to an event, or none.
 func drawData(t *rapid.T, e map[string]any) {
 	kind := rapid.SampledFrom([]string{"", "application/json", "application/json; charset=utf-8", "text/json", "application/vnd.x+json", "text/plain", "text/plain; charset=iso-8859-1", "application/xml", "application/octet-stream", "image/png"}).Draw(t, "media type")
 	if kind != "" {
