@@ -17,7 +17,7 @@ type dataForm int
 const (
 	jsonData   dataForm = iota // the data itself; or its text as a string, if the content type is not JSON
 	binaryData                 // a string: the data's bytes as base64
-	jsonBytes                  // JSON that came and goes out as bytes, because some readers do not recognize its type as JSON
+	jsonBytes                  // JSON that came and goes out as bytes: some readers do not recognize its type as JSON
 	noData                     // null: there is no data
 )
 
