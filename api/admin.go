@@ -12,11 +12,11 @@ import (
 
 type adminKey struct{}
 
-// isAdmin reports whether a request came to AdminHandler.
+// isAdmin reports whether a request came through AdminHandler.
 func isAdmin(ctx context.Context) bool { return ctx.Value(adminKey{}) != nil }
 
-// AdminHandler is the API for the operator: probes, metrics, every operation that takes the operator's key, and profiles
-// at /debug/pprof/. Tenants' keys are refused, so that no tenant takes what is kept free for the operator.
+// AdminHandler returns the operator's API: probes, metrics, every operation that takes an operator key, and profiles at
+// /debug/pprof/. It refuses tenants' keys, so that no tenant uses the capacity kept free for the operator.
 func (s *Server) AdminHandler() http.Handler {
 	profiles := s.profiles()
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -29,7 +29,7 @@ func (s *Server) AdminHandler() http.Handler {
 	})
 }
 
-// profiles answers Go's profiler, for whoever has the operator's key.
+// profiles serves Go's profiler to holders of an operator key.
 func (s *Server) profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -57,7 +57,7 @@ var (
 	errAdminOnly     = domain.Errorf(domain.CodeForbidden, "Authorization", "the operator's key works at the admin listener alone; see admin.listen in the configuration")
 )
 
-// admitHere refuses a key at a listener that is not for it.
+// admitHere returns an error for a key that this listener does not accept.
 func (s *Server) admitHere(ctx context.Context, credential auth.Credential) error {
 	switch admin := isAdmin(ctx); {
 	case admin && !credential.Operator:

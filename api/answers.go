@@ -49,7 +49,7 @@ func (s generated) ExtendEvents(ctx context.Context, request openapi.ExtendEvent
 	return openapi.ExtendEvents200JSONResponse(answers), err
 }
 
-// nackOf reads a nack, which was held to the contract before.
+// nackOf converts a nack that is already checked against the contract.
 func nackOf(body openapi.Nack) (domain.Nack, error) {
 	nack := domain.Nack{Action: domain.NackAction(body.Action), Delay: -1, Reason: body.Reason}
 	if nack.Action == "" {
@@ -67,7 +67,7 @@ func nackOf(body openapi.Nack) (domain.Nack, error) {
 	return nack, nil
 }
 
-// answers gives a consumer's answers to its group, and returns what became of each.
+// answers passes a consumer's answers to its group, and returns the outcome of each.
 func (s generated) answers(
 	ctx context.Context, name string, ids []openapi.Attempt,
 	give func(context.Context, domain.TenantID, string, []domain.Attempt) ([]domain.Outcome, error),

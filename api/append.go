@@ -14,25 +14,26 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Log is the tenants' logs.
+// Log is the tenants' event logs.
 type Log interface {
 	Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 	LogSlice(ctx context.Context, tenant domain.TenantID, query domain.LogQuery) (domain.LogSlice, error)
 	StreamSlice(ctx context.Context, tenant domain.TenantID, stream string, query domain.StreamQuery) (domain.StreamSlice, error)
 	Head(ctx context.Context, tenant domain.TenantID) (domain.Head, error)
-	// RecordedAt says when the events at these positions were recorded, or where one is not there any more, the first behind it.
+	// RecordedAt returns when the events at these positions were recorded. For a removed event it returns the time of
+	// the next event that is still there.
 	RecordedAt(ctx context.Context, tenant domain.TenantID, positions []int64) (map[int64]time.Time, error)
-	// Event is one event by its id; domain.CodeNotFound: there is none.
+	// Event returns an event by its id, or domain.CodeNotFound.
 	Event(ctx context.Context, tenant domain.TenantID, id domain.EventID) (domain.Event, error)
-	// StreamsOf returns the streams of events by their ids; those that are not there are left out.
+	// StreamsOf returns the streams of events by their ids, and leaves out ids that do not exist.
 	StreamsOf(ctx context.Context, tenant domain.TenantID, ids []domain.EventID) (map[domain.EventID]string, error)
-	// Latest returns the newest event of each of the streams, in their order; a stream without events is left out. The answer
-	// ends with the event that passes maxBytes of data and metadata; 0: there is no such bound.
+	// Latest returns the newest event of each stream, in the order of streams, and leaves out empty streams. The result
+	// ends with the event that exceeds maxBytes of data and metadata; 0 means no limit.
 	Latest(ctx context.Context, tenant domain.TenantID, streams []string, maxBytes int) ([]domain.Event, error)
 }
 
-// appendToStream is written by hand: the events' data goes from the body to the log as the bytes that came, and what is
-// generic costs too much for what is called most.
+// appendToStream does not use the generated code. Events' data reaches the log as the bytes that came in, and generic
+// decoding is too slow for the operation that is called most.
 func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	request := c.Request()
 	stream, err := pathParam(c, "streamId")
@@ -90,7 +91,7 @@ func (s *Server) appendToStream(c echo.Context, caller caller) error {
 	})
 }
 
-// append appends to several streams.
+// append appends events to several streams.
 func (s *Server) append(c echo.Context, caller caller) error {
 	if err := noExpectation(c.Request().Header, "each stream of the body has its own expectedVersion; give it there"); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (s *Server) append(c echo.Context, caller caller) error {
 	})
 }
 
-// appendPreamble checks what both operations have in common, and returns the idempotency key.
+// appendPreamble does the checks that both operations share, and returns the idempotency key.
 func appendPreamble(request *http.Request, form cloudForm) (key string, err error) {
 	if err := noQuery(request); err != nil {
 		return "", err
@@ -165,7 +166,7 @@ func noQuery(request *http.Request) error {
 	return nil
 }
 
-// idempotencyKey is the header's value; empty where it is not given.
+// idempotencyKey returns the value of the header, or an empty string if it is absent.
 func idempotencyKey(header http.Header) (string, error) {
 	keys := header["Idempotency-Key"]
 	if len(keys) == 0 {
@@ -186,8 +187,8 @@ func printable(text string) bool {
 	return true
 }
 
-// expectation reads the one header that says which version the stream must have. conditional says that it was one of
-// HTTP's own, whose failure is a 412.
+// expectation reads the expected version of the stream from one of the headers. conditional means that it was a
+// standard HTTP header, whose failure is a 412.
 func expectation(header http.Header) (expected domain.Expected, conditional bool, err error) {
 	expected = domain.Any
 	given := 0
@@ -228,10 +229,11 @@ func expectation(header http.Header) (expected domain.Expected, conditional bool
 	return expected, conditional, nil
 }
 
-// expectations are the headers that say which version a stream must have.
+// expectations are the headers that state the expected version of a stream.
 var expectations = [...]string{"Expected-Version", "If-Match", "If-None-Match"}
 
-// noExpectation refuses a request with one of them, which an operation would ignore; instead says what to do.
+// noExpectation returns an error if the request has one of these headers, which the operation would ignore. instead
+// says what to do.
 func noExpectation(header http.Header, instead string) error {
 	for _, name := range expectations {
 		if len(header.Values(name)) > 0 {
@@ -241,7 +243,7 @@ func noExpectation(header http.Header, instead string) error {
 	return nil
 }
 
-// asked answers in the words of the question: who asked with If-Match gets a 412.
+// asked adapts a version conflict to the header that the client used: after If-Match it is a 412.
 func asked(conditional bool, err error) error {
 	if e, ok := errors.AsType[*domain.Error](err); ok && conditional && e.Code == domain.CodeVersionConflict {
 		failed := *e
@@ -251,7 +253,7 @@ func asked(conditional bool, err error) error {
 	return err
 }
 
-// identify gives events without id the one that follows from the idempotency key and their place in the request.
+// identify gives events without id an id derived from the idempotency key and their place in the request.
 func identify(key string, request domain.Append) {
 	if key == "" {
 		return
@@ -267,8 +269,8 @@ func identify(key string, request domain.Append) {
 
 func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
-// writeAppended answers an append. The body is made by hand: encoding it by reflection costs more than all the rest of
-// the handler.
+// writeAppended answers an append. It builds the body without reflection, which would cost more than the rest of the
+// handler.
 func writeAppended(c echo.Context, appended domain.Appended, body func([]byte) []byte) error {
 	size := 64
 	for _, stream := range appended.Streams {
@@ -289,7 +291,7 @@ func writeAppended(c echo.Context, appended domain.Appended, body func([]byte) [
 
 func appendAppendedStream(b []byte, stream domain.AppendedStream) []byte {
 	b = append(b, `{"stream":"`...)
-	b = append(b, stream.Stream...) // its alphabet needs no escapes
+	b = append(b, stream.Stream...) // stream names contain nothing to escape
 	b = append(b, `","version":`...)
 	b = strconv.AppendInt(b, stream.Version, 10)
 	b = append(b, `,"events":[`...)

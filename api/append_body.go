@@ -9,18 +9,19 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// appendBody decodes the bodies of append requests in one pass: data and metadata stay the bytes that came, and every
-// limit is checked on the way. It keeps to the schemas NewEvents and AppendRequest of openapi.yaml (a test holds the two
-// alike) and is stricter where a schema cannot say it: sizes, nesting, what JSONB can keep, ids twice in a request.
+// appendBody decodes the bodies of append requests in one pass. It keeps data and metadata as the bytes that came in,
+// and checks every limit on the way. It implements the schemas NewEvents and AppendRequest of openapi.yaml, and a test
+// checks that they agree. It is stricter where a schema cannot express a rule: sizes, nesting, what JSONB can store,
+// and duplicate ids in a request.
 //
 // A decoder is for one body.
 type appendBody struct {
 	text   []byte
 	scan   *domain.JSONScanner
-	events int // so far, over all streams
+	events int // decoded so far, over all streams
 }
 
-// decodeEvents reads the body of an append to one stream: an array of events.
+// decodeEvents decodes the body of an append to one stream: an array of events.
 func decodeEvents(text []byte) ([]domain.NewEvent, error) {
 	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
 	events, err := d.list("events")
@@ -33,7 +34,7 @@ func decodeEvents(text []byte) ([]domain.NewEvent, error) {
 	return events, nil
 }
 
-// decodeAppend reads the body of an append to several streams.
+// decodeAppend decodes the body of an append to several streams.
 func decodeAppend(text []byte) (domain.Append, error) {
 	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
 	var request domain.Append
@@ -158,7 +159,7 @@ func (d *appendBody) list(where string) ([]domain.NewEvent, error) {
 	return events, nil
 }
 
-// The fields of an event, as bits of what was given.
+// The fields of an event, as indexes into fields.
 const (
 	fieldID = iota
 	fieldType
@@ -167,7 +168,7 @@ const (
 	fieldOccurredAt
 )
 
-// fields notes which fields an object has given.
+// fields records which fields an object has.
 type fields [5]bool
 
 func (f *fields) once(field int, name string) error {
@@ -186,7 +187,7 @@ func (d *appendBody) event(list string, index int) (domain.NewEvent, error) {
 	return event, nil
 }
 
-// place is a field of an object; the object itself where no field is named.
+// place returns the place of a field in an object, or that of the object if field is empty.
 func place(object, field string) string {
 	if field == "" {
 		return object
@@ -194,7 +195,7 @@ func place(object, field string) string {
 	return object + "." + field
 }
 
-// fields reads an event. Where it is refused, at is the field that was being read, or empty.
+// fields reads an event. If it fails, at is the field that it was reading, or empty.
 func (d *appendBody) fields() (event domain.NewEvent, at string, err error) {
 	var given fields
 	err = d.scan.Object(func(name string) (err error) {
@@ -247,7 +248,7 @@ func (d *appendBody) fields() (event domain.NewEvent, at string, err error) {
 	return event, at, err
 }
 
-// word reads a string; anything else is a field of the wrong kind.
+// word reads a string. Any other JSON is an error.
 func (d *appendBody) word(where string) (string, error) {
 	raw, err := d.scan.Value()
 	if err != nil {
@@ -259,7 +260,7 @@ func (d *appendBody) word(where string) (string, error) {
 	return unquote(raw)
 }
 
-// unquote resolves a JSON string that was found valid.
+// unquote decodes a JSON string that is known to be valid.
 func unquote(raw json.RawMessage) (string, error) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw[1 : len(raw)-1]), nil
@@ -292,7 +293,7 @@ func (d *appendBody) time() (time.Time, error) {
 	return parseTime(text)
 }
 
-// parseTime reads RFC 3339.
+// parseTime parses an RFC 3339 time.
 func parseTime(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
@@ -302,7 +303,7 @@ func parseTime(text string) (time.Time, error) {
 	return at, checkTime("", at)
 }
 
-// checkTime keeps times behind year 1, which begins with the instant that means "none" here.
+// checkTime requires a year from 2 to 9999, because year 1 begins with the zero time, which means "none" here.
 func checkTime(where string, at time.Time) error {
 	if year := at.UTC().Year(); year < 2 || year > 9999 {
 		return domain.Errorf(domain.CodeInvalidRequest, where, "%q is out of range; times lie in the years 2 to 9999", at.Format(time.RFC3339Nano))
@@ -314,7 +315,7 @@ func unknownField(name, known string) error {
 	return domain.Errorf(domain.CodeInvalidRequest, "", "there is no field %q; there are %s", clip(name, 60), known)
 }
 
-// mend gives an error its place, unless it has one, and tells what is no JSON from JSON of the wrong kind.
+// mend adds the place to an error that has none, and distinguishes invalid JSON from JSON of the wrong kind.
 func (d *appendBody) mend(where string, err error) error {
 	switch e := err.(type) {
 	case nil:

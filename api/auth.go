@@ -13,13 +13,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// caller is who a request acts for.
+// caller identifies the client for which a request acts.
 type caller struct {
 	tenant     domain.TenantID // domain.Everyone for the operator
 	credential auth.Credential
 }
 
-// by is the caller as it is kept beside what it has done.
+// by returns the caller's name for records of its actions.
 func (c caller) by() string {
 	if c.credential.Operator {
 		return "operator"
@@ -27,10 +27,10 @@ func (c caller) by() string {
 	return fmt.Sprintf("key %s (%s)", c.credential.KeyID, c.credential.Name)
 }
 
-// known says whether the caller has a key; where an operation has no scopes, nobody is known.
+// known reports whether the caller has a key. A caller of an operation without scopes is not known.
 func (c caller) known() bool { return c.credential.Operator || c.credential.KeyID != domain.KeyID{} }
 
-// shareOf is whose part of what is shared a request uses.
+// shareOf returns the tenant whose share of the budgets a request uses.
 func (c caller) shareOf() domain.TenantID {
 	if !c.known() {
 		return nobody
@@ -38,14 +38,14 @@ func (c caller) shareOf() domain.TenantID {
 	return c.tenant
 }
 
-// allow returns nil where the caller may do one of scopes with the events of a category, and else what an operation is
-// refused with. The empty category is all there can be. Whichever operation has x-categories in the contract asks here
-// for every category that a request is about, before it does anything.
+// allow returns nil if the caller has one of scopes for the events of a category, and otherwise the error for the
+// client. An empty category means all categories. A handler whose operation has x-categories in the contract must call
+// it for every category of the request, before it does anything.
 func (c caller) allow(category string, scopes ...domain.Scope) error {
 	return c.credential.RequireFor(category, scopes...)
 }
 
-// allowEach is allow for several categories; none are all.
+// allowEach is allow for several categories; none means all.
 func (c caller) allowEach(categories []string, scopes ...domain.Scope) error {
 	if len(categories) == 0 {
 		return c.allow("", scopes...)
@@ -58,7 +58,7 @@ func (c caller) allowEach(categories []string, scopes ...domain.Scope) error {
 	return nil
 }
 
-// inPlace puts the place in the request that names a category, or its stream, into a refusal.
+// inPlace adds the place in the request that names a category, or its stream, to an error.
 func inPlace(where string, err error) error {
 	if e, ok := errors.AsType[*domain.Error](err); ok {
 		e.Where = where
@@ -66,8 +66,8 @@ func inPlace(where string, err error) error {
 	return err
 }
 
-// authenticate finds the request's caller, and refuses one whose key has none of the operation's scopes. Where no scope is
-// named, anybody may.
+// authenticate returns the request's caller, or an error if its key has none of the operation's scopes. An operation
+// without scopes is open to everyone.
 func (s *Server) authenticate(request *http.Request, op *operation) (caller, error) {
 	if len(op.scopes) == 0 {
 		return caller{}, nil
@@ -85,8 +85,9 @@ func (s *Server) authenticate(request *http.Request, op *operation) (caller, err
 	return caller{tenant: credential.Tenant, credential: credential}, nil
 }
 
-// admit refuses a key that has none of the operation's scopes: for every category there can be, unless its handler asks
-// for those that matter. So an operation that was not thought of is closed to a key for some categories, not open.
+// admit returns an error for a key without any of the operation's scopes. The key must have the scope for all
+// categories, unless the handler itself checks the relevant ones. So a key for some categories cannot use an operation
+// that ignores categories.
 func (o *operation) admit(credential auth.Credential) error {
 	if o.byCategory {
 		return credential.RequireSome(o.scopes...)
@@ -94,9 +95,9 @@ func (o *operation) admit(credential auth.Credential) error {
 	return credential.Require(o.scopes...)
 }
 
-// credentialOf looks at the request's key or, where tickets are taken, at its ticket: a browser's EventSource and WebSocket
-// send no header. Without either it is domain.CodeUnauthenticated. More than one are refused: whoever stands between, a proxy that
-// looks at the first, say, must not see another caller than the service does.
+// credentialOf authenticates the request by its key or, if tickets is set, by its ticket, since a browser's EventSource
+// and WebSocket cannot send a header. Without either it returns domain.CodeUnauthenticated. It refuses several
+// credentials: otherwise a proxy that checks only the first could see another caller than the service does.
 func (s *Server) credentialOf(request *http.Request, tickets bool) (auth.Credential, error) {
 	headers, given := request.Header["Authorization"], 0
 	query := request.URL.Query()
@@ -124,9 +125,10 @@ func (s *Server) credentialOf(request *http.Request, tickets bool) (auth.Credent
 	return s.config.Keys.Authenticate(request.Context(), strings.TrimSpace(token))
 }
 
-// whileAllowed is for requests that may last: it looks at the caller's key again and again, and when that is refused, since
-// it was revoked or its tenant suspended, it ends the context that it returns, with the refusal as the cause. Of a ticket
-// the key counts: what was begun with it may go on when it has expired. stop must be called when the request is over.
+// whileAllowed is for long-lived requests. It checks the caller's key periodically, and ends the returned context when
+// the key has been revoked or its tenant suspended. The cause of the context is the error for the client. A ticket is
+// checked by its key, so a request may continue after the ticket expires. The caller must call stop when the request is
+// over.
 func (s *Server) whileAllowed(ctx context.Context, caller caller) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if !caller.known() {
@@ -142,7 +144,7 @@ func (s *Server) whileAllowed(ctx context.Context, caller caller) (_ context.Con
 				return
 			case <-tick.C:
 			}
-			// That the keys cannot be looked at now is no refusal. What a key may do never changes.
+			// A failure to check the key is not a refusal. A key's grants never change.
 			if _, err := s.config.Keys.Again(ctx, caller.credential); isRefusal(err) {
 				cancel(err)
 				return
@@ -155,7 +157,7 @@ func (s *Server) whileAllowed(ctx context.Context, caller caller) (_ context.Con
 	}
 }
 
-// isRefusal says whether an error is that a key may not, or no longer, do what it is used for.
+// isRefusal reports whether an error means that a key may not, or no longer, do what it is used for.
 func isRefusal(err error) bool {
 	e, ok := errors.AsType[*domain.Error](err)
 	if !ok {
@@ -170,8 +172,8 @@ func isRefusal(err error) bool {
 
 type callerKey struct{}
 
-// withCaller hands the caller through what is generated, whose handlers take a context and the request's fields only.
-// Each takes it out in its first line, and from there on the tenant is an argument.
+// withCaller passes the caller through generated code, whose handlers take only a context and the request's fields.
+// Each handler extracts the caller in its first line and from there on passes the tenant as an argument.
 func withCaller(ctx context.Context, caller caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }

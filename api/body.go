@@ -17,29 +17,29 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// trustedLength is up to how many bytes a Content-Length is believed before the bytes have come: a claim alone must not
-// cost memory.
+// trustedLength is up to how many bytes memory is allocated for a Content-Length before the bytes arrive. A larger
+// claim alone must not cost memory.
 const trustedLength = 256 << 10
 
-// decoders keeps the decompressors of request bodies for the next one.
+// decoders keeps decompressors of request bodies for reuse.
 type decoders struct {
 	gzip       sync.Pool
 	zstd       sync.Pool
-	zstdNarrow sync.Pool // those that take narrowWindow at most
+	zstdNarrow sync.Pool // decoders with windows up to narrowWindow
 }
 
-// Memory of decompressors, beside what they give.
+// Memory of decompressors, without their output.
 const (
 	gzipDecoderBytes = 64 << 10
-	zstdBlockBytes   = 512 << 10 // with the window, what zstd takes
-	// wideWindow is the largest window of zstd that is taken: what RFC 8878 asks of every decoder.
+	zstdBlockBytes   = 512 << 10 // of zstd, in addition to the window
+	// wideWindow is the largest supported zstd window, which RFC 8878 recommends for every decoder.
 	wideWindow = 8 << 20
-	// narrowWindow is the largest of most bodies.
+	// narrowWindow is the largest window that most bodies use.
 	narrowWindow = 512 << 10
 )
 
-// reader returns the request's body uncompressed, and a function that gives the decompressor back once the body was
-// read. The decompressor's memory is on the account, unless it refuses.
+// reader returns the request's body uncompressed, and a function that returns the decompressor to its pool after the
+// body was read. It charges the decompressor's memory to the account, and fails if the account has no room.
 func (d *decoders) reader(request *http.Request, account *fairshare.Account) (io.Reader, func(), error) {
 	switch encoding := request.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
@@ -67,7 +67,7 @@ func (d *decoders) reader(request *http.Request, account *fairshare.Account) (io
 	}
 }
 
-// zstdReader looks at the first frame, which says how large its window is: most bodies must not be charged for the largest.
+// zstdReader reads the window size from the first frame, so that most bodies are not charged for the largest window.
 func (d *decoders) zstdReader(body io.Reader, account *fairshare.Account) (io.Reader, func(), error) {
 	ahead := bufio.NewReaderSize(body, zstd.HeaderMaxSize)
 	start, err := ahead.Peek(zstd.HeaderMaxSize)
@@ -94,14 +94,14 @@ func (d *decoders) zstdReader(body io.Reader, account *fairshare.Account) (io.Re
 		return nil, nil, undecodable("zstd", err)
 	}
 	return decoding{r, "zstd"}, func() {
-		if r.Reset(nil) == nil { // lets go of the request
+		if r.Reset(nil) == nil { // releases the request
 			pool.Put(r)
 		}
 		account.Shrink(window + zstdBlockBytes)
 	}, nil
 }
 
-// decoding tells errors of the decompressor from those of the connection.
+// decoding distinguishes errors of the decompressor from those of the connection.
 type decoding struct {
 	io.Reader
 	encoding string
@@ -122,11 +122,11 @@ func undecodable(encoding string, err error) error {
 	return domain.Errorf(domain.CodeInvalidRequest, "body", "it cannot be decompressed as %s: %s", encoding, err)
 }
 
-// clientBody is a request's body. Whatever keeps it from being read is the client's doing, or its connection's: its errors
-// are *domain.Error.
+// clientBody is a request's body. Its errors are *domain.Error, since the client or its connection causes every read
+// error.
 type clientBody struct {
 	io.ReadCloser
-	over atomic.Bool // nothing more comes: it was read to its end, or cannot be read
+	over atomic.Bool // the body was read completely, or cannot be read
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
@@ -140,7 +140,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unreadable is what the client is told where its body cannot be read.
+// unreadable returns the error for a client whose body cannot be read.
 func unreadable(err error) error {
 	if known, ok := errors.AsType[*domain.Error](err); ok {
 		return known
@@ -157,8 +157,8 @@ func unreadable(err error) error {
 	return domain.Errorf(domain.CodeInvalidRequest, "body", "it cannot be read: its connection broke, or its chunks are not as HTTP has them")
 }
 
-// readBody reads a whole request body, uncompressed, of at most domain.MaxRequestBytes. The bytes belong to the caller. Each
-// byte is on the account before there is memory for it.
+// readBody reads a whole request body, uncompressed, of at most domain.MaxRequestBytes. The caller owns the returned
+// bytes. Each byte is charged to the account before its memory is allocated.
 func (d *decoders) readBody(request *http.Request, account *fairshare.Account) ([]byte, error) {
 	length := request.ContentLength
 	if length > domain.MaxRequestBytes {
@@ -170,7 +170,7 @@ func (d *decoders) readBody(request *http.Request, account *fairshare.Account) (
 	}
 	defer done()
 	if plain != request.Body {
-		length = -1 // of what is compressed
+		length = -1 // the length of the compressed body
 	}
 	body, err := readAll(plain, length, domain.MaxRequestBytes, account.Grow, account)
 	switch {
@@ -182,16 +182,16 @@ func (d *decoders) readBody(request *http.Request, account *fairshare.Account) (
 	return body, nil
 }
 
-// errTooLong is that there is more to read than is allowed.
+// errTooLong means that a body is longer than allowed.
 var errTooLong = errors.New("there is more than is allowed")
 
-// firstRead is how much memory a body has at first whose length is not known.
+// firstRead is the initial buffer size for a body of unknown length.
 const firstRead = 4 << 10
 
-// readAll reads at most limit bytes, which are claimed to be length; -1: nobody knows. The memory for them grows as they
-// come, each time after take has put it on the account.
+// readAll reads at most limit bytes. length is their claimed number; -1 means unknown. The buffer grows as they arrive,
+// each time after take has charged the account.
 func readAll(from io.Reader, length int64, limit int, take func(bytes int64) error, account *fairshare.Account) ([]byte, error) {
-	size, most := int64(firstRead), int64(limit)+1 // one more tells what is too long
+	size, most := int64(firstRead), int64(limit)+1 // one byte more reveals a body that is too long
 	if length >= 0 {
 		size, most = min(length, trustedLength), min(length, most)
 	}

@@ -11,20 +11,20 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// cloudForm is the form in which a request's body has CloudEvents.
+// cloudForm is the form of the CloudEvents in a request's body.
 type cloudForm int
 
 const (
-	noCloudEvents   cloudForm = iota // it has none
+	noCloudEvents   cloudForm = iota // the body has no CloudEvents
 	cloudStructured                  // one, as a JSON object
 	cloudBatch                       // a JSON array of them
-	cloudBinary                      // one, whose attributes are headers, and whose data is the body
+	cloudBinary                      // one, with its attributes as headers and its data as the body
 )
 
-// cloudTypes is what the media types of all bodies with CloudEvents begin with.
+// cloudTypes is the common prefix of the media types of bodies with CloudEvents.
 const cloudTypes = "application/cloudevents"
 
-// cloudFormOf says by a request's headers what its body has.
+// cloudFormOf determines the form of the body from the request's headers.
 func cloudFormOf(header http.Header) (cloudForm, error) {
 	given := header["Content-Type"]
 	if len(given) == 1 && len(given[0]) >= len(cloudTypes) && strings.EqualFold(given[0][:len(cloudTypes)], cloudTypes) {
@@ -46,7 +46,7 @@ func cloudFormOf(header http.Header) (cloudForm, error) {
 	return noCloudEvents, nil
 }
 
-// events reads the CloudEvents of a request.
+// events decodes the CloudEvents of a request.
 func (f cloudForm) events(header http.Header, body []byte) ([]cloudevents.Event, error) {
 	if f == cloudBatch {
 		return cloudevents.ParseBatch(body, domain.MaxRequestEvents)
@@ -61,7 +61,7 @@ func (f cloudForm) events(header http.Header, body []byte) ([]cloudevents.Event,
 	return []cloudevents.Event{event}, err
 }
 
-// place is where an attribute, or the data, of an event is in the request.
+// place returns the place in the request of an event's attribute or data.
 func (f cloudForm) place(index int, name string) string {
 	switch {
 	case f == cloudBatch:
@@ -74,7 +74,7 @@ func (f cloudForm) place(index int, name string) string {
 	return "ce-" + name
 }
 
-// newEvents reads what a request appends to a stream, in whatever form its body has it.
+// newEvents decodes the events that a request appends to a stream, in any form.
 func (f cloudForm) newEvents(header http.Header, stream string, body []byte) ([]domain.NewEvent, error) {
 	if f == noCloudEvents {
 		return decodeEvents(body)
@@ -92,7 +92,7 @@ func (f cloudForm) newEvents(header http.Header, stream string, body []byte) ([]
 	return events, nil
 }
 
-// within gives an error of one event, whose place is an attribute, its place in the request.
+// within converts the place in an error, an attribute of one event, to a place in the request.
 func (f cloudForm) within(index int, err error) error {
 	if e, ok := err.(*domain.Error); ok {
 		e.Where = f.place(index, e.Where)
@@ -100,7 +100,7 @@ func (f cloudForm) within(index int, err error) error {
 	return err
 }
 
-// asked gives an error of the append its place in the request, where that has CloudEvents.
+// asked converts the place in an error of the append to a place in a request with CloudEvents.
 func (f cloudForm) asked(err error) error {
 	e, ok := err.(*domain.Error)
 	if !ok || f == noCloudEvents {
@@ -119,7 +119,8 @@ func (f cloudForm) asked(err error) error {
 	return &placed
 }
 
-// publication reads the CloudEvents that a request publishes. Their topic and key are the query's, or else type and subject.
+// publication decodes the CloudEvents that a request publishes. Topic and key come from the query, or else from type
+// and subject.
 func (f cloudForm) publication(request *http.Request, body []byte) (publication, error) {
 	query, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
@@ -150,15 +151,15 @@ func (f cloudForm) publication(request *http.Request, body []byte) (publication,
 	return p.of(came)
 }
 
-// cloudPublication says where CloudEvents are published to, and where what is said about them stands.
+// cloudPublication says where CloudEvents are published, and where their fields are in the request.
 type cloudPublication struct {
-	topic, key           *string // of all of them; nil: their type and their subject are. An empty key is none
+	topic, key           *string // of all events; nil: each event's type and subject. An empty key means none
 	topicPlace, keyPlace string
 	topicName, keyName   string                              // as advice names them
-	place                func(index int, name string) string // of an attribute, or the data, of an event
+	place                func(index int, name string) string // of an event's attribute or data
 }
 
-// check refuses a topic that is none.
+// check returns an error for an invalid topic.
 func (p *cloudPublication) check() error {
 	if p.topic == nil {
 		return nil
@@ -166,7 +167,7 @@ func (p *cloudPublication) check() error {
 	return domain.CheckCategory(p.topicPlace, *p.topic)
 }
 
-// of is what is published.
+// of returns the publication of the CloudEvents.
 func (p *cloudPublication) of(came []cloudevents.Event) (publication, error) {
 	messages := make([]domain.Message, len(came))
 	var err error
@@ -178,7 +179,7 @@ func (p *cloudPublication) of(came []cloudevents.Event) (publication, error) {
 	return publication{messages: messages, placeOf: p.placeOf}, nil
 }
 
-// placeOf is where a field of a message is.
+// placeOf returns the place of a message's field.
 func (p *cloudPublication) placeOf(index int, field string) string {
 	switch {
 	case field == "topic" && p.topic != nil:
@@ -197,7 +198,7 @@ func (p *cloudPublication) placeOf(index int, field string) string {
 	return p.place(index, field)
 }
 
-// message is one CloudEvent as it is published.
+// message converts one CloudEvent to a message.
 func (p *cloudPublication) message(index int, event *cloudevents.Event) (domain.Message, error) {
 	topic, key := event.Type, event.Subject
 	if p.topic != nil {
@@ -221,7 +222,7 @@ func (p *cloudPublication) message(index int, event *cloudevents.Event) (domain.
 	return message, err
 }
 
-// withAdvice says at the end of an error's message what else can be done.
+// withAdvice appends advice to the message of an error.
 func withAdvice(err error, advice string) error {
 	if e, ok := err.(*domain.Error); ok {
 		e.Message += advice

@@ -6,7 +6,8 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// framesOf are the frames of a kind of answer. Where CloudEvents are asked for each frame is one, also those that say a place.
+// framesOf returns the frames for a kind of answer. With cloud, every frame is a CloudEvent, including those that
+// report a position.
 func framesOf(kind string, cloud bool) frames {
 	switch {
 	case kind == byWebSocket && cloud:
@@ -31,12 +32,12 @@ func appendEntryCloudEvent(b []byte, entry *subscription.Entry) []byte {
 	})
 }
 
-// appendCloudGap appends a gap as a structured CloudEvent, whose data it is.
+// appendCloudGap appends a structured CloudEvent with the gap as its data.
 func appendCloudGap(b []byte, gap *domain.Gap) []byte {
 	return cloudevents.AppendGap(b, gap.From, gap.To, appendGap(nil, gap))
 }
 
-// cloudLineFrames are lines of JSON.
+// cloudLineFrames returns frames that are lines of JSON.
 func cloudLineFrames() frames {
 	return frames{
 		event: func(b []byte, entry *subscription.Entry) []byte {
@@ -49,7 +50,8 @@ func cloudLineFrames() frames {
 	}
 }
 
-// cloudServerSentFrames are server-sent events, named and numbered as others are.
+// cloudServerSentFrames returns frames that are server-sent events, with the same names and ids as other server-sent
+// events.
 func cloudServerSentFrames() frames {
 	return frames{
 		event: func(b []byte, entry *subscription.Entry) []byte {
@@ -64,7 +66,7 @@ func cloudServerSentFrames() frames {
 	}
 }
 
-// cloudSocketFrames are messages of a WebSocket.
+// cloudSocketFrames returns frames that are messages of a WebSocket.
 func cloudSocketFrames() frames {
 	return frames{
 		event: func(b []byte, entry *subscription.Entry) []byte {

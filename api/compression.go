@@ -17,24 +17,24 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// worthCompressing is the size from which an answer is compressed: below, it goes out in one packet either way.
+// worthCompressing is the minimum size of a compressed answer. A smaller one fits into one packet anyway.
 const worthCompressing = 1400
 
-// compressors keeps encoders for the next answer: making one costs more than most answers.
+// compressors keeps encoders for reuse: creating one costs more than most answers.
 type compressors struct {
 	gzip sync.Pool
 	zstd sync.Pool
 }
 
-// encoder is what gzip and zstd writers have in common.
+// encoder is the common interface of gzip and zstd writers.
 type encoder interface {
 	io.WriteCloser
 	Flush() error
 	Reset(io.Writer)
 }
 
-// compress compresses the answer where the client takes that, and its tenant has room for it. done ends it and puts the plain writer back; it is nil where
-// nothing was wrapped.
+// compress compresses the answer if the client accepts it and its tenant has room for it. done ends the answer and
+// restores the plain writer; it is nil if nothing was wrapped.
 func (s *Server) compress(c echo.Context, tenant domain.TenantID) (done func()) {
 	encoding := acceptedEncoding(c.Request().Header.Get("Accept-Encoding"))
 	if encoding == "" {
@@ -53,7 +53,7 @@ func (s *Server) compress(c echo.Context, tenant domain.TenantID) (done func()) 
 	}
 }
 
-// acceptedEncoding picks zstd before gzip among what Accept-Encoding has with a weight above zero; "" is none.
+// acceptedEncoding returns zstd or else gzip, if Accept-Encoding has it with a weight above zero, or "".
 func acceptedEncoding(header string) string {
 	best := ""
 	for item := range strings.SplitSeq(header, ",") {
@@ -74,29 +74,29 @@ func acceptedEncoding(header string) string {
 }
 
 const (
-	// compressorWindow is how far zstd looks back: further takes more memory than it saves bytes.
+	// compressorWindow is the zstd window. A larger one costs more memory than it saves bytes.
 	compressorWindow = 512 << 10
-	// compressorBytes is what an encoder has in memory, with what it holds back.
+	// compressorBytes is the memory of an encoder, including its buffered data.
 	compressorBytes = 2 << 20
-	// compressedAtOnce is how much is compressed in one turn: a millisecond's work, about.
+	// compressedAtOnce is how much is compressed in one turn: about a millisecond's work.
 	compressedAtOnce = 64 << 10
 )
 
-// compressedWriter holds the beginning of an answer back until it is known to be worth compressing. It compresses in turns,
-// piece by piece: the processors are shared between tenants, and no turn lasts while a client does not read.
+// compressedWriter holds back the beginning of an answer until it is known to be worth compressing. It compresses piece
+// by piece, in turns, since the tenants share the processors. A turn never waits for a client that does not read.
 type compressedWriter struct {
 	http.ResponseWriter
 	ctx    context.Context
-	memory *fairshare.Account // has the encoder
+	memory *fairshare.Account // charged for the encoder
 	turn   *fairshare.Account
-	ready  bytes.Buffer // compressed, and not written yet
+	ready  bytes.Buffer // compressed, but not written yet
 
 	pools    *compressors
 	encoding string
-	status   int // as the handler wrote it; 0: not yet
+	status   int // as the handler set it; 0: not yet
 	held     []byte
 	encoder  encoder
-	started  bool // the header is out; where encoder is nil then, the answer goes out as it is
+	started  bool // the header was sent; the answer is then plain if encoder is nil
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -124,7 +124,7 @@ func (w *compressedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// writeCompressed writes what becomes of p.
+// writeCompressed compresses p and writes the result.
 func (w *compressedWriter) writeCompressed(p []byte) (int, error) {
 	written := 0
 	for written < len(p) {
@@ -141,7 +141,7 @@ func (w *compressedWriter) writeCompressed(p []byte) (int, error) {
 	return written, nil
 }
 
-// inTurn has the encoder do something when it is the tenant's turn, and writes what came out.
+// inTurn calls do when it is the tenant's turn, and writes the encoder's output.
 func (w *compressedWriter) inTurn(do func() error) error {
 	if err := w.turn.Wait(w.ctx, 1, 0); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (w *compressedWriter) inTurn(do func() error) error {
 	return err
 }
 
-// FlushError sends what is there, compressed: who flushes streams.
+// FlushError sends everything written so far, compressed. Only streaming answers flush.
 func (w *compressedWriter) FlushError() error {
 	if !w.started {
 		if err := w.start(true); err != nil {
@@ -170,10 +170,10 @@ func (w *compressedWriter) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Flush is for who knows http.Flusher only.
+// Flush is for callers that know only http.Flusher.
 func (w *compressedWriter) Flush() { _ = w.FlushError() }
 
-// start sends the header, and what was held back.
+// start sends the header and the data that was held back.
 func (w *compressedWriter) start(compress bool) error {
 	w.started = true
 	header := w.Header()
@@ -200,7 +200,7 @@ func (w *compressedWriter) start(compress bool) error {
 	return err
 }
 
-// close ends the answer. Errors are those of a client that went away.
+// close ends the answer. It ignores errors, which mean that the client has disconnected.
 func (w *compressedWriter) close() {
 	if !w.started && (w.status != 0 || len(w.held) > 0) {
 		_ = w.start(false)
@@ -219,7 +219,7 @@ func (p *compressors) get(encoding string, w io.Writer) encoder {
 			e.Reset(w)
 			return e
 		}
-		// The options are constants that NewWriter takes.
+		// The options are constants that NewWriter accepts.
 		e, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(compressorWindow))
 		if err != nil {
 			panic(err)
@@ -232,13 +232,13 @@ func (p *compressors) get(encoding string, w io.Writer) encoder {
 	}
 	e, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
-		panic(err) // the level is a constant that it takes
+		panic(err) // the level is a valid constant
 	}
 	return e
 }
 
 func (p *compressors) put(encoding string, e encoder) {
-	e.Reset(io.Discard) // lets go of the connection
+	e.Reset(io.Discard) // releases the connection
 	if encoding == "zstd" {
 		p.zstd.Put(e)
 		return

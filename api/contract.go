@@ -26,7 +26,7 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// contract is openapi.yaml, made ready for holding requests to it.
+// contract is openapi.yaml, prepared for checking requests.
 type contract struct {
 	spec       *openapi3.T
 	operations map[string]*operation // by "GET /v1/streams/:streamId", as Echo names routes
@@ -36,25 +36,25 @@ type contract struct {
 type operation struct {
 	id     string
 	path   string         // with {names}
-	scopes []domain.Scope // the key needs one of them; none: anybody may
-	// The operation's handler asks for the categories that it turns out to be about (caller.allow). A key that has a scope for
-	// some categories only has nothing to do with any other operation.
+	scopes []domain.Scope // the key must have one of them; none: open to everyone
+	// The operation's handler checks the categories that the request concerns (caller.allow). A key with a scope for
+	// only some categories cannot use any other operation.
 	byCategory bool
 	query      map[string]bool
 	route      *routers.Route
-	body       bool // it takes a body, which is JSON
-	needs      bool // the body must be there
+	body       bool // it accepts a JSON body
+	needs      bool // the body is required
 	maxBody    int64
-	verbatim   []string // members of the body that are any JSON, and may be large
+	verbatim   []string // members of the body that are any JSON and may be large
 }
 
-// loadContract reads the contract. An error means that openapi.yaml itself is wrong.
+// loadContract loads the contract. An error means that openapi.yaml itself is wrong.
 func loadContract() (*contract, error) {
 	spec, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
-	// Keys are looked at before (auth.go). The validator would read the whole body to show it to a check of its own.
+	// Keys are checked earlier (auth.go). The validator would read the whole body for a check it has itself.
 	spec.Security = nil
 	c := &contract{spec: spec, operations: map[string]*operation{}}
 	for path, item := range spec.Paths.Map() {
@@ -97,7 +97,7 @@ func echoPath(path string) string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
-// checkQuery refuses parameters that the operation does not know: a misspelt filter must not become no filter.
+// checkQuery refuses parameters that the operation does not know. Otherwise a misspelt filter would be ignored.
 func (o *operation) checkQuery(query url.Values) error {
 	for name, values := range query {
 		if !o.query[name] {
@@ -123,7 +123,7 @@ func (o *operation) queryNames() string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// readLimits reads what the contract says of the size of a body.
+// readLimits reads the contract's size limit for a body.
 func (o *operation) readLimits(body *openapi3.RequestBody) error {
 	if given, ok := body.Extensions["x-max-body"]; ok {
 		bytes, ok := given.(float64)
@@ -144,8 +144,8 @@ func (o *operation) readLimits(body *openapi3.RequestBody) error {
 	return nil
 }
 
-// check holds a request to the contract: parameters, and the body where it is JSON. It reads the body and puts it back;
-// account is charged for that. Large bodies are checked in turns, for which checking is charged meanwhile.
+// check checks a request against the contract: its parameters, and its body if that is JSON. It reads the body and puts
+// it back, and charges it to account. Large bodies are checked in turns and charged to checking meanwhile.
 func (o *operation) check(request *http.Request, pathParams map[string]string, account, checking *fairshare.Account) error {
 	query, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
@@ -184,7 +184,7 @@ func (o *operation) check(request *http.Request, pathParams map[string]string, a
 	return explain(err)
 }
 
-// awaitTurn waits until a large body may be parsed, and charges checking for it, which the caller then closes.
+// awaitTurn waits until a large body may be parsed, and charges it to checking. The caller closes checking.
 func awaitTurn(ctx context.Context, checking *fairshare.Account, body []byte) error {
 	if len(body) < checkedAtOnce {
 		return nil
@@ -192,7 +192,7 @@ func awaitTurn(ctx context.Context, checking *fairshare.Account, body []byte) er
 	return checking.Wait(ctx, int64(len(body)), roomPatience)
 }
 
-// parseInTurn calls parse, which parses a body, when it may be parsed.
+// parseInTurn calls parse when the body may be parsed.
 func (s *Server) parseInTurn(ctx context.Context, caller caller, body []byte, parse func() error) error {
 	parsing := s.budgets.checking.Account(caller.tenant)
 	defer parsing.Close()
@@ -206,7 +206,7 @@ func setBody(request *http.Request, body []byte) {
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }
 
-// checkText refuses what no name and no value can have, and databases do not take.
+// checkText refuses parameters with text that databases do not accept, and that no name or value may contain.
 func (o *operation) checkText(pathParams map[string]string, query url.Values) error {
 	for name, value := range pathParams {
 		if !storable(value) {
@@ -226,10 +226,10 @@ func (o *operation) checkText(pathParams map[string]string, query url.Values) er
 	return nil
 }
 
-// storable says whether a text can be one of a database.
+// storable reports whether a database can store a text.
 func storable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
-// readBody reads a body that is JSON; nil: there is none, or none that is held to the contract.
+// readBody reads a JSON body. It returns nil if there is none, or none that is checked against the contract.
 func (o *operation) readBody(request *http.Request, account *fairshare.Account) ([]byte, error) {
 	if o.route.Operation.RequestBody == nil {
 		return nil, noBody(request)
@@ -267,8 +267,8 @@ func (o *operation) bodyTooLarge() error {
 	return domain.Errorf(domain.CodeTooLarge, "body", "the body has more than %d bytes, which is what %s takes", o.maxBody, o.id)
 }
 
-// withoutVerbatim is a body with null for the members that are any JSON: there is nothing to check about them, and the
-// validator would make a tree of them.
+// withoutVerbatim replaces the members that may be any JSON by null. There is nothing to check in them, and the
+// validator would build a tree of them.
 func (o *operation) withoutVerbatim(body []byte) []byte {
 	if len(o.verbatim) == 0 {
 		return body
@@ -289,14 +289,14 @@ func (o *operation) withoutVerbatim(body []byte) []byte {
 		short = append(append(appendJSONText(short, name), ':'), value...)
 		return nil
 	})
-	if err != nil { // it is no object, which the validator says
+	if err != nil { // not an object, which the validator reports
 		return body
 	}
 	return append(short, '}')
 }
 
-// noBody refuses a body that says something, where there is none in the contract: it would be ignored, and who sends ids to be
-// discarded, say, would discard all. Many clients send an empty object by habit.
+// noBody refuses a request body where the contract has none. It would be ignored: a client that sends the ids to
+// discard, for example, would discard everything. An empty object is allowed, since many clients send one by habit.
 func noBody(request *http.Request) error {
 	if request.ContentLength == 0 || request.Body == nil {
 		return nil
@@ -315,7 +315,7 @@ func noBody(request *http.Request) error {
 	return domain.Errorf(domain.CodeInvalidRequest, "body", "this operation takes no body; what it does is said by its path and its parameters alone")
 }
 
-// wantContentType refuses a body of another type than those given.
+// wantContentType refuses a body whose type is none of types.
 func wantContentType(request *http.Request, types ...string) error {
 	given := request.Header.Get("Content-Type")
 	if given == types[0] {
@@ -333,7 +333,7 @@ func wantContentType(request *http.Request, types ...string) error {
 	return domain.Errorf(codeUnsupportedMediaType, "Content-Type", "%q is not taken here; it must be %s, in UTF-8", clip(given, 60), strings.Join(types, " or "))
 }
 
-// explain rewrites what the validator says into an error that names the place, what is there, and what must be.
+// explain converts an error of the validator to one that names the place, the value and what is expected.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -403,7 +403,7 @@ func kindOf(schema *openapi3.Schema) string {
 	}
 }
 
-// jsonPlace turns a JSON pointer's parts into streams[1].events[3].data.
+// jsonPlace turns the parts of a JSON pointer into streams[1].events[3].data.
 func jsonPlace(pointer []string) string {
 	var place strings.Builder
 	for _, part := range pointer {
@@ -485,7 +485,7 @@ func schemaMessage(e *openapi3.SchemaError) string {
 
 func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// propertiesMessage says how many members an object must have and, where they have names, which.
+// propertiesMessage says how many members an object must have and, if the schema names them, which.
 func propertiesMessage(schema *openapi3.Schema) string {
 	names := strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", ")
 	switch {
@@ -499,7 +499,7 @@ func propertiesMessage(schema *openapi3.Schema) string {
 	return fmt.Sprintf("it must have %d members or more", schema.MinProps)
 }
 
-// clip shortens text that a client sent before it goes into an error message.
+// clip shortens a client's text for use in an error message.
 func clip(text string, most int) string {
 	if len(text) <= most {
 		return text

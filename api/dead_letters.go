@@ -17,10 +17,11 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// deadLettersAtOnce is how many dead letters are read at once, with their events: a page of large events ends early.
+// deadLettersAtOnce is how many dead letters are read at once, with their events. A page of large events ends early.
 const deadLettersAtOnce = 100
 
-// listDeadLetters is GET /v1/subscriptions/{name}/dead-letters. It is written by hand since the answer has a form of the client's choice.
+// listDeadLetters is GET /v1/subscriptions/{name}/dead-letters. It does not use the generated code because the client
+// chooses the form of the answer.
 func (s *Server) listDeadLetters(c echo.Context, caller caller) error {
 	name, err := pathParam(c, "name")
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *Server) listDeadLetters(c echo.Context, caller caller) error {
 	return writeVerbatim(c.Response(), body, "", nil)
 }
 
-// appendCloudLetters appends dead letters as a batch of CloudEvents, with what is known of each as extensions.
+// appendCloudLetters appends dead letters as a batch of CloudEvents, with their details as extensions.
 func appendCloudLetters(b []byte, letters []subscription.DeadLetter, partitions bool) []byte {
 	var encoder eventEncoder
 	b = append(b, '[')
@@ -105,7 +106,7 @@ func appendCloudLetters(b []byte, letters []subscription.DeadLetter, partitions 
 	return append(b, "]\n"...)
 }
 
-// onOneLine is a text with blanks for control characters, which an attribute of a CloudEvent must not have.
+// onOneLine replaces control characters by blanks, since an attribute of a CloudEvent must not contain any.
 func onOneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -115,8 +116,8 @@ func onOneLine(text string) string {
 	}, text)
 }
 
-// deadLetters reads a page, and says whether there is more behind it. A group that has become one of other events keeps its dead
-// letters: those that the caller may not see are left out.
+// deadLetters reads a page, and reports whether more follow. A group keeps its dead letters when its selection of
+// events changes, so the page leaves out those that the caller may not see.
 func (s *Server) deadLetters(ctx context.Context, caller caller, name string, after int64, size int) (page []subscription.DeadLetter, more bool, err error) {
 	bytes := 0
 	for len(page) <= size && bytes <= maxPageBytes {
@@ -139,7 +140,7 @@ func (s *Server) deadLetters(ctx context.Context, caller caller, name string, af
 	return page[:min(size, len(page))], true, nil
 }
 
-// positionToken reads a page token that stands for "behind this position".
+// positionToken reads a page token that names the position after which the page starts.
 func positionToken(query url.Values) (int64, error) {
 	if !query.Has("pageToken") {
 		return 0, nil
@@ -187,7 +188,7 @@ func (s generated) DiscardDeadLetter(ctx context.Context, request openapi.Discar
 	return openapi.DiscardDeadLetter204Response{}, nil
 }
 
-// dealing is what is done about dead letters: of one, or with the zero id of all. It returns of how many.
+// dealing acts on one dead letter or, with the zero id, on all. It returns how many it acted on.
 type dealing func(ctx context.Context, tenant domain.TenantID, name string, id domain.EventID) (int64, error)
 
 func (s generated) deal(ctx context.Context, name string, id domain.EventID, how dealing) (int64, error) {

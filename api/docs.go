@@ -19,8 +19,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The pages are rendered from the contract itself: no script, nothing from elsewhere, so they work offline and under the
-// strictest policy.
+// docsFiles are the assets and templates of the documentation pages. The pages are rendered from the contract itself.
+// They contain no script and load nothing from elsewhere, so they work offline and under the strictest policy.
 //
 //go:embed docs
 var docsFiles embed.FS
@@ -43,7 +43,7 @@ func (s *Server) page(c echo.Context, page []byte) error {
 	return c.HTMLBlob(http.StatusOK, page)
 }
 
-// docsAssets registers what the pages load.
+// docsAssets registers the files that the pages load.
 func (s *Server) docsAssets() error {
 	style, err := docsFiles.ReadFile("docs/style.css")
 	if err != nil {
@@ -86,7 +86,7 @@ var (
 	strongMark = regexp.MustCompile(`\*\*([^*]+)\*\*`)
 )
 
-// prose renders the little Markdown that the contract's descriptions have: paragraphs, code and strong.
+// prose renders the Markdown that the contract's descriptions use: paragraphs, code and strong.
 func prose(text string) template.HTML {
 	var html strings.Builder
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -105,7 +105,7 @@ func phrase(text string) template.HTML {
 	return template.HTML(strongMark.ReplaceAllString(escaped, "<strong>$1</strong>"))
 }
 
-// What the page's template shows.
+// The data of the page's template.
 type (
 	docsContent struct {
 		Title, Version, Description string
@@ -120,7 +120,7 @@ type (
 		ID, Method, Path, Summary, Description, Curl string
 		Scopes                                       []domain.Scope
 		Parameters                                   []docsParameter
-		Body                                         *docsRequest // nil: none is taken
+		Body                                         *docsRequest // nil: none accepted
 		Responses                                    []docsResponse
 	}
 	docsParameter struct {
@@ -137,7 +137,7 @@ type (
 		Type, Each string
 		Required   bool
 		Schema     docsSchema
-		Others     []docsBody // what it may be as well
+		Others     []docsBody // alternatives
 	}
 
 	docsSchema struct {
@@ -146,11 +146,11 @@ type (
 	}
 	docsField struct {
 		Name, Kind, Prefix, Schema, Description string
-		Mark                                    string // needed in a request, always in an answer; or nothing
+		Mark                                    string // required in a request, always present in an answer, or nothing
 	}
 )
 
-// newDocsPage renders the page once, when it is first asked for.
+// newDocsPage returns a function that renders the page on its first call.
 func newDocsPage(c *contract) func() ([]byte, error) {
 	return sync.OnceValues(func() ([]byte, error) {
 		tree, err := newDocsTree(openapi.YAML, c.spec.Components.Schemas)
@@ -167,7 +167,7 @@ func newDocsPage(c *contract) func() ([]byte, error) {
 		for _, o := range c.operations {
 			operations = append(operations, o)
 		}
-		// In the order in which the contract has them.
+		// In the order of the contract.
 		place := func(o *operation) int { return bytes.Index(openapi.YAML, []byte("operationId: "+o.id+"\n")) }
 		slices.SortFunc(operations, func(a, b *operation) int { return place(a) - place(b) })
 		for _, o := range operations {
@@ -202,7 +202,7 @@ func (t docsTree) describe(o *operation) (docsOperation, error) {
 	}
 	here := []string{"paths", o.path, strings.ToLower(o.route.Method)}
 	path, query, headers := o.path, "", ""
-	var tried []string // parameters that are worth showing, with values that a URL cannot have as they are
+	var tried []string // parameters worth showing whose values must be escaped in a URL
 	for _, parameters := range []openapi3.Parameters{o.route.PathItem.Parameters, op.Parameters} {
 		for _, ref := range parameters {
 			p := ref.Value
@@ -283,13 +283,13 @@ func (t docsTree) describe(o *operation) (docsOperation, error) {
 
 func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// linesOf names the schema that each line of a body has, by the contract's x-lines.
+// linesOf returns the schema of each line of a body, from the contract's x-lines.
 func linesOf(media *openapi3.MediaType) string {
 	name, _ := media.Extensions["x-lines"].(string)
 	return name
 }
 
-// body describes what a request has to have in its body, field by field.
+// body describes the body of a request, field by field.
 func (t docsTree) body(op *openapi3.Operation, kind string, media *openapi3.MediaType) *docsRequest {
 	shown := &docsRequest{Type: kind, Required: op.RequestBody.Value.Required}
 	name, schema := schemaName(media.Schema), media.Schema.Value
@@ -334,14 +334,14 @@ func (t docsTree) schema(name string, schema *openapi3.Schema) docsSchema {
 			line.Schema = schemaName(all[0])
 		}
 		if ref.Ref != "" && len(ref.Value.Properties) > 0 {
-			line.Description = "" // it stands with the schema
+			line.Description = "" // the schema has the description
 		}
 		shown.Fields = append(shown.Fields, line)
 	}
 	return shown
 }
 
-// constraints says in a line what a value must be.
+// constraints describes the allowed values in one line.
 func constraints(schema *openapi3.Schema) string {
 	var parts []string
 	switch {

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// docsTree is the contract as a tree that knows in which order things stand in it: what the validator makes of it does
-// not, and people read id before data.
+// docsTree is the contract as a tree that keeps the order of its parts. The validator's form does not keep it, and
+// people read id before data.
 type docsTree struct {
 	root    *yaml.Node
 	schemas openapi3.Schemas
@@ -28,7 +28,7 @@ func newDocsTree(text []byte, schemas openapi3.Schemas) (docsTree, error) {
 	return docsTree{document.Content[0], schemas}, nil
 }
 
-// at goes down from the root, also by way of references; nil where there is no such thing.
+// at follows a path from the root, through references. It returns nil if the path does not exist.
 func (t docsTree) at(path ...string) *yaml.Node {
 	node := t.root
 	for _, name := range path {
@@ -55,7 +55,7 @@ func (t docsTree) resolve(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// child is a mapping's value by its name, or nil.
+// child returns a mapping's value by its name, or nil.
 func child(node *yaml.Node, name string) *yaml.Node {
 	if node == nil || node.Kind != yaml.MappingNode {
 		return nil
@@ -68,7 +68,7 @@ func child(node *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// names are a mapping's, in their order.
+// names returns a mapping's keys in order.
 func (t docsTree) names(path ...string) []string {
 	var names []string
 	if node := t.at(path...); node != nil && node.Kind == yaml.MappingNode {
@@ -79,7 +79,7 @@ func (t docsTree) names(path ...string) []string {
 	return names
 }
 
-// example is a body's example as text; "" where there is none.
+// example returns a body's example as text, or "".
 func (t docsTree) example(path ...string) (string, error) {
 	node := t.at(path...)
 	if node == nil {
@@ -91,10 +91,10 @@ func (t docsTree) example(path ...string) (string, error) {
 	return shortJSON(node, "")
 }
 
-// exampleWidth is up to how many characters an object or array stands in one line.
+// exampleWidth is the maximum number of characters of an object or array on one line.
 const exampleWidth = 84
 
-// shortJSON writes JSON for people: what fits into a line stands in one.
+// shortJSON formats JSON for people: it puts on one line what fits.
 func shortJSON(node *yaml.Node, indent string) (string, error) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias

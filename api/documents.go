@@ -58,8 +58,8 @@ func (s generated) ListDocuments(ctx context.Context, request openapi.ListDocume
 	return answer, nil
 }
 
-// explainDocuments answers the operator, who reads no tenant's documents, but may see what reading them asks of the
-// database.
+// explainDocuments answers the operator, who may not read tenants' documents but may see the cost of the database
+// query.
 func (s generated) explainDocuments(ctx context.Context, request openapi.ListDocumentsRequestObject, query projection.DocumentsQuery) (openapi.ListDocumentsResponseObject, error) {
 	if !value(request.Params.Explain) {
 		return nil, domain.Errorf(domain.CodeForbidden, "Authorization", "documents are a tenant's: they need a key of that tenant with documents:read; with the operator's key, explain=true says how they would be read")
@@ -143,8 +143,8 @@ func (s generated) GetDocument(ctx context.Context, request openapi.GetDocumentR
 	return documentAnswer{Body: answer, Headers: openapi.GetDocument200ResponseHeaders{ETag: &tag}}, nil
 }
 
-// pickerOf returns the paths that are asked for, and what makes an answer of a document: with these parts, or all of it. What a document
-// is read by does not depend on it.
+// pickerOf returns the requested paths, and a function that turns a document into an answer with these parts, or with
+// all of it. The paths do not affect how a document is read.
 func pickerOf(fields *string) (paths []domain.Path, picker func(domain.Document) (openapi.Document, error), err error) {
 	pick := func(data json.RawMessage) (json.RawMessage, error) { return data, nil }
 	if fields != nil {
@@ -168,7 +168,7 @@ func pickerOf(fields *string) (paths []domain.Path, picker func(domain.Document)
 func freshness(minPosition *int64, timeout *int) projection.Freshness {
 	fresh := projection.Freshness{MinPosition: value(minPosition)}
 	if timeout != nil {
-		// For the catalog zero is its default; who asks for no waiting gets next to none.
+		// The catalog takes zero as its default, so a wait of zero becomes a millisecond.
 		fresh.Wait = max(time.Duration(*timeout)*time.Second, time.Millisecond)
 	}
 	return fresh

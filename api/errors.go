@@ -15,23 +15,23 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The codes that only HTTP has, beside domain's.
+// The codes that only HTTP has, in addition to domain's.
 const (
 	codeMethodNotAllowed     domain.Code = "method-not-allowed"
 	codeUnsupportedMediaType domain.Code = "unsupported-media-type"
 	codeInternal             domain.Code = "internal"
 )
 
-// problem is what the API says of a code.
+// problem is the API's description of a code.
 type problem struct {
 	code   domain.Code
 	status int
-	retry  int    // seconds after which to try again, as Retry-After; 0: trying again as it is does not help
+	retry  int    // Retry-After in seconds; 0: a retry does not help
 	title  string // the same for each error of the code
 	advice string // for /docs/errors
 }
 
-// problems returns the one table from codes to HTTP, in the order of /docs/errors.
+// problems returns the table that maps codes to HTTP, in the order of /docs/errors.
 func problems() []problem {
 	return []problem{
 		{domain.CodeInvalidRequest, 400, 0, "Invalid request", "The field where names the parameter, header or body field; detail says what it must be. Correct the request."},
@@ -68,7 +68,7 @@ func problems() []problem {
 	}
 }
 
-// problemsByCode is the table by code.
+// problemsByCode returns the table by code.
 func problemsByCode() map[domain.Code]problem {
 	byCode := make(map[domain.Code]problem)
 	for _, p := range problems() {
@@ -77,7 +77,7 @@ func problemsByCode() map[domain.Code]problem {
 	return byCode
 }
 
-// problemOf finds a code's line in the table.
+// problemOf returns a code's entry in the table.
 func (s *Server) problemOf(code domain.Code) problem {
 	if p, ok := s.problems[code]; ok {
 		return p
@@ -85,8 +85,8 @@ func (s *Server) problemOf(code domain.Code) problem {
 	return s.problems[codeInternal]
 }
 
-// clientError makes a *domain.Error of what went wrong, and says whether it is a fault of the service, which clients are
-// told nothing about.
+// clientError converts any error to a *domain.Error. fault means that the service failed; clients do not see the
+// details.
 func clientError(err error) (_ *domain.Error, fault bool) {
 	if e, ok := errors.AsType[*domain.Error](err); ok {
 		return e, false
@@ -118,7 +118,7 @@ func clientError(err error) (_ *domain.Error, fault bool) {
 	return domain.Errorf(codeInternal, "", "the service's log has the cause under this request's id"), true
 }
 
-// problemFor makes the body of an error's answer.
+// problemFor builds the body of an error response.
 func (s *Server) problemFor(e *domain.Error, request *http.Request, requestID string) openapi.Problem {
 	kind := s.problemOf(e.Code)
 	traceparent := request.Header.Get("Traceparent")
@@ -132,15 +132,15 @@ func (s *Server) problemFor(e *domain.Error, request *http.Request, requestID st
 	}
 }
 
-// fail answers a request with an error. Where the answer had begun, the connection is cut instead, so that nobody takes
-// the part for the whole.
+// fail answers a request with an error. If the answer has already begun, it cuts the connection instead, so that no
+// client mistakes a part for the whole.
 func (s *Server) fail(c echo.Context, err error) {
 	request, response := c.Request(), c.Response()
 	requestID := response.Header().Get(headerRequestID)
 	if cause := context.Cause(request.Context()); isRefusal(cause) && errors.Is(err, context.Canceled) {
 		err = cause // the key was revoked meanwhile, or its tenant suspended
 	} else if cause != nil && errors.Is(err, context.Canceled) {
-		// The client went away, or the service is going down: nobody to answer, or somebody who will not read it.
+		// The client has disconnected, or the service is stopping: nobody will read an answer.
 		s.log.Debug("a request was given up", "requestId", requestID, "path", request.URL.Path)
 		if response.Committed {
 			panic(http.ErrAbortHandler)
@@ -153,7 +153,7 @@ func (s *Server) fail(c echo.Context, err error) {
 	case fault:
 		s.log.Error("a request failed", "requestId", requestID, "method", request.Method, "route", c.Path(), "error", err)
 	case e.Code == domain.CodeUnavailable || e.Code == domain.CodeOutcomeUnknown:
-		// Clients are told that a database does not serve; why is for the operator alone.
+		// Clients only learn that a database is unavailable. The reason is for the operator.
 		s.log.Warn("a database did not serve a request", "requestId", requestID, "route", c.Path(), "error", err)
 	}
 	if response.Committed {
@@ -168,7 +168,7 @@ func (s *Server) fail(c echo.Context, err error) {
 func (s *Server) writeProblem(w http.ResponseWriter, request *http.Request, requestID string, e *domain.Error) {
 	kind := s.problemOf(e.Code)
 	header := w.Header()
-	// What a handler had prepared for its success does not belong to the problem.
+	// Headers that a handler set for its success do not belong to the problem.
 	for _, name := range []string{"Etag", "Link", "Location", "Content-Encoding", "Content-Length", headerRemovedTo} {
 		header.Del(name)
 	}
@@ -190,6 +190,6 @@ func (s *Server) writeProblem(w http.ResponseWriter, request *http.Request, requ
 	}
 	w.WriteHeader(kind.status)
 	if request.Method != http.MethodHead {
-		_, _ = w.Write(body.Bytes()) // an error here is a client that went away
+		_, _ = w.Write(body.Bytes()) // an error means that the client has disconnected
 	}
 }

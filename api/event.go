@@ -10,7 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// readEvent is GET /v1/events/{eventId}. It is written by hand since the answer has a form of the client's choice.
+// readEvent is GET /v1/events/{eventId}. It does not use the generated code because the client chooses the form of the
+// answer.
 func (s *Server) readEvent(c echo.Context, caller caller) error {
 	text, err := pathParam(c, "eventId")
 	if err != nil {
@@ -22,7 +23,8 @@ func (s *Server) readEvent(c echo.Context, caller caller) error {
 	}
 	event, err := s.config.Log.Event(c.Request().Context(), caller.tenant, id)
 	if err == nil && caller.allow(domain.Category(event.Stream), domain.ScopeEventsRead) != nil {
-		// The id says nothing of the category, and a refusal would: to who may not read the event there is none.
+		// The id does not reveal the category, but a refusal would. So a caller that may not read the event gets "not
+		// found".
 		err = domain.Errorf(domain.CodeNotFound, "", "there is no event %s", id)
 	}
 	if err != nil {
@@ -32,7 +34,7 @@ func (s *Server) readEvent(c echo.Context, caller caller) error {
 	return s.answerEvent(c, &event)
 }
 
-// answerEvent answers with one event. It never changes, and may go in time.
+// answerEvent answers with one event. An event never changes, but it may be removed later.
 func (s *Server) answerEvent(c echo.Context, event *domain.Event) error {
 	var encoder eventEncoder
 	c.Response().Header().Set("Cache-Control", "no-store")
@@ -45,11 +47,12 @@ func (s *Server) answerEvent(c echo.Context, event *domain.Event) error {
 	return c.Blob(http.StatusOK, "application/json", append(encoder.event(nil, event), '\n'))
 }
 
-// maxBinaryHeaders bounds the attributes of a CloudEvent that is answered in the binary form, in bytes: clients and proxies refuse
+// maxBinaryHeaders limits the attributes of a CloudEvent in a binary answer, in bytes. Clients and proxies refuse
 // headers that are much longer.
 const maxBinaryHeaders = 16 << 10
 
-// answerBinary answers with one event as a CloudEvent in the binary form: its data, whatever that is, with its attributes as headers.
+// answerBinary answers with one event as a CloudEvent in the binary form: its data as the body, and its attributes as
+// headers.
 func answerBinary(c echo.Context, event *domain.Event) error {
 	attributes := http.Header{}
 	var encoder cloudevents.Encoder
@@ -64,9 +67,9 @@ func answerBinary(c echo.Context, event *domain.Event) error {
 	response := c.Response()
 	maps.Copy(response.Header(), attributes)
 	if attributes["Content-Type"] == nil {
-		response.Header()["Content-Type"] = nil // nobody shall guess one
+		response.Header()["Content-Type"] = nil // prevents content sniffing
 	}
-	// What a tenant has said of the data's type is no page of this service's.
+	// The tenant chooses the data's type. A browser must not show the data as a page of this service.
 	response.Header().Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	response.WriteHeader(http.StatusOK)
 	_, err := response.Write(body)

@@ -8,20 +8,20 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// eventEncoder writes events as JSON by hand: data and metadata are JSON already, and names have no character that JSON
-// would escape. It is for one goroutine.
+// eventEncoder writes events as JSON without reflection: data and metadata are JSON already, and names contain no
+// character that JSON escapes. It is for one goroutine.
 type eventEncoder struct {
-	recordedAt time.Time // events of one commit share it
+	recordedAt time.Time // shared by the events of one commit
 	recorded   []byte
 	cloud      cloudevents.Encoder
 }
 
-// cloudEvent is the form of reads for those who ask for CloudEvents.
+// cloudEvent appends an event in the form of reads for clients that ask for CloudEvents.
 func (e *eventEncoder) cloudEvent(b []byte, event *domain.Event) []byte {
 	return e.cloud.Append(b, event)
 }
 
-// event is the form of reads.
+// event appends an event in the form of reads.
 func (e *eventEncoder) event(b []byte, event *domain.Event) []byte {
 	b = append(b, `{"id":"`...)
 	b = event.ID.Append(b)
@@ -43,7 +43,7 @@ func (e *eventEncoder) event(b []byte, event *domain.Event) []byte {
 	return append(e.recordedAtField(b, event), '}')
 }
 
-// line is the form of export, which import takes.
+// line appends an event in the form of export, which import accepts.
 func (e *eventEncoder) line(b []byte, event *domain.Event) []byte {
 	b = append(b, `{"stream":"`...)
 	b = append(b, event.Stream...)

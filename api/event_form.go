@@ -8,15 +8,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// eventForm is how an answer has its events.
+// eventForm is the form of the events in an answer.
 type eventForm struct {
 	kind        string // the answer's media type
-	lines       bool   // one event a line, as many as there are; else a page of them
-	open, close string // what stands around the events of a page
+	lines       bool   // one event per line, without a limit; otherwise a page of events
+	open, close string // the text around the events of a page
 	encode      func(e *eventEncoder, b []byte, event *domain.Event) []byte
 }
 
-// formOf is the form that a request asks for: the one place where its Accept matters to those who read events.
+// formOf returns the form that a request's Accept asks for. It is the only place that reads Accept for events.
 func formOf(request *http.Request) eventForm {
 	lines, structured, batch := accepts(request, ndjson), accepts(request, cloudevents.StructuredType), accepts(request, cloudevents.BatchType)
 	switch {
@@ -30,7 +30,7 @@ func formOf(request *http.Request) eventForm {
 	return eventForm{kind: "application/json", open: `{"events":[`, close: "]}\n", encode: (*eventEncoder).event}
 }
 
-// exportForm is the form that a request for an export asks for: always lines.
+// exportForm returns the form that a request for an export asks for, which is always lines.
 func exportForm(request *http.Request) eventForm {
 	form := eventForm{kind: ndjson, lines: true, encode: (*eventEncoder).line}
 	if accepts(request, cloudevents.StructuredType) || accepts(request, cloudevents.BatchType) {
@@ -39,7 +39,7 @@ func exportForm(request *http.Request) eventForm {
 	return form
 }
 
-// accepts says whether a request's Accept names a media type.
+// accepts reports whether a request's Accept names a media type.
 func accepts(request *http.Request, kind string) bool {
 	for _, header := range request.Header.Values("Accept") {
 		for item := range strings.SplitSeq(header, ",") {

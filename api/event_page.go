@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// eventPage is a page of events, as it is sent. Its events are written as they are read, so that none of them is in memory
-// twice; and it ends where its tenant has no room for more of it, which the client sees as a shorter page with a link to the
+// eventPage is a page of events in its encoded form. Events are encoded as they are read, so that none is in memory
+// twice. The page ends early if its tenant has no more room; the client then sees a shorter page with a link to the
 // next.
 type eventPage struct {
 	form    eventForm
@@ -22,24 +22,24 @@ type eventPage struct {
 
 	events int
 	bytes  int  // of data and metadata
-	full   bool // no more is to be added
+	full   bool // nothing more may be added
 }
 
-// pageBlock is how much of a page is in one piece of memory, but for a large event.
+// pageBlock is the size of one memory block of a page; a large event gets a larger one.
 const pageBlock = 64 << 10
 
-// firstPageBlock is the first of them: most pages are small.
+// firstPageBlock is the size of the first block: most pages are small.
 const firstPageBlock = 4 << 10
 
-// newPage begins a page of the tenant's events. It must be closed when it was sent.
+// newPage starts a page of the tenant's events. The caller must close it after sending it.
 func (s *Server) newPage(tenant domain.TenantID, form eventForm) *eventPage {
 	return &eventPage{form: form, room: s.budgets.answers.Account(tenant)}
 }
 
-// wait waits until there is room for the slices that the page is made of, and for its beginning.
+// wait waits until there is room for the slices that fill the page, and for its beginning.
 func (p *eventPage) wait(ctx context.Context) error { return p.room.Wait(ctx, sliceRoom, roomPatience) }
 
-// add writes an event. It may be one more than fits.
+// add encodes an event. The event may exceed the page's room.
 func (p *eventPage) add(event *domain.Event) {
 	size := len(event.Data) + len(event.Metadata)
 	last := len(p.blocks) - 1
@@ -64,7 +64,7 @@ func (p *eventPage) add(event *domain.Event) {
 	p.full = p.full || p.bytes >= maxPageBytes
 }
 
-// pageEvent is what an event takes on a page beside its data and metadata, mostly.
+// pageEvent is the typical size of an event on a page without its data and metadata.
 const pageEvent = 1 << 10
 
 // write sends the page.

@@ -20,17 +20,17 @@ const (
 
 	defaultPage = 100
 	maxPage     = 1000
-	// maxPageBytes ends a page early: a page is gathered in memory.
+	// maxPageBytes ends a page early, since a page is held in memory.
 	maxPageBytes = 8 << 20
 
 	// A stream is read in slices, so that a slow client holds neither memory nor a snapshot of the database.
 	sliceEvents = 2000
 	sliceBytes  = 1 << 20
-	// sliceRoom is what a slice takes: the largest, with an event that goes beyond it, and as it is written.
+	// sliceRoom is the memory of the largest slice, with an event that exceeds its limit, and with its encoded form.
 	sliceRoom = 4 << 20
 )
 
-// readStream, readAll and readCategory are written by hand, since the answer may be a stream.
+// readStream, readAll and readCategory do not use the generated code, since the answer may be a stream.
 func (s *Server) readStream(c echo.Context, caller caller) error {
 	request, err := readingOf(c)
 	if err != nil {
@@ -122,11 +122,11 @@ func (s *Server) readLog(c echo.Context, caller caller, request reading) error {
 	return s.answerEvents(c, caller.tenant, request, next, func(e *domain.Event) int64 { return e.Position })
 }
 
-// slicer gives the next events of a reading, at most limit of them and about maxBytes; none at its end.
+// slicer returns the next events of a read, at most limit of them and about maxBytes. It returns none at the end.
 type slicer func(ctx context.Context, limit, maxBytes int) ([]domain.Event, error)
 
-// logSlices reads a tenant's log. Forward, it ends at the position that is the head now: a reader that is slower than
-// the writers comes to an end, too. With the first slice it sets the header that tells what was removed.
+// logSlices reads a tenant's log. A forward read ends at the current head, so that even a reader slower than the
+// writers finishes. With the first slice it sets the header that reports removed events.
 func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request reading) (slicer, error) {
 	from, to := request.from, int64(0)
 	if request.direction == domain.Forward {
@@ -163,7 +163,7 @@ func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request readi
 	}, nil
 }
 
-// bytesOf is how many bytes of data and metadata events have.
+// bytesOf returns the size of the events' data and metadata in bytes.
 func bytesOf(events []domain.Event) int {
 	bytes := 0
 	for i := range events {
@@ -172,7 +172,7 @@ func bytesOf(events []domain.Event) int {
 	return bytes
 }
 
-// step is the place behind place; 0 behind the first one backward.
+// step returns the place after place in the direction; backward, the place after the first one is 0.
 func step(place int64, direction domain.Direction) int64 {
 	if direction == domain.Backward {
 		return place - 1
@@ -180,9 +180,9 @@ func step(place int64, direction domain.Direction) int64 {
 	return place + 1
 }
 
-// reading is what a request wants to read.
+// reading holds the parameters of a read request.
 type reading struct {
-	from       int64 // 0: from the beginning of the direction
+	from       int64 // 0: from the first event in the direction
 	count      int64
 	direction  domain.Direction
 	categories []string
@@ -190,7 +190,7 @@ type reading struct {
 	form       eventForm
 }
 
-// readingOf reads the parameters, which were held to the contract before.
+// readingOf reads the parameters, which are already checked against the contract.
 func readingOf(c echo.Context) (reading, error) {
 	query := c.QueryParams()
 	r := reading{form: formOf(c.Request())}
@@ -233,7 +233,8 @@ func integer(query url.Values, name string) (int64, error) {
 	return number, nil
 }
 
-// answerEvents answers with a page or with lines. place is what the request's from counts in.
+// answerEvents answers with a page or with lines. place returns an event's position or version, whichever the request's
+// from means.
 func (s *Server) answerEvents(c echo.Context, tenant domain.TenantID, request reading, next slicer, place func(*domain.Event) int64) error {
 	c.Response().Header().Set("Cache-Control", "no-store")
 	if request.form.lines {
@@ -246,7 +247,7 @@ func (s *Server) answerEvents(c echo.Context, tenant domain.TenantID, request re
 	if err := page.wait(ctx); err != nil {
 		return err
 	}
-	// One more than wanted says whether there is a next page.
+	// One event more than requested shows whether there is a next page.
 	more, last := false, int64(0)
 	for !more {
 		slice, err := next(ctx, int(request.count)+1-page.events, min(sliceBytes, maxPageBytes-page.bytes))
@@ -264,7 +265,7 @@ func (s *Server) answerEvents(c echo.Context, tenant domain.TenantID, request re
 			last = place(&slice[i])
 			page.add(&slice[i])
 		}
-		more = more || page.full // or nearly: the next page may be empty
+		more = more || page.full // possibly: the next page may be empty
 	}
 	if more {
 		c.Response().Header().Set("Link", nextPage(c.Request().URL, "from", strconv.FormatInt(step(last, request.direction), 10)))
@@ -279,19 +280,19 @@ func (s *Server) observeRead(events int) {
 	}
 }
 
-// nextPage is the Link header to the same request with one parameter changed.
+// nextPage returns the Link header for the same request with one parameter changed.
 func nextPage(u *url.URL, name, value string) string {
 	query := u.Query()
 	query.Set(name, value)
 	return "<" + u.EscapedPath() + "?" + query.Encode() + `>; rel="next"`
 }
 
-// streamEvents writes events as lines, at constant memory: while a slice is written, the next is read. A client that
-// goes away or stops reading ends the work.
+// streamEvents writes events as lines, in constant memory. It reads the next slice while it writes the current one. It
+// stops when the client disconnects or stops reading.
 func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int64, next slicer, form eventForm) error {
 	if c.Request().Method == http.MethodHead {
 		c.Response().Header().Set("Content-Type", form.kind)
-		return c.NoContent(http.StatusOK) // the length is not known without reading everything
+		return c.NoContent(http.StatusOK) // the length is unknown without reading everything
 	}
 	ctx, cancel := context.WithCancel(c.Request().Context())
 	type read struct {
@@ -304,7 +305,7 @@ func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int6
 	reads := make(chan read)
 	go func() {
 		defer close(reads)
-		patience := roomPatience // of the first slice; behind it the client has a part of its answer
+		patience := roomPatience // for the first slice; later the client already has a part of its answer
 		for left := count; left > 0; patience = 0 {
 			var r read
 			r.err = guarded(func() (err error) {
@@ -332,7 +333,7 @@ func (s *Server) streamEvents(c echo.Context, tenant domain.TenantID, count int6
 	}()
 	defer func() {
 		cancel()
-		for range reads { // waits for the reader's end
+		for range reads { // waits until the reader has ended
 		}
 	}()
 

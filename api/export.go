@@ -6,7 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// exportEvents streams the whole log in a form that import takes: lines of its own, or CloudEvents.
+// exportEvents streams the whole log as lines in a format that import accepts: Manifold's own, or CloudEvents.
 func (s *Server) exportEvents(c echo.Context, caller caller) error {
 	from, err := integer(c.QueryParams(), "from")
 	if err != nil {

@@ -11,14 +11,13 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// Faults are the events that a tenant's projections cannot fold, and what is done about them; also for its part of a shared
-// projection.
+// Faults manages the events that a tenant's projections cannot fold, including its part of a shared projection.
 type Faults interface {
 	Retry(ctx context.Context, tenant domain.TenantID, name string) (projection.Status, error)
 	Skip(ctx context.Context, tenant domain.TenantID, name string, position int64, reason, by string) (domain.SkippedEvent, error)
 	Skipped(ctx context.Context, tenant domain.TenantID, name string) ([]domain.SkippedEvent, error)
 	WithdrawSkip(ctx context.Context, tenant domain.TenantID, name string, position int64) error
-	// Parked returns the first limit parked documents whose ids are behind after, by id.
+	// Parked returns the first limit parked documents whose ids come after after, by id.
 	Parked(ctx context.Context, tenant domain.TenantID, name, after string, limit int) ([]domain.ParkedDocument, error)
 	ReplayParked(ctx context.Context, tenant domain.TenantID, name, document string) (projection.Replayed, error)
 	ReplayAllParked(ctx context.Context, tenant domain.TenantID, name string) (projection.Replayed, error)
@@ -141,7 +140,8 @@ func (s generated) DiscardParkedDocument(ctx context.Context, request openapi.Di
 	return openapi.DiscardParkedDocument204Response{}, nil
 }
 
-// onBehalf is the tenant that a request about faults is for: a tenant's key acts for itself, and the operator's names one.
+// onBehalf returns the tenant that a request about faults concerns. A tenant's key acts for its tenant, and an operator
+// key names one.
 func (s generated) onBehalf(ctx context.Context, named *openapi.UUID) (domain.TenantID, error) {
 	caller := callerOf(ctx)
 	if caller.tenant != domain.Everyone {
@@ -180,7 +180,7 @@ func skippedAnswer(e domain.SkippedEvent) openapi.SkippedEvent {
 	}
 }
 
-// projectionState is how a projection is doing, as it is answered.
+// projectionState converts a projection's status for the answer.
 func projectionState(name string, status projection.Status) openapi.ProjectionState {
 	answer := openapi.ProjectionState{
 		Name: name, State: string(status.State), Build: status.Projection.Build, Head: status.Head, Error: status.Error,

@@ -8,15 +8,15 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// placeKind is a frame that says no more than a position.
+// placeKind is a kind of frame that contains only a position.
 type placeKind int
 
 const (
-	caughtUp   placeKind = iota // everything up to the head has been sent
-	checkpoint                  // everything up to here has been sent or passed over
+	caughtUp   placeKind = iota // everything up to the head was sent
+	checkpoint                  // everything up to here was sent or skipped
 )
 
-// String is the name of its server-sent events.
+// String returns the name of the server-sent event.
 func (k placeKind) String() string {
 	if k == caughtUp {
 		return "caught-up"
@@ -24,7 +24,7 @@ func (k placeKind) String() string {
 	return "checkpoint"
 }
 
-// The forms of events that entries keep for all followers who get them.
+// The encoded forms of events that entries cache for all their followers.
 const (
 	lineForm subscription.Form = iota
 	serverSentForm
@@ -33,19 +33,20 @@ const (
 	cloudEventForm
 )
 
-// frames is how frames look in one answer, for one goroutine. Its functions append one to what is to be sent.
+// frames encodes the frames of one answer, for one goroutine. Each function appends one frame.
 type frames struct {
 	event func(b []byte, entry *subscription.Entry) []byte
 	place func(b []byte, kind placeKind, position int64) []byte
 	gap   func(b []byte, gap *domain.Gap) []byte
 }
 
-// inForm appends entries' events in a form of the frames' own.
+// inForm returns a function that appends an entry's event in a form. It encodes the event only if the entry does not
+// have it in that form yet.
 func inForm(form subscription.Form, encode func(b []byte, event *domain.Event) []byte) func([]byte, *subscription.Entry) []byte {
 	return func(b []byte, entry *subscription.Entry) []byte { return entry.AppendTo(b, form, encode) }
 }
 
-// lineFrames are lines of JSON.
+// lineFrames returns frames that are lines of JSON.
 func lineFrames() frames {
 	var encoder eventEncoder
 	return frames{
@@ -59,7 +60,7 @@ func lineFrames() frames {
 	}
 }
 
-// socketFrames are messages of a WebSocket.
+// socketFrames returns frames that are messages of a WebSocket.
 func socketFrames() frames {
 	var encoder eventEncoder
 	return frames{
@@ -75,7 +76,7 @@ func socketFrames() frames {
 	}
 }
 
-// appendEntryEvent appends an entry's event as JSON, for who makes a frame of its own around it.
+// appendEntryEvent appends an entry's event as JSON, for callers that build their own frame.
 func appendEntryEvent(b []byte, entry *subscription.Entry) []byte {
 	return entry.AppendTo(b, objectForm, func(b []byte, event *domain.Event) []byte {
 		var encoder eventEncoder
@@ -107,21 +108,21 @@ func appendPosition(b []byte, position int64) []byte {
 	return append(b, '}')
 }
 
-// The opcodes of a WebSocket's frames that are made or looked at here (RFC 6455, section 5.2).
+// The opcodes of WebSocket frames that this package sends or checks (RFC 6455, section 5.2).
 const (
 	opText  = 1
 	opClose = 8
 	opPing  = 9
 )
 
-// appendMessage appends a text message, one frame of a WebSocket.
+// appendMessage appends a text message as one WebSocket frame.
 func appendMessage(b, text []byte) []byte {
 	return appendFramed(b, func(b []byte) []byte { return append(b, text...) })
 }
 
-// appendFramed is appendMessage with a text that append appends.
+// appendFramed appends a text message whose text appendText appends.
 func appendFramed(b []byte, appendText func(b []byte) []byte) []byte {
-	// Most messages need this header; the others are moved.
+	// Most messages need this header size; others are moved.
 	const usual = 4
 	start := len(b)
 	b = appendText(append(b, 0x80|opText, 126, 0, 0))

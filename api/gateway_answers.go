@@ -7,22 +7,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// gatewayAnswers is what a client says of events of a group that it was sent.
+// gatewayAnswers are a client's answers to events of a group: ACK, NACK or MODACK.
 type gatewayAnswers struct {
 	subscription string
 	attempts     []domain.Attempt
 	give         func(ctx context.Context, tenant domain.TenantID, group string, attempts []domain.Attempt) ([]domain.Outcome, error)
-	// done is told of those that took effect.
+	// done is called for each answer that took effect.
 	done func(s *gatewayGroup, attempt domain.Attempt)
 }
 
-// ack is ACK.
+// ack handles ACK.
 func (g *gatewayConnection) ack(m *gatewayMessage) error {
 	answers := gatewayAnswers{subscription: m.fields.subscriptionField(), attempts: m.fields.attempts(), give: g.server.config.Groups.Ack}
 	return g.giveAnswers(m, answers)
 }
 
-// nack is NACK.
+// nack handles NACK.
 func (g *gatewayConnection) nack(m *gatewayMessage) error {
 	f := &m.fields
 	answers := gatewayAnswers{subscription: f.subscriptionField(), attempts: f.attempts()}
@@ -48,7 +48,7 @@ func (g *gatewayConnection) nack(m *gatewayMessage) error {
 	return g.giveAnswers(m, answers)
 }
 
-// extend is MODACK.
+// extend handles MODACK.
 func (g *gatewayConnection) extend(m *gatewayMessage) error {
 	f := &m.fields
 	answers := gatewayAnswers{subscription: f.subscriptionField(), attempts: f.attempts()}
@@ -84,7 +84,7 @@ func (g *gatewayConnection) giveAnswers(m *gatewayMessage, answers gatewayAnswer
 			if outcome == domain.OutcomeDone && answers.done != nil {
 				answers.done(s, attempt)
 			} else {
-				s.settled(attempt) // whatever became of it, the client has it no more
+				s.settled(attempt) // whatever the outcome, the client no longer has it
 			}
 			a.b = attempt.EventID.Append(append(append(a.b, separator), `{"id":"`...))
 			a.b = strconv.AppendInt(append(a.b, `","attempt":`...), int64(attempt.Attempt), 10)

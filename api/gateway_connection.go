@@ -19,21 +19,21 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// Limits of a connection of the gateway.
+// Limits of a gateway connection.
 const (
-	gatewayRate          = 200     // messages a second, and at once
-	gatewayFlood         = 5 * 200 // refused messages at once, and gatewayRate a second: above it the connection ends
-	gatewayInFlight      = 100     // events of groups that are not answered yet
+	gatewayRate          = 200     // messages a second, also as a burst
+	gatewayFlood         = 5 * 200 // burst of refused messages; the refill is gatewayRate a second, and beyond that the connection ends
+	gatewayInFlight      = 100     // unanswered events of groups
 	gatewaySubscriptions = 100
-	unknownBytes         = 16 << 10 // of a message before it is known who the client is
+	unknownBytes         = 16 << 10 // of a message before the client is known
 
-	// drainWithin bounds what is still carried out, and put back, when a connection ends.
+	// drainWithin limits how long a closing connection finishes its work and returns unanswered events.
 	drainWithin = 5 * time.Second
 )
 
-// gatewayOps are the operations, by the names that clients use. Each takes its fields out of the message, and either refuses it
-// with an error, which is answered, or answers it, then or later. They are called one after the other, as messages come, and must
-// not block.
+// gatewayOps maps operations, as clients name them, to their handlers. A handler takes its fields from the message. It
+// either returns an error, which is sent to the client, or answers the message at once or later. Handlers are called
+// one at a time, in the order of the messages, and must not block.
 var gatewayOps = map[string]func(*gatewayConnection, *gatewayMessage) error{
 	"AUTH":        (*gatewayConnection).authenticate,
 	"SUBSCRIBE":   (*gatewayConnection).subscribe,
@@ -46,8 +46,9 @@ var gatewayOps = map[string]func(*gatewayConnection, *gatewayMessage) error{
 	"PUBLISH":     (*gatewayConnection).publish,
 }
 
-// gatewayConnection is one connection of the gateway. One goroutine reads messages and begins what they ask for, one writes what
-// is to be sent; each subscription has one that delivers; and lanes carry out what takes time.
+// gatewayConnection is one connection of the gateway. One goroutine reads messages and starts their operations. Another
+// one writes outgoing messages. Each subscription has a goroutine that delivers its events, and lanes run slow
+// operations.
 type gatewayConnection struct {
 	server    *Server
 	socket    *socket
@@ -57,23 +58,23 @@ type gatewayConnection struct {
 	refused   *rate.Limiter
 	inFlight  *semaphore.Weighted // of all groups
 
-	alive     context.Context // ended, with the cause, when the connection is to end
+	alive     context.Context // ends, with the cause, when the connection is to close
 	end       context.CancelCauseFunc
-	work      context.Context // of what messages ask for: what has come is still carried out when the connection ends
+	work      context.Context // of operations; received messages are still handled when the connection closes
 	endWork   context.CancelFunc
-	sending   context.Context // ended when nothing can be sent any more
+	sending   context.Context // ends when nothing can be sent any more
 	endSends  context.CancelFunc
-	under     *fairshare.Account // the tenant has this connection under way, where AUTH has counted it; the reader's until that has ended
-	caller    caller             // the reader's, and with what it begins; nobody until it is known
-	authTimer *time.Timer        // nil where the request had a key
+	under     *fairshare.Account // counts the connection for its tenant after AUTH; the reader's until the reader ends
+	caller    caller             // for the reader and what it starts; unknown until authenticated
+	authTimer *time.Timer        // nil if the request had a key
 
-	watch     func()         // ends looking at the key
+	watch     func()         // stops checking the key
 	working   sync.WaitGroup // lanes
-	waiting   atomic.Int64   // bytes, in all lanes
+	waiting   atomic.Int64   // bytes in all lanes
 	published *gatewayLane
 
 	mu            sync.Mutex
-	ended         bool // nothing new is carried out
+	ended         bool // no new operation may start
 	subscriptions map[string]*gatewaySubscription
 }
 
@@ -88,8 +89,9 @@ func newGatewayConnection(s *Server, socket *socket, requestID string) *gatewayC
 	return g
 }
 
-// serve serves the connection until ctx ends, the client goes, or is refused, and closes it. It returns when nothing of it runs any
-// more. known is whose key the request had, if it had one.
+// serve serves the connection until ctx ends, the client disconnects, or the client is refused. It then closes the
+// connection, and returns when all its goroutines have ended. known is the caller of the request, if the request had a
+// key.
 func (g *gatewayConnection) serve(ctx context.Context, known caller) {
 	g.alive, g.end = context.WithCancelCause(ctx)
 	defer g.end(nil)
@@ -125,7 +127,7 @@ func (g *gatewayConnection) serve(ctx context.Context, known caller) {
 	g.mu.Unlock()
 	unwatch()
 	pinging.Wait()
-	release := g.socket.endWith(g.alive) // what is still to be written is written soon, or never
+	release := g.socket.endWith(g.alive) // limits the time for the remaining writes
 	close(flush)
 	writing.Wait()
 	release()
@@ -133,8 +135,8 @@ func (g *gatewayConnection) serve(ctx context.Context, known caller) {
 	reading.Wait()
 }
 
-// drain carries out what has come, as far as the client may still have that, ends the subscriptions, and says why it refuses to go
-// on.
+// drain finishes the received operations as far as the client may still perform them, ends the subscriptions, and sends
+// the reason for closing.
 func (g *gatewayConnection) drain(cause error) {
 	g.mu.Lock()
 	g.ended = true
@@ -148,7 +150,7 @@ func (g *gatewayConnection) drain(cause error) {
 	g.working.Wait()
 	g.leaveAll()
 	if refused {
-		// The outbox's room may be taken by what nobody reads.
+		// Messages that nobody reads may fill the outbox.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(g.alive), closeGrace)
 		defer cancel()
 		_ = g.outbox.send(ctx, answerTo(opErr, "").problem(refusal).end())
@@ -158,14 +160,14 @@ func (g *gatewayConnection) drain(cause error) {
 // read reads messages until the connection ends.
 func (g *gatewayConnection) read() error {
 	for {
-		// The context is not for ending: the library would cut the connection. Closing the socket ends it.
+		// The context does not end the read: the library would cut the connection. Closing the socket ends it.
 		kind, text, room, err := g.next()
 		switch {
 		case errors.Is(err, websocket.ErrMessageTooBig) || isBusy(err):
 			return err
 		case err != nil:
 			return errGone
-		case g.alive.Err() != nil: // the answer to our closing is awaited
+		case g.alive.Err() != nil: // we have sent a close frame and wait for the answer
 		case kind != websocket.MessageText:
 			return errBinary
 		default:
@@ -176,8 +178,8 @@ func (g *gatewayConnection) read() error {
 	}
 }
 
-// next reads a message, as far as the tenant has room for it, and in no more time than a request's body has. The room is the
-// receiver's, and nil where it is not known who the client is: then messages are short.
+// next reads a message, if the tenant has room for it, within the time limit of a request's body. The receiver must
+// release room. It is nil before the client is known; messages are short until then.
 func (g *gatewayConnection) next() (kind websocket.MessageType, text []byte, room *fairshare.Account, err error) {
 	kind, from, err := g.socket.ws.Reader(context.Background())
 	if err != nil {
@@ -199,12 +201,12 @@ func (g *gatewayConnection) next() (kind websocket.MessageType, text []byte, roo
 	return kind, text, room, err
 }
 
-// isBusy says whether an error is that there is no room.
+// isBusy reports whether an error means a lack of room.
 func isBusy(err error) bool {
 	return domain.IsCode(err, domain.CodeTooManyRequests) || domain.IsCode(err, domain.CodeOverloaded)
 }
 
-// receive begins what a message asks for. An error ends the connection.
+// receive starts the operation of a message. An error ends the connection.
 func (g *gatewayConnection) receive(text []byte, room *fairshare.Account) error {
 	m, err := readGatewayMessage(text)
 	m.room = room
@@ -248,7 +250,7 @@ func gatewayOpNames() []string {
 	return names
 }
 
-// authenticate is AUTH.
+// authenticate handles AUTH.
 func (g *gatewayConnection) authenticate(m *gatewayMessage) error {
 	key := m.fields.text("key", 1, maxKeyCharacters)
 	if err := m.fields.end(); err != nil {
@@ -267,7 +269,7 @@ func (g *gatewayConnection) authenticate(m *gatewayMessage) error {
 		if e, ok := errors.AsType[*domain.Error](err); ok && e.Where == "Authorization" {
 			message := e.Message
 			if e.Code == domain.CodeUnauthenticated {
-				message = "this key does not work; send AUTH with one that has not been revoked" // there is no header here
+				message = "this key does not work; send AUTH with one that has not been revoked" // the usual message mentions a header
 			}
 			err = domain.Errorf(e.Code, "key", "%s", message)
 		}
@@ -285,7 +287,7 @@ func (g *gatewayConnection) authenticate(m *gatewayMessage) error {
 	return nil
 }
 
-// recognise lets a caller in, and ends the connection when its key is refused later.
+// recognise accepts a caller, and ends the connection if its key is refused later.
 func (g *gatewayConnection) recognise(known caller) {
 	g.caller = known
 	g.server.known(g.alive)
@@ -301,7 +303,7 @@ func (g *gatewayConnection) recognise(known caller) {
 	g.mu.Unlock()
 }
 
-// ping sees to it that a client that is silent is still there.
+// ping checks periodically that a silent client is still connected.
 func (g *gatewayConnection) ping() {
 	tick := time.NewTicker(g.server.heartbeat)
 	defer tick.Stop()
@@ -326,7 +328,7 @@ func (g *gatewayConnection) refuse(id string, err error) {
 	g.answer(answerTo(opErr, id).problem(g.problem(err)).end())
 }
 
-// problem is what the client is told of an error. What is a fault of the service, the log tells.
+// problem converts an error to one for the client, and logs faults of the service.
 func (g *gatewayConnection) problem(err error) *domain.Error {
 	e, fault := clientError(err)
 	switch {
@@ -341,7 +343,7 @@ func (g *gatewayConnection) problem(err error) *domain.Error {
 	return e
 }
 
-// newLane returns a lane that is waited for when the connection ends.
+// newLane returns a lane. The connection waits for the lane's work before it ends.
 func (g *gatewayConnection) newLane() *gatewayLane {
 	return &gatewayLane{all: &g.waiting, run: func(work func()) {
 		g.working.Go(func() {
@@ -352,8 +354,8 @@ func (g *gatewayConnection) newLane() *gatewayLane {
 	}}
 }
 
-// add has something done on a lane, with a context of its own, and answers with an error that it returns. It refuses where too
-// much waits on the lane. The lock is held.
+// add runs an operation on a lane, with its own context, and sends its error to the client. It refuses the operation if
+// too much waits on the lane. The lock is held.
 func (g *gatewayConnection) add(lane *gatewayLane, m *gatewayMessage, do func(ctx context.Context) error) error {
 	id, room := m.id, m.room
 	job := gatewayJob{bytes: m.size, do: func() {
@@ -374,7 +376,8 @@ func (g *gatewayConnection) add(lane *gatewayLane, m *gatewayMessage, do func(ct
 	return nil
 }
 
-// guarded runs what is done beside the request's own goroutine. A panic is logged, and is an error that clients are told nothing of.
+// guarded calls run, which works outside of the request's goroutine. It logs a panic and returns it as an error without
+// details for the client.
 func (g *gatewayConnection) guarded(run func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -8,16 +8,16 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// gatewayFeed follows a part of the log on a connection's behalf.
+// gatewayFeed follows a part of the log for a connection.
 type gatewayFeed struct {
 	g       *gatewayConnection
 	name    string
 	feed    *subscription.Feed
-	opening []byte // what each of its events begins with
+	opening []byte // the start of each event message
 	cloud   bool   // events are structured CloudEvents
 }
 
-// feedOf reads the fields of a SUBSCRIBE that is of a part of the log.
+// feedOf reads the fields of a SUBSCRIBE to a part of the log.
 func (g *gatewayConnection) feedOf(m *gatewayMessage, name string) (func(context.Context) (gatewaySource, *gatewayAnswer, error), error) {
 	f := &m.fields
 	var wanted domain.Follow
@@ -58,8 +58,8 @@ func (g *gatewayConnection) feedOf(m *gatewayMessage, name string) (func(context
 	}, nil
 }
 
-// deliver sends what comes: events, that all that was there has been sent, and how far the feed has come where events were passed
-// over or nothing comes.
+// deliver sends events, a message when the feed has caught up, and the feed's position when it skipped events or has
+// nothing to send.
 func (f *gatewayFeed) deliver(ctx context.Context) error {
 	for {
 		window, cancel := context.WithTimeout(ctx, f.g.server.heartbeat)
@@ -80,10 +80,10 @@ func (f *gatewayFeed) deliver(ctx context.Context) error {
 	}
 }
 
-// send sends a slice, all of it, also where the subscription is paused meanwhile: it goes on behind that.
+// send sends a whole slice. If the subscription is paused meanwhile, it continues after this slice.
 func (f *gatewayFeed) send(slice subscription.Slice) error {
 	if slice.Gap != nil {
-		// appendGap begins the object that the message goes on with.
+		// appendGap begins the object to which the message adds its fields.
 		gap := appendGap(nil, slice.Gap)
 		message := append(answerTo(opGap, "").text("subscription", f.name).b, ',')
 		if err := f.g.outbox.send(f.g.alive, append(message, gap[1:]...)); err != nil {
@@ -114,7 +114,7 @@ func (f *gatewayFeed) send(slice subscription.Slice) error {
 	return nil
 }
 
-// place sends how far the feed has come.
+// place sends the feed's position.
 func (f *gatewayFeed) place(op string, position int64) error {
 	return f.g.outbox.send(f.g.alive, answerTo(op, "").text("subscription", f.name).number("position", position).end())
 }

@@ -12,41 +12,42 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// gatewayReceiveWait is how long one receive on a connection's behalf waits.
+// gatewayReceiveWait is how long one receive for a connection waits.
 const gatewayReceiveWait = 20 * time.Second
 
-// connectionEnded is the reason with which events are put back that the client had asked more time for, and has not answered.
+// connectionEnded is the reason given for events that the client asked more time for and did not answer.
 const connectionEnded = "the subscription ended before it was answered"
 
-// gatewayGroup receives from a group on a connection's behalf.
+// gatewayGroup receives from a group for a connection.
 //
-// How much is in flight is counted twice, for the subscription and for the connection. While nothing comes, a receive waits for one
-// event only, so that it takes no more of what the connection may have in flight; when there is one, the rest is asked for.
+// Events in flight are counted both for the subscription and for the connection. While the group has no events, a
+// receive waits for one event only, so that it reserves little of the connection's limit. When an event arrives,
+// further receives ask for the rest.
 type gatewayGroup struct {
 	g           *gatewayConnection
 	group       string
 	subscribed  string // the client's name for the subscription
 	member      domain.GroupMemberID
-	joined      bool // for the subscription alone
+	joined      bool // the membership belongs to this subscription only
 	room        *semaphore.Weighted
 	maxInFlight int
-	encoder     deliveryEncoder // the delivering goroutine's
-	endBeats    func()          // nil: there is no member
+	encoder     deliveryEncoder // of the delivering goroutine
+	endBeats    func()          // nil if there is no member
 
 	mu      sync.Mutex
 	leases  map[domain.EventID]*gatewayLease
-	replace domain.GroupMemberID // a new membership, instead of one that was swept
+	replace domain.GroupMemberID // the new membership, after the previous one was swept
 }
 
-// gatewayLease is an event that the connection's client has not answered.
+// gatewayLease is an event that the client has not answered.
 type gatewayLease struct {
 	attempt int
 	begun   bool          // the client has asked for more time
-	length  time.Duration // of time to answer, as it was given
+	length  time.Duration // the lease's initial duration
 	expiry  *time.Timer
 }
 
-// groupOf reads the fields of a SUBSCRIBE that is of a group.
+// groupOf reads the fields of a SUBSCRIBE to a group.
 func (g *gatewayConnection) groupOf(m *gatewayMessage, name string) (func(context.Context) (gatewaySource, *gatewayAnswer, error), error) {
 	f := &m.fields
 	source := &gatewayGroup{g: g, subscribed: name, leases: map[domain.EventID]*gatewayLease{}}
@@ -111,8 +112,8 @@ func (s *gatewayGroup) open(ctx context.Context) error {
 	return nil
 }
 
-// ofGroup puts the place in the message that names a group, or a member, into an error that says that there is none, or that it is
-// not for this key.
+// ofGroup adds the place in the message that names a group or a member, if the error means that it does not exist or
+// that the key may not use it.
 func ofGroup(where string, err error) error {
 	if domain.IsCode(err, domain.CodeNotFound) || domain.IsCode(err, domain.CodeForbidden) {
 		return inPlace(where, err)
@@ -122,7 +123,8 @@ func ofGroup(where string, err error) error {
 
 func (s *gatewayGroup) label() string { return "WebSocket " + s.g.requestID }
 
-// beat gives the member's signs of life until the subscription ends, also while it is paused or its client has much to answer.
+// beat sends the member's heartbeats until the subscription ends, even while it is paused or its client has many events
+// to answer.
 func (s *gatewayGroup) beat() {
 	ctx, cancel := context.WithCancel(s.g.alive)
 	var beating sync.WaitGroup
@@ -147,8 +149,8 @@ func (s *gatewayGroup) beat() {
 	}
 }
 
-// signOfLife is a member's; a membership of the subscription's own that was swept is replaced. Other errors show in the next
-// receive, or pass.
+// signOfLife sends a heartbeat. It replaces the subscription's own membership after that was swept. Any other error
+// either returns in the next receive or is temporary.
 func (s *gatewayGroup) signOfLife(ctx context.Context) {
 	groups, tenant := s.g.server.config.Groups, s.g.caller.tenant
 	_, err := groups.Heartbeat(ctx, tenant, s.group, s.memberID())
@@ -164,7 +166,7 @@ func (s *gatewayGroup) signOfLife(ctx context.Context) {
 	s.replace = member.ID
 }
 
-// memberID is who receives now.
+// memberID returns the id of the member that receives now.
 func (s *gatewayGroup) memberID() domain.GroupMemberID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +176,7 @@ func (s *gatewayGroup) memberID() domain.GroupMemberID {
 	return s.member
 }
 
-// deliver receives and sends.
+// deliver receives events and sends them, until ctx ends.
 func (s *gatewayGroup) deliver(ctx context.Context) error {
 	var wait, pause time.Duration
 	for {
@@ -200,15 +202,15 @@ func (s *gatewayGroup) deliver(ctx context.Context) error {
 	}
 }
 
-// rejoin says whether what was not found was the membership, which there is anew.
+// rejoin reports whether it has replaced a membership that no longer existed.
 func (s *gatewayGroup) rejoin(ctx context.Context) bool {
 	before := s.memberID()
 	s.signOfLife(ctx)
 	return s.memberID() != before
 }
 
-// receive takes events of the group and sends them: as many as may be in flight, or where it is to wait for one, that one. It
-// reports whether there was any.
+// receive takes events from the group and sends them. It takes as many as may be in flight, but only one if it has to
+// wait. It reports whether there were any.
 func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, error) {
 	most := s.maxInFlight
 	if wait > 0 {
@@ -235,9 +237,9 @@ func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, e
 		message = append(message, ',')
 		begin := len(message)
 		message = s.encoder.delivery(message, d, !s.memberID().IsZero())
-		message = append(message[:begin], message[begin+1:]...) // without the object's opening
-		// Not until ctx ends: what is leased for a subscription that is paused is sent before it is. A lease that expires before the client
-		// reads is not sent: it is an attempt that nobody has answered.
+		message = append(message[:begin], message[begin+1:]...) // without the opening of the object
+		// The send continues after ctx ends: events leased for a subscription are sent even if it is paused meanwhile.
+		// An event whose lease expires before the client reads it is not sent, and counts as an unanswered attempt.
 		if err := s.g.outbox.sendBefore(s.g.alive, d.Expires, message); err != nil {
 			return false, err
 		}
@@ -246,7 +248,7 @@ func (s *gatewayGroup) receive(ctx context.Context, wait time.Duration) (bool, e
 	return len(deliveries) > 0, nil
 }
 
-// take takes room for at least one event, waiting for it, and for at most so many.
+// take reserves room for at least one event, waiting if necessary, and for at most most events.
 func (s *gatewayGroup) take(ctx context.Context, most int) (int, error) {
 	if err := s.room.Acquire(ctx, 1); err != nil {
 		return 0, err
@@ -275,7 +277,7 @@ func (s *gatewayGroup) giveBack(events int) {
 	s.g.inFlight.Release(int64(events))
 }
 
-// lease notes a delivery, whose room was taken. It gives the room back when the time to answer is over.
+// lease records a delivery for which room is reserved. It frees the room when the lease expires.
 func (s *gatewayGroup) lease(d *domain.Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +288,7 @@ func (s *gatewayGroup) lease(d *domain.Delivery) {
 	s.leases[d.Event.ID] = lease
 }
 
-// settled gives back the room of a delivery that is not in flight any more.
+// settled frees the room of a delivery that is no longer in flight.
 func (s *gatewayGroup) settled(a domain.Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +297,7 @@ func (s *gatewayGroup) settled(a domain.Attempt) {
 	}
 }
 
-// forget ends a lease, where there is one. The lock is held.
+// forget ends a lease, if it exists. The lock is held.
 func (s *gatewayGroup) forget(id domain.EventID) {
 	if lease := s.leases[id]; lease != nil {
 		lease.expiry.Stop()
@@ -304,7 +306,7 @@ func (s *gatewayGroup) forget(id domain.EventID) {
 	}
 }
 
-// extended gives a delivery more time; by 0, as much as it was given first.
+// extended extends a lease by a duration, or by its initial duration if by is 0.
 func (s *gatewayGroup) extended(a domain.Attempt, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,8 +321,9 @@ func (s *gatewayGroup) extended(a domain.Attempt, by time.Duration) {
 	}
 }
 
-// close puts back at once what was not answered. That counts as an attempt only where the client has said that it is at work: that a
-// connection ends is no word about events, and who connects often must not drive them to the dead letters.
+// close returns unanswered events to the group at once. An event counts as attempted only if the client has asked for
+// more time. The end of a connection says nothing about the events, and clients that reconnect often must not drive
+// them to the dead letters.
 func (s *gatewayGroup) close(ctx context.Context) {
 	groups, tenant := s.g.server.config.Groups, s.g.caller.tenant
 	if s.endBeats != nil {
@@ -348,12 +351,12 @@ func (s *gatewayGroup) close(ctx context.Context) {
 	}
 	if s.joined {
 		if err := groups.Leave(ctx, tenant, s.group, s.memberID()); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
-			s.g.problem(err) // it is swept
+			s.g.problem(err) // the member is swept later
 		}
 	}
 }
 
-// putBack says what has become of putting events back. Where it has failed they are delivered again when their time is over.
+// putBack logs that events could not be returned. They are redelivered when their lease expires.
 func (s *gatewayGroup) putBack(err error) {
 	if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		s.g.problem(err)

@@ -5,31 +5,31 @@ import (
 	"sync/atomic"
 )
 
-// A gatewayLane carries out messages of a connection one after the other, in the order in which they came. A connection has a lane
-// for what is published and one for each name of a subscription, so that what is slow in one of them holds up no other.
+// gatewayLane runs the operations of messages in the order in which they arrived. A connection has one lane for
+// publishing and one for each subscription name, so that a slow operation delays only its own lane.
 type gatewayLane struct {
 	mu      sync.Mutex
 	waiting []gatewayJob
 	bytes   int
 	running bool
-	run     func(work func()) // starts a goroutine, which somebody waits for
-	all     *atomic.Int64     // bytes that wait in all lanes of the connection
+	run     func(work func()) // starts a goroutine for which the connection waits
+	all     *atomic.Int64     // bytes waiting in all lanes of the connection
 }
 
 type gatewayJob struct {
 	do    func()
-	bytes int // that it holds in memory
+	bytes int // memory that the job holds
 }
 
-// How much may wait in a lane, and in all of a connection.
+// How much may wait in one lane, and in all lanes of a connection.
 const (
 	laneJobs   = 100
 	laneBytes  = 8 << 20
 	lanesBytes = 2 * laneBytes
 )
 
-// add has a job carried out behind those that wait. It reports false, and drops the job, where too much waits already; one job
-// may always wait.
+// add queues a job after those that wait. It returns false and drops the job if too much waits already. A job is always
+// accepted if no other one waits.
 func (l *gatewayLane) add(job gatewayJob) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *gatewayLane) add(job gatewayJob) bool {
 	return true
 }
 
-// work carries out what waits, and ends when nothing does.
+// work runs the waiting jobs, and ends when none is left.
 func (l *gatewayLane) work() {
 	for {
 		l.mu.Lock()
@@ -66,7 +66,7 @@ func (l *gatewayLane) work() {
 	}
 }
 
-// addFirst has a job carried out before those that wait, however many they are.
+// addFirst queues a job before all that wait, however many there are.
 func (l *gatewayLane) addFirst(job gatewayJob) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,14 +76,14 @@ func (l *gatewayLane) addFirst(job gatewayJob) {
 	l.begin()
 }
 
-// idle says whether nothing waits: what is being carried out does not count.
+// idle reports whether no job waits. A running job does not count.
 func (l *gatewayLane) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting) == 0
 }
 
-// begin starts the goroutine where there is none; whoever calls it holds the lock.
+// begin starts the goroutine unless it runs. The caller holds the lock.
 func (l *gatewayLane) begin() {
 	if !l.running {
 		l.running = true

@@ -15,14 +15,15 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// Limits of what a client of the gateway may send, beside domain's. asyncapi.yaml has the same (a test holds the two alike).
+// Limits for messages of gateway clients, in addition to domain's. asyncapi.yaml states the same limits, and a test
+// checks that they agree.
 const (
 	maxCorrelationID    = 100  // characters of a message's id
-	maxSubscriptionName = 100  // characters of the name that a client gives a subscription
-	maxAnsweredIDs      = 1000 // of one ACK, NACK or MODACK
+	maxSubscriptionName = 100  // characters of a client's name for a subscription
+	maxAnsweredIDs      = 1000 // in one ACK, NACK or MODACK
 	maxSelected         = 100  // categories, and types
 	maxFilterCharacters = 8000
-	maxKeyCharacters    = 200 // of AUTH
+	maxKeyCharacters    = 200 // in AUTH
 )
 
 // The operations of messages that the service sends.
@@ -36,18 +37,18 @@ const (
 	opEnded      = "ENDED"
 )
 
-// gatewayMessage is one message of a client: its operation, and what else it has, each field as the JSON that came.
+// gatewayMessage is one message of a client: its operation and its other fields, each as the JSON that came in.
 type gatewayMessage struct {
 	op     string
 	id     string
 	fields gatewayFields
 	size   int // in bytes
 
-	room  *fairshare.Account // has the message's bytes
-	waits bool               // to be carried out: the room is given back then
+	room  *fairshare.Account // charged for the message's bytes
+	waits bool               // the operation still has to run, and releases room afterwards
 }
 
-// readGatewayMessage reads a message. Where it is refused, op and id are there as far as they could be read, so that the answer
+// readGatewayMessage decodes a message. If it fails, op and id are set as far as they could be read, so that the answer
 // can name the message.
 func readGatewayMessage(text []byte) (gatewayMessage, error) {
 	m := gatewayMessage{size: len(text)}
@@ -56,7 +57,7 @@ func readGatewayMessage(text []byte) (gatewayMessage, error) {
 	}
 	m.fields = readGatewayFields("", text)
 	if m.fields.values == nil {
-		return m, m.fields.err // no object
+		return m, m.fields.err // not an object
 	}
 	twice := m.fields.err
 	m.fields.err = nil
@@ -70,17 +71,17 @@ func readGatewayMessage(text []byte) (gatewayMessage, error) {
 	return m, m.fields.err
 }
 
-// gatewayFields is a JSON object whose fields are taken out one by one. The first error is kept, and end tells it. Each field that
-// is asked for is one that there is; a field that is left over is refused.
+// gatewayFields is a JSON object whose fields are taken one by one. It keeps the first error, and end returns it. The
+// fields taken are exactly the allowed ones, so end refuses any field that is left.
 type gatewayFields struct {
-	place  string // of the object, with a dot behind; empty: the message itself
+	place  string // of the object, with a trailing dot; empty: the message itself
 	values map[string]json.RawMessage
 	known  []string
 	err    error
 }
 
-// readGatewayFields reads an object, which was found to be valid JSON. A field that stands there twice is an error; the first of
-// them is kept.
+// readGatewayFields decodes an object that is known to be valid JSON. A duplicate field is an error; its first value is
+// kept.
 func readGatewayFields(place string, text []byte) gatewayFields {
 	f := gatewayFields{place: place}
 	if bytes.TrimLeft(text, " \t\r\n")[0] != '{' {
@@ -117,7 +118,7 @@ func (f *gatewayFields) fail(name, format string, args ...any) {
 	}
 }
 
-// take returns a field's JSON; nil where it is not there.
+// take returns a field's JSON, or nil if it is absent.
 func (f *gatewayFields) take(name string) json.RawMessage {
 	f.known = append(f.known, name)
 	value, there := f.values[name]
@@ -128,10 +129,10 @@ func (f *gatewayFields) take(name string) json.RawMessage {
 	return value
 }
 
-// has reports whether a field is there that was not taken.
+// has reports whether a field is present and not yet taken.
 func (f *gatewayFields) has(name string) bool { return f.values[name] != nil }
 
-// text takes a string of least to most characters; where least is not 0 it must be there.
+// text takes a string of least to most characters. It is required unless least is 0.
 func (f *gatewayFields) text(name string, least, most int) string {
 	raw := f.take(name)
 	if raw == nil {
@@ -143,7 +144,7 @@ func (f *gatewayFields) text(name string, least, most int) string {
 	return f.textOf(name, raw, max(least, 1), most)
 }
 
-// anyText takes a string of at most so many characters, where it is there; it may be empty.
+// anyText takes an optional string of at most most characters, which may be empty.
 func (f *gatewayFields) anyText(name string, most int) string {
 	raw := f.take(name)
 	if raw == nil {
@@ -171,7 +172,7 @@ func (f *gatewayFields) textOf(name string, raw json.RawMessage, least, most int
 	return text
 }
 
-// cloudFormat takes the field format, and says whether it asks for CloudEvents.
+// cloudFormat takes the field format, and reports whether it asks for CloudEvents.
 func (f *gatewayFields) cloudFormat() bool {
 	switch format := f.text("format", 0, math.MaxInt); format {
 	case "", "standard":
@@ -184,7 +185,7 @@ func (f *gatewayFields) cloudFormat() bool {
 	}
 }
 
-// texts takes an array of at least one string, where it is there.
+// texts takes an optional array of at least one string.
 func (f *gatewayFields) texts(name string, most int, check func(where, text string) error) []string {
 	var all []string
 	f.array(name, most, func(place string, raw json.RawMessage) {
@@ -197,7 +198,8 @@ func (f *gatewayFields) texts(name string, most int, check func(where, text stri
 	return all
 }
 
-// array takes an array of 1 to most elements, where it is there, and gives each with its place. It reports whether it is there.
+// array takes an optional array of 1 to most elements, and calls element for each with its place. It reports whether
+// the field is present.
 func (f *gatewayFields) array(name string, most int, element func(place string, raw json.RawMessage)) bool {
 	raw := f.take(name)
 	if raw == nil {
@@ -227,7 +229,7 @@ func (f *gatewayFields) array(name string, most int, element func(place string, 
 	return true
 }
 
-// number takes a number from least to most; otherwise is what it is where it is not there.
+// number takes a number from least to most, or returns otherwise if the field is absent.
 func (f *gatewayFields) number(name string, least, most, otherwise float64) float64 {
 	raw := f.take(name)
 	if raw == nil {
@@ -241,7 +243,7 @@ func (f *gatewayFields) number(name string, least, most, otherwise float64) floa
 	return number
 }
 
-// integer is number for a whole one.
+// integer is number for integers.
 func (f *gatewayFields) integer(name string, least, most, otherwise int) int {
 	given := f.values[name]
 	number := f.number(name, float64(least), float64(most), float64(otherwise))
@@ -251,7 +253,7 @@ func (f *gatewayFields) integer(name string, least, most, otherwise int) int {
 	return int(number)
 }
 
-// duration is number for a time, which is given in seconds.
+// duration is number for a duration, given in seconds.
 func (f *gatewayFields) duration(name string, least, most, otherwise time.Duration) time.Duration {
 	if !f.has(name) {
 		f.take(name)
@@ -260,7 +262,7 @@ func (f *gatewayFields) duration(name string, least, most, otherwise time.Durati
 	return seconds(f.number(name, least.Seconds(), most.Seconds(), 0))
 }
 
-// object takes an object; it reports whether it is there.
+// object takes an object, and reports whether the field is present.
 func (f *gatewayFields) object(name string) (gatewayFields, bool) {
 	raw := f.take(name)
 	if raw == nil {
@@ -269,7 +271,7 @@ func (f *gatewayFields) object(name string) (gatewayFields, bool) {
 	return readGatewayFields(f.place+name+".", raw), true
 }
 
-// end returns what was wrong: a field that there is not, or else the first error.
+// end returns an error for an unknown field, or else the first error.
 func (f *gatewayFields) end() error {
 	if len(f.values) > 0 {
 		name := slices.Sorted(maps.Keys(f.values))[0]
@@ -278,19 +280,19 @@ func (f *gatewayFields) end() error {
 	return f.err
 }
 
-// within ends an object that stands in this one.
+// within ends an object that is nested in this one.
 func (f *gatewayFields) within(inner *gatewayFields) {
 	if err := inner.end(); err != nil && f.err == nil {
 		f.err = err
 	}
 }
 
-// subscriptionField takes the name that the client has given a subscription.
+// subscriptionField takes the client's name for a subscription.
 func (f *gatewayFields) subscriptionField() string {
 	return f.text("subscription", 1, maxSubscriptionName)
 }
 
-// attempts takes the deliveries that ACK, NACK and MODACK are about.
+// attempts takes the deliveries that an ACK, NACK or MODACK answers.
 func (f *gatewayFields) attempts() []domain.Attempt {
 	var all []domain.Attempt
 	if !f.array("ids", maxAnsweredIDs, func(place string, raw json.RawMessage) {
@@ -312,11 +314,11 @@ func (f *gatewayFields) attempts() []domain.Attempt {
 	return all
 }
 
-// gatewayAnswer builds the messages that go out. Texts of clients and of errors are escaped; names that the service has checked
-// need none.
+// gatewayAnswer builds an outgoing message. It escapes texts of clients and errors. Names that the service has checked
+// require no escaping.
 type gatewayAnswer struct{ b []byte }
 
-// answerTo begins an answer to the message with that id; without one, where none could be read.
+// answerTo starts an answer to the message with an id. The id is empty if it could not be read.
 func answerTo(op, id string) *gatewayAnswer {
 	a := &gatewayAnswer{b: append(make([]byte, 0, 128), `{"op":"`...)}
 	a.b = append(append(a.b, op...), '"')
@@ -330,7 +332,7 @@ func (a *gatewayAnswer) name(name string) {
 	a.b = append(append(append(a.b, ',', '"'), name...), '"', ':')
 }
 
-// text writes any text.
+// text appends any text, escaped.
 func (a *gatewayAnswer) text(name, value string) *gatewayAnswer {
 	a.name(name)
 	a.b = appendJSONText(a.b, value)
@@ -352,7 +354,7 @@ func (a *gatewayAnswer) flag(name string, value bool) *gatewayAnswer {
 // end returns the message.
 func (a *gatewayAnswer) end() []byte { return append(a.b, '}') }
 
-// appendJSONText writes a text as JSON. Most have nothing to escape.
+// appendJSONText appends a text as JSON. Most texts contain nothing to escape.
 func appendJSONText(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
@@ -362,7 +364,7 @@ func appendJSONText(b []byte, text string) []byte {
 	return append(append(append(b, '"'), text...), '"')
 }
 
-// problem writes what an error says.
+// problem appends the content of an error.
 func (a *gatewayAnswer) problem(e *domain.Error) *gatewayAnswer {
 	a.text("code", string(e.Code)).text("message", e.Message)
 	if e.Where != "" {

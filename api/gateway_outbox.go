@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// outboxBytes is how much may wait to be sent over one connection, beside what is being written.
+	// outboxBytes is how many bytes may wait for one connection, in addition to those being written.
 	outboxBytes = 1 << 20
-	// outboxMessages is how many messages may.
+	// outboxMessages is how many messages may wait.
 	outboxMessages = 256
-	// writeBytes is from how many on no further messages are put into one write.
+	// writeBytes is the size from which a write takes no further messages.
 	writeBytes = 64 << 10
 )
 
-// gatewayOutbox is the messages that wait to be sent over a connection, in their order. Whoever sends waits while there is no room:
-// a client that reads slowly is sent to slowly, and holds no more memory than this.
+// gatewayOutbox queues the outgoing messages of a connection in order. Senders wait while it has no room, so a slow
+// client receives messages slowly and uses no more memory than this.
 type gatewayOutbox struct {
 	messages chan outboxMessage
 	room     *semaphore.Weighted // in bytes
@@ -25,7 +25,7 @@ type gatewayOutbox struct {
 
 type outboxMessage struct {
 	text    []byte
-	expires time.Time // it is not sent from then on; zero: it is sent in any case
+	expires time.Time // dropped if still unsent at this time; zero: always sent
 }
 
 func (m *outboxMessage) expired() bool { return !m.expires.IsZero() && !time.Now().Before(m.expires) }
@@ -34,12 +34,12 @@ func newGatewayOutbox() *gatewayOutbox {
 	return &gatewayOutbox{messages: make(chan outboxMessage, outboxMessages), room: semaphore.NewWeighted(outboxBytes)}
 }
 
-// send has a message sent behind those that wait. It fails when ctx ends before there is room.
+// send queues a message after those that wait. It fails if ctx ends before there is room.
 func (o *gatewayOutbox) send(ctx context.Context, message []byte) error {
 	return o.sendBefore(ctx, time.Time{}, message)
 }
 
-// sendBefore is send for a message that is dropped when it still waits at a time.
+// sendBefore is send for a message that is dropped if it still waits when it expires.
 func (o *gatewayOutbox) sendBefore(ctx context.Context, expires time.Time, message []byte) error {
 	if err := o.room.Acquire(ctx, weight(message)); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (o *gatewayOutbox) sendBefore(ctx context.Context, expires time.Time, messa
 	}
 }
 
-// run gives write the frames of messages, of as many as there are at a time, until write fails, or flush is closed and nothing
-// waits any more. It is called once.
+// run passes the frames of waiting messages to write, as many as there are at a time. It returns when write fails, or
+// when flush is closed and no message waits. It may be called only once.
 func (o *gatewayOutbox) run(flush <-chan struct{}, write func(frames []byte) error) error {
 	var frames []byte
 	for {
@@ -93,10 +93,10 @@ func (o *gatewayOutbox) run(flush <-chan struct{}, write func(frames []byte) err
 			return err
 		}
 		if cap(frames) > 4*writeBytes {
-			frames = nil // a large message must not be remembered for as long as the connection lasts
+			frames = nil // do not keep a large buffer as long as the connection lasts
 		}
 	}
 }
 
-// weight is what a message takes of the room: one that is larger than all of it waits until it has it to itself.
+// weight is the room that a message takes. A message larger than the outbox takes all of it.
 func weight(message []byte) int64 { return int64(min(len(message), outboxBytes)) }

@@ -11,7 +11,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// publish is PUBLISH. What one connection publishes is appended in the order in which it came.
+// publish handles PUBLISH. Messages published on one connection are appended in the order in which they arrive.
 func (g *gatewayConnection) publish(m *gatewayMessage) error {
 	p, err := gatewayPublication(&m.fields)
 	if err != nil {
@@ -36,8 +36,8 @@ func (g *gatewayConnection) publish(m *gatewayMessage) error {
 	})
 }
 
-// gatewayPublication reads what PUBLISH has: message, or else messages, as the body of POST /v1/publish is read, or with the format
-// cloudevents as its bodies of CloudEvents are, with topic and key beside.
+// gatewayPublication reads the fields of PUBLISH: message or messages, in the format of the body of POST /v1/publish.
+// With the format cloudevents they are CloudEvents, and topic and key are separate fields.
 func gatewayPublication(f *gatewayFields) (publication, error) {
 	one, several := f.take("message"), f.take("messages")
 	cloud := f.cloudFormat()
@@ -70,7 +70,7 @@ func gatewayPublication(f *gatewayFields) (publication, error) {
 	return decodePublication(several)
 }
 
-// read reads a message that is a structured CloudEvent, or else messages that are.
+// read decodes either one structured CloudEvent, or several.
 func (p *cloudPublication) read(one, several json.RawMessage) (publication, error) {
 	if err := p.check(); err != nil {
 		return publication{}, err
@@ -92,7 +92,7 @@ func (p *cloudPublication) read(one, several json.RawMessage) (publication, erro
 	return p.of(came)
 }
 
-// inCloudMessages gives an error of a CloudEvent, or of a batch, its place in PUBLISH.
+// inCloudMessages converts the place in an error about one CloudEvent, or about a batch, to its place in PUBLISH.
 func inCloudMessages(single bool, err error) error {
 	e, ok := err.(*domain.Error)
 	switch {

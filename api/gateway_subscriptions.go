@@ -8,27 +8,27 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// gatewaySource is what a subscription of a connection is of: a group, or a part of the log. The methods are not called
-// concurrently, but deliver may be called again when it has ended.
+// gatewaySource is the source of a subscription's events: a group, or a part of the log. Its methods are not called
+// concurrently. deliver may be called again after it has returned.
 type gatewaySource interface {
-	// deliver sends events until ctx ends, and returns nil then; an error ends the subscription. What it has begun to send when ctx
-	// ends it still sends.
+	// deliver sends events until ctx ends, and then returns nil. It finishes sending what it has begun. An error ends
+	// the subscription.
 	deliver(ctx context.Context) error
-	// close gives back what it holds. It takes no longer than ctx.
+	// close returns unanswered events and frees resources. It takes no longer than ctx.
 	close(ctx context.Context)
 }
 
-// gatewaySubscription is what a connection knows by a name that its client has given. It is there while there is a subscription of
-// the name, or something waits on its lane, whose jobs are the only ones to touch the rest, until the connection ends.
+// gatewaySubscription is the state for a subscription name that the client has chosen. It exists while there is such a
+// subscription or its lane has jobs. Only these jobs access the other fields, until the connection ends.
 type gatewaySubscription struct {
 	name   string
 	lane   *gatewayLane
-	source gatewaySource // nil: there is no subscription, not yet or no more
+	source gatewaySource // nil: there is no subscription
 	stop   context.CancelFunc
-	done   chan struct{} // closed when the delivering has ended; nil: paused
+	done   chan struct{} // closed when delivery has ended; nil: paused
 }
 
-// subscribe is SUBSCRIBE.
+// subscribe handles SUBSCRIBE.
 func (g *gatewayConnection) subscribe(m *gatewayMessage) error {
 	f := &m.fields
 	name := f.subscriptionField()
@@ -66,7 +66,7 @@ func (g *gatewayConnection) subscribe(m *gatewayMessage) error {
 	})
 }
 
-// unsubscribe is UNSUBSCRIBE.
+// unsubscribe handles UNSUBSCRIBE.
 func (g *gatewayConnection) unsubscribe(m *gatewayMessage) error {
 	return g.onSubscription(m, func(_ context.Context, sub *gatewaySubscription) error {
 		g.leave(sub)
@@ -74,7 +74,7 @@ func (g *gatewayConnection) unsubscribe(m *gatewayMessage) error {
 	})
 }
 
-// pause is PAUSE.
+// pause handles PAUSE.
 func (g *gatewayConnection) pause(m *gatewayMessage) error {
 	return g.onSubscription(m, func(_ context.Context, sub *gatewaySubscription) error {
 		sub.halt()
@@ -82,7 +82,7 @@ func (g *gatewayConnection) pause(m *gatewayMessage) error {
 	})
 }
 
-// resume is RESUME.
+// resume handles RESUME.
 func (g *gatewayConnection) resume(m *gatewayMessage) error {
 	return g.onSubscription(m, func(_ context.Context, sub *gatewaySubscription) error {
 		g.start(sub)
@@ -90,7 +90,7 @@ func (g *gatewayConnection) resume(m *gatewayMessage) error {
 	})
 }
 
-// onSubscription carries out an operation that has no field but the name of its subscription, and answers it.
+// onSubscription runs and answers an operation whose only field is the name of its subscription.
 func (g *gatewayConnection) onSubscription(m *gatewayMessage, do func(context.Context, *gatewaySubscription) error) error {
 	name := m.fields.subscriptionField()
 	if err := m.fields.end(); err != nil {
@@ -105,7 +105,7 @@ func (g *gatewayConnection) onSubscription(m *gatewayMessage, do func(context.Co
 	})
 }
 
-// withSubscription carries something out on the lane of a subscription that is there.
+// withSubscription runs do on the lane of an existing subscription.
 func (g *gatewayConnection) withSubscription(m *gatewayMessage, name string, do func(context.Context, *gatewaySubscription) error) error {
 	return g.onLane(m, name, false, func(ctx context.Context, sub *gatewaySubscription) error {
 		if sub.source == nil {
@@ -119,10 +119,10 @@ func noSubscription(name string) error {
 	return domain.Errorf(domain.CodeNotFound, "subscription", "this connection has no subscription %q", clip(name, maxSubscriptionName))
 }
 
-// onLane carries something out on the lane of a name, which is made where it is to begin, and forgets the name where that leaves
-// nothing of it.
+// onLane runs do on the lane of a name. It creates the lane if begin is set, and deletes the name if nothing of it is
+// left afterwards.
 func (g *gatewayConnection) onLane(m *gatewayMessage, name string, begin bool, do func(context.Context, *gatewaySubscription) error) error {
-	// Under one lock: a name that is found is not forgotten before the job is on its lane.
+	// One lock for both: a name that was found is not deleted before its job is on the lane.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sub := g.subscriptions[name]
@@ -142,7 +142,7 @@ func (g *gatewayConnection) onLane(m *gatewayMessage, name string, begin bool, d
 	})
 }
 
-// tidy forgets a name of which nothing is left. It is called by a job of its lane.
+// tidy deletes a name of which nothing is left. Only a job of its lane may call it.
 func (g *gatewayConnection) tidy(sub *gatewaySubscription) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,7 +151,7 @@ func (g *gatewayConnection) tidy(sub *gatewaySubscription) {
 	}
 }
 
-// start has a subscription deliver, unless it does.
+// start starts delivery unless it is running.
 func (g *gatewayConnection) start(sub *gatewaySubscription) {
 	if sub.done != nil {
 		return
@@ -169,7 +169,7 @@ func (g *gatewayConnection) start(sub *gatewaySubscription) {
 	}()
 }
 
-// endSubscription has a subscription ended whose source cannot go on. Where the connection is ending that does it.
+// endSubscription ends a subscription whose source has failed. A closing connection ends its subscriptions itself.
 func (g *gatewayConnection) endSubscription(sub *gatewaySubscription, source gatewaySource, cause error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -186,7 +186,7 @@ func (g *gatewayConnection) endSubscription(sub *gatewaySubscription, source gat
 	}})
 }
 
-// halt stops the delivering, and returns when it has ended.
+// halt stops delivery and returns when it has ended.
 func (sub *gatewaySubscription) halt() {
 	if sub.done == nil {
 		return
@@ -196,7 +196,7 @@ func (sub *gatewaySubscription) halt() {
 	sub.stop, sub.done = nil, nil
 }
 
-// leave ends a subscription. What its group has in flight is put back even where the connection is to end.
+// leave ends a subscription. It returns unanswered events to the group even if the connection is to close.
 func (g *gatewayConnection) leave(sub *gatewaySubscription) {
 	sub.halt()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.alive), drainWithin)
@@ -205,7 +205,7 @@ func (g *gatewayConnection) leave(sub *gatewaySubscription) {
 	sub.source = nil
 }
 
-// leaveAll ends all subscriptions, when no lane works any more.
+// leaveAll ends all subscriptions. No lane may be working any more.
 func (g *gatewayConnection) leaveAll() {
 	var leaving sync.WaitGroup
 	for _, sub := range g.subscriptions {
@@ -220,17 +220,17 @@ func (g *gatewayConnection) leaveAll() {
 	leaving.Wait()
 }
 
-// The pauses between tries of what has failed for a while: a database that does not answer, say.
+// The pauses between retries after a temporary failure, such as a database that does not answer.
 const (
 	firstPause = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
 )
 
-// passing says whether an error may be gone when the same is tried again later.
+// passing reports whether a later retry may succeed.
 func passing(err error) bool {
 	e, fault := clientError(err)
 	if fault {
-		return true // maybe; the log has it
+		return true // possibly; the log has the error
 	}
 	switch e.Code {
 	case domain.CodeUnavailable, domain.CodeOverloaded, domain.CodeOutcomeUnknown, domain.CodeTooManyRequests:
@@ -239,7 +239,7 @@ func passing(err error) bool {
 	return false
 }
 
-// rest waits before a further try, longer each time; false: ctx has ended.
+// rest waits before a retry, longer each time. It returns false if ctx has ended.
 func rest(ctx context.Context, pause *time.Duration) bool {
 	*pause = min(max(2**pause, firstPause), maxPause)
 	timer := time.NewTimer(*pause)

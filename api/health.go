@@ -9,12 +9,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Check is one thing that the service depends on.
+// Check is the state of one dependency of the service.
 type Check struct {
 	Name string
-	Err  error // nil where it is well; shown to whoever asks, so without secrets
+	Err  error // nil if healthy; shown to everyone, so it must contain no secrets
 
-	// Optional says that the service can serve without it, if not everything: it is shown, and does not count.
+	// Optional means that the service can serve some requests without it. The check is shown but does not affect
+	// readiness.
 	Optional bool
 }
 
@@ -55,7 +56,7 @@ func (s *Server) serveContract(c echo.Context, _ caller) error {
 	return c.Blob(http.StatusOK, "application/yaml", openapi.YAML)
 }
 
-// serveAsyncContract answers with the contract of what goes over WebSockets.
+// serveAsyncContract serves the contract of the WebSocket messages.
 func (s *Server) serveAsyncContract(c echo.Context, _ caller) error {
 	return c.Blob(http.StatusOK, "application/yaml", openapi.AsyncYAML)
 }

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// importBatchBytes bounds what is appended in one go, beside domain.MaxRequestEvents.
+	// importBatchBytes limits one append, in addition to domain.MaxRequestEvents.
 	importBatchBytes = 4 << 20
-	// importBytes is what an import has in memory beside its lines.
+	// importBytes is the memory of an import without its lines.
 	importBytes = 1 << 20
-	// importFrameEvery is how often progress is told where there is nothing bad to tell.
+	// importFrameEvery is how often progress is reported while there are no bad lines.
 	importFrameEvery = 200 * time.Millisecond
-	// importPatience is how long an import waits for a log that has too much waiting, or for a database to come back.
+	// importPatience is how long an import waits for an overloaded log, or for a database to come back.
 	importPatience = 20 * time.Second
 )
 
-// importEvents appends lines as they come, and to the log they go in their order. Three goroutines work side by side: one
-// reads the body, this one turns it into batches, and one appends them and answers.
+// importEvents appends lines as they arrive, in order. Three goroutines work in parallel: one reads the body, this one
+// builds batches, and one appends them and reports progress.
 func (s *Server) importEvents(c echo.Context, caller caller) error {
 	request := c.Request()
 	if err := wantContentType(request, ndjson, "application/jsonl", "application/ndjson"); err != nil {
@@ -50,7 +50,8 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 		return err
 	}
 	defer done()
-	// The answer begins before the body has ended; HTTP/1 servers drop the rest of the body unless told.
+	// The answer begins before the body has ended. HTTP/1 servers drop the rest of the body unless full duplex is
+	// enabled.
 	if err := control.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("answer an import while it comes: %w", err)
 	}
@@ -69,12 +70,12 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 		server: s, tenant: caller.tenant, account: account, strict: query.Get("strict") != "false", check: query.Get("check") == "true",
 		control: control, response: response,
 	}
-	job.strict = job.strict && !job.check // who checks wants to know all bad lines
-	batches := make(chan importBatch)     // without a buffer: only an appender that has nothing to do takes one
+	job.strict = job.strict && !job.check // a check reports all bad lines
+	batches := make(chan importBatch)     // unbuffered: only an idle appender takes a batch
 	ended := make(chan error, 1)
 	working.Go(func() {
 		err := guarded(func() error { return job.appendAll(ctx, batches) })
-		cancel(err) // whoever reads lines need not go on
+		cancel(err) // the line reader may stop
 		ended <- err
 	})
 	reader := importReader{
@@ -94,12 +95,12 @@ func (s *Server) importEvents(c echo.Context, caller caller) error {
 	}
 	cancel(nil)
 	working.Wait()
-	// Some clients see a broken connection, and not the answer, where much of their body was not read.
+	// If much of their body was not read, some clients see a broken connection and not the answer.
 	_, _ = io.CopyN(io.Discard, body, drained)
 	return nil
 }
 
-// stallingReader pushes the connection's read deadline on with each read: an import may take hours, but not stand still.
+// stallingReader extends the connection's read deadline with each read: an import may take hours, but must not stall.
 type stallingReader struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -107,15 +108,15 @@ type stallingReader struct {
 }
 
 func (r stallingReader) Read(p []byte) (int, error) {
-	_ = r.control.SetReadDeadline(time.Now().Add(r.timeout)) // a test's writer may know no deadlines
+	_ = r.control.SetReadDeadline(time.Now().Add(r.timeout)) // writers of tests may have no deadlines
 	n, err := r.ReadCloser.Read(p)
 	if err == io.EOF {
-		_ = r.control.SetReadDeadline(time.Time{}) // the server still watches the connection, while the last lines are appended
+		_ = r.control.SetReadDeadline(time.Time{}) // the server still watches the connection while the last lines are appended
 	}
 	return n, err
 }
 
-// importJob appends batches and tells how far it is.
+// importJob appends batches and reports progress.
 type importJob struct {
 	server   *Server
 	tenant   domain.TenantID
@@ -128,16 +129,16 @@ type importJob struct {
 	progress openapi.ImportProgress
 	told     time.Time // when the last frame was written
 	untold   bool      // there is progress since then
-	stopped  bool      // strict, and a bad line came
+	stopped  bool      // a bad line ended a strict import
 }
 
-// appendAll works until batches are closed, the first error, or in strict mode the first bad line.
+// appendAll works until batches is closed, until the first error, or in strict mode until the first bad line.
 func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) error {
 	j.told = time.Now()
 	for {
 		var batch importBatch
 		var ok bool
-		var due <-chan time.Time // the frame for what was appended since the last one
+		var due <-chan time.Time // when to report what was appended since the last frame
 		if j.untold {
 			due = time.After(time.Until(j.told.Add(importFrameEvery)))
 		}
@@ -178,8 +179,8 @@ func (j *importJob) appendAll(ctx context.Context, batches <-chan importBatch) e
 	}
 }
 
-// checkName refuses to go on with an import of which an earlier release has appended one of the lines under the same name: that
-// release derived ids from the content of lines, so they would be appended again.
+// checkName returns an error if an earlier release has already appended one of the lines under the same import name.
+// That release derived ids from the content of lines, so this one would append them again.
 func (j *importJob) checkName(ctx context.Context, lines []importLine) error {
 	var earlier []domain.EventID
 	for i := range lines {
@@ -202,7 +203,7 @@ func (j *importJob) checkName(ctx context.Context, lines []importLine) error {
 	return domain.Errorf(domain.CodeConflict, "query name", "line %d is in the log already, by an import of this name of an earlier release, which cannot be continued; import only what is missing, under another name", lines[first].number)
 }
 
-// errStrict ends the reading of a strict import behind its first bad line.
+// errStrict stops reading after the first bad line of a strict import.
 var errStrict = errors.New("strict: a bad line came")
 
 func (j *importJob) bad(lines ...openapi.BadLine) {
@@ -210,8 +211,8 @@ func (j *importJob) bad(lines ...openapi.BadLine) {
 	j.progress.BadLines += int64(len(lines))
 }
 
-// append appends lines in one go. Where some are there already and others are not, or one cannot be, it does each half
-// by itself: down to the one line that is at fault.
+// append appends lines in one request. If only some of them exist already, or one is invalid, it appends each half
+// separately, down to the single bad line.
 func (j *importJob) append(ctx context.Context, lines []importLine) error {
 	if len(lines) == 0 || j.check {
 		return nil
@@ -251,7 +252,7 @@ func (j *importJob) append(ctx context.Context, lines []importLine) error {
 	return j.append(ctx, lines[half:])
 }
 
-// badBefore says whether a line before number was found bad.
+// badBefore reports whether a line before number was bad.
 func (j *importJob) badBefore(number int64) bool {
 	for _, bad := range j.progress.Bad {
 		if bad.Line < number {
@@ -261,7 +262,7 @@ func (j *importJob) badBefore(number int64) bool {
 	return false
 }
 
-// ofTheLines says whether a code speaks of the events, not of the service.
+// ofTheLines reports whether a code concerns the events and not the service.
 func ofTheLines(code domain.Code) bool {
 	switch code {
 	case domain.CodeEventIDConflict, domain.CodePartialDuplicate, domain.CodeDuplicateID,
@@ -271,7 +272,8 @@ func ofTheLines(code domain.Code) bool {
 	return false
 }
 
-// patiently calls the log, and again for a while where that can help. Repeating an append is safe: every line has its id.
+// patiently calls the log, and retries for a while if that may help. Repeating an append is safe, because every line
+// has an id.
 func (j *importJob) patiently(ctx context.Context, call func() error) error {
 	deadline := time.Now().Add(importPatience)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
@@ -293,7 +295,7 @@ func (j *importJob) patiently(ctx context.Context, call func() error) error {
 	}
 }
 
-// appendOf makes one request of lines, in their order: lines of one stream that follow each other go together.
+// appendOf builds one append of lines, in order. Consecutive lines of one stream form one part of it.
 func appendOf(lines []importLine) domain.Append {
 	events := make([]domain.NewEvent, len(lines))
 	var request domain.Append
@@ -309,7 +311,7 @@ func appendOf(lines []importLine) domain.Append {
 	return request
 }
 
-// tell writes a frame.
+// tell writes a frame with the progress.
 func (j *importJob) tell() error {
 	frame, err := json.Marshal(j.progress)
 	if err != nil {
@@ -327,8 +329,8 @@ func (j *importJob) tell() error {
 	return nil
 }
 
-// end writes the last frame: done, or the error. The status is out by then, or 200 tells of a result in the frame: a
-// client has one way to find it.
+// end writes the last frame: done, or the error. The status has been sent by then. Even if it has not, the answer is
+// 200 with the result in the frame, so that clients find the result in one place.
 func (j *importJob) end(err error, request *http.Request, requestID string) error {
 	if cause := context.Cause(request.Context()); isRefusal(cause) && errors.Is(err, context.Canceled) {
 		err = cause // the key was revoked meanwhile, or its tenant suspended

@@ -14,27 +14,27 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// importLine is a good line.
+// importLine is a valid line.
 type importLine struct {
 	number  int64
 	stream  string
 	event   domain.NewEvent
-	earlier domain.EventID // where the id follows from the import's name and the line's number: what an earlier release derived from the content
+	earlier domain.EventID // for ids derived from import name and line number: the id an earlier release derived from the content
 }
 
-// importBatch is what is appended in one go, and the bad lines among it.
+// importBatch is what is appended in one request, and the bad lines in between.
 type importBatch struct {
 	lines []importLine
 	bad   []openapi.BadLine
-	read  int64 // lines read up to its end
-	spent int64 // bytes of memory that nobody has any more once it is appended
+	read  int64 // lines read up to the end of the batch
+	spent int64 // bytes of memory that are free after the append
 }
 
-// importReader turns lines into batches: full ones while lines come faster than they can be appended, smaller ones where
-// nothing more has come and the appender has nothing to do, so that no line waits for the ones behind it.
+// importReader builds batches of lines. While lines arrive faster than they are appended, it builds full batches. If no
+// more lines have arrived and the appender is idle, it passes on a smaller batch, so that no line waits for later ones.
 type importReader struct {
 	blocks  <-chan lineBlock
-	batches chan<- importBatch // takes one when the appender is idle
+	batches chan<- importBatch // accepts a batch when the appender is idle
 	name    string
 	strict  bool
 	caller  caller
@@ -45,8 +45,8 @@ type importReader struct {
 	number int64                       // of the line
 }
 
-// run reads to the end, or to the first bad line of a strict import. What it returns is an error of the body, or what
-// ended ctx; bad lines are none.
+// run reads to the end, or to the first bad line of a strict import. It returns an error of the body, or the cause of
+// ctx. Bad lines are not errors.
 func (r *importReader) run(ctx context.Context) error {
 	r.ids = map[domain.EventID]struct{}{}
 	for {
@@ -74,7 +74,7 @@ func (r *importReader) run(ctx context.Context) error {
 	}
 }
 
-// next waits for the next block; false means that there is none.
+// next waits for the next block. It returns false after the last one.
 func (r *importReader) next(ctx context.Context) (block lineBlock, ok bool, err error) {
 	select {
 	case block, ok = <-r.blocks:
@@ -97,7 +97,7 @@ func (r *importReader) next(ctx context.Context) (block lineBlock, ok bool, err 
 	}
 }
 
-// line takes one line. ended says that it is bad and the import strict.
+// line handles one line. ended means that it is bad and the import strict.
 func (r *importReader) line(ctx context.Context, text []byte, tooLong bool) (ended bool, err error) {
 	r.number++
 	bad := ""
@@ -123,7 +123,7 @@ func (r *importReader) line(ctx context.Context, text []byte, tooLong bool) (end
 	return r.strict, err
 }
 
-// add puts a line into the batch, and hands the batch over before where the line does not fit into it.
+// add adds a line to the batch. If the line does not fit, add flushes the batch first.
 func (r *importReader) add(ctx context.Context, line importLine, size int) error {
 	_, again := r.ids[line.event.ID]
 	if len(r.batch.lines) >= domain.MaxRequestEvents || r.bytes+size > importBatchBytes && r.bytes > 0 || again {
@@ -137,7 +137,7 @@ func (r *importReader) add(ctx context.Context, line importLine, size int) error
 	return nil
 }
 
-// flush hands the batch over, once the one before it was appended.
+// flush passes the batch to the appender after the previous batch was appended.
 func (r *importReader) flush(ctx context.Context) error {
 	select {
 	case r.batches <- r.batch:
@@ -154,12 +154,12 @@ func (r *importReader) clear() {
 	clear(r.ids)
 }
 
-// importFields notes which fields a line has given.
+// importFields records which fields a line has.
 type importFields [10]bool
 
 var importFieldNames = [len(importFields{})]string{"stream", "type", "data", "id", "time", "metadata", "version", "position", "recordedAt", "gap"}
 
-// give notes a field, and reports whether there is such a field and whether it was given before.
+// give records a field. known reports whether the field exists, and again whether it was recorded before.
 func (f *importFields) give(name string) (known, again bool) {
 	for i, n := range importFieldNames {
 		if n == name {
@@ -170,7 +170,7 @@ func (f *importFields) give(name string) (known, again bool) {
 	return false, false
 }
 
-// missing names a field that is needed and was not given; the first three are.
+// missing returns the name of a required field that was not given. The first three fields are required.
 func (f *importFields) missing() string {
 	for i, name := range importFieldNames[:3] {
 		if !f[i] {
@@ -180,7 +180,7 @@ func (f *importFields) missing() string {
 	return ""
 }
 
-// parse reads a line, which is as schema ImportLine has it, or a CloudEvent.
+// parse parses a line: either of schema ImportLine, or a CloudEvent.
 func (r *importReader) parse(text []byte) (importLine, error) {
 	line, err := r.parseLine(text)
 	if err == nil || !isCloudEvent(text) {
@@ -194,13 +194,14 @@ func (r *importReader) parse(text []byte) (importLine, error) {
 	return line, err
 }
 
-// isCloudEvent says whether a line is a JSON object with what every CloudEvent has and no other line: specversion.
+// isCloudEvent reports whether a line is a JSON object with the member specversion, which every CloudEvent has and no
+// other line.
 func isCloudEvent(text []byte) (is bool) {
 	if !bytes.Contains(text, []byte(`"specversion"`)) {
 		return false
 	}
 	scan := domain.NewJSONScanner(text)
-	_ = scan.Object(func(name string) error { // what is no object is no CloudEvent
+	_ = scan.Object(func(name string) error { // an invalid object is not a CloudEvent
 		is = is || name == "specversion"
 		_, err := scan.Value()
 		return err
@@ -208,7 +209,7 @@ func isCloudEvent(text []byte) (is bool) {
 	return is
 }
 
-// parseLine reads a line as schema ImportLine has it.
+// parseLine parses a line of schema ImportLine.
 func (r *importReader) parseLine(text []byte) (importLine, error) {
 	line := importLine{number: r.number}
 	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
@@ -244,7 +245,7 @@ func (r *importReader) parseLine(text []byte) (importLine, error) {
 			if gap, err = d.scan.Value(); err == nil && string(gap) != "null" {
 				err = domain.Errorf(domain.CodeInvalidRequest, name, "the event has no data, since it was unreadable or redacted when it was exported; leave the line out")
 			}
-		default: // export's; an event gets its own here
+		default: // a field of exports; the import assigns its own value
 			_, err = d.scan.Value()
 		}
 		return d.mend(name, err)

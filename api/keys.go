@@ -11,12 +11,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Keys tells whose a key is. *auth.Keys is meant.
+// Keys authenticates keys and tickets. *auth.Keys implements it.
 type Keys interface {
 	Authenticate(ctx context.Context, token string) (auth.Credential, error)
-	// AuthenticateTicket tells whose key a ticket stands in for.
+	// AuthenticateTicket returns the credential of the key that a ticket replaces.
 	AuthenticateTicket(ctx context.Context, token string) (auth.Credential, error)
-	// Again looks at a credential's key as it is now.
+	// Again reads the current state of a credential's key.
 	Again(ctx context.Context, of auth.Credential) (auth.Credential, error)
 }
 
@@ -81,7 +81,8 @@ func (s generated) RevokeKey(ctx context.Context, request openapi.RevokeKeyReque
 	return openapi.RevokeKey204Response{}, nil
 }
 
-// keysOf returns a page of a tenant's keys, and the link to the next page where there is one. path is the list's own.
+// keysOf returns a page of a tenant's keys, and the link to the next page if there is one. path is the path of the
+// list.
 func (s generated) keysOf(ctx context.Context, tenant domain.TenantID, path string, pageSize *int, token *string) (list openapi.KeyList, link *string, err error) {
 	text, err := pageToken(token)
 	if err != nil {
@@ -122,7 +123,7 @@ func (s generated) newKey(ctx context.Context, tenant domain.TenantID, body open
 		return openapi.CreatedKey{}, err
 	}
 	key, token := auth.NewKey(tenant, name, grants)
-	key.CreatedAt = time.Now().Truncate(time.Microsecond) // as the database keeps it
+	key.CreatedAt = time.Now().Truncate(time.Microsecond) // the precision of the database
 	if err := s.config.Tenants.CreateKey(ctx, key); err != nil {
 		return openapi.CreatedKey{}, err
 	}

@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// groupsAtOnce is how many groups are read at once, of the domain.MaxGroups that there may be.
+	// groupsAtOnce is how many of the up to domain.MaxGroups groups are read at once.
 	groupsAtOnce = 250
 
 	kindGroup      = "group"
 	kindProjection = "projection"
 )
 
-// consumer is whoever follows a tenant's log, with a cursor in it.
+// consumer is a projection or a group's partition, with its cursor in a tenant's log.
 type consumer struct {
 	kind, name string
-	partition  *int   // of a group that has some
-	position   int64  // everything up to here is behind it
-	unknown    string // why position is not known; empty: it is
+	partition  *int   // of a group with partitions
+	position   int64  // everything up to here is processed
+	unknown    string // why position is unknown; empty if it is known
 	faulted    bool
 	status     *domain.PartitionStatus // of a group
 }
 
-// consumers are the tenant's projections, shared ones included, and then its groups, each by name, as far as the caller may
-// know of them.
+// consumers returns the tenant's projections, including shared ones, and then its groups, each sorted by name. It
+// leaves out those that the caller may not see.
 func (s generated) consumers(ctx context.Context, caller caller) (all []consumer, err error) {
 	positions, err := s.config.Projections.Positions(ctx, caller.tenant)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s generated) consumers(ctx context.Context, caller caller) (all []consumer
 	}
 }
 
-// mayFollow says whether the caller may know how far somebody has come with these events.
+// mayFollow reports whether the caller may see a consumer's position in these events.
 func (c caller) mayFollow(events domain.Selection) bool {
 	return c.credential.Require(domain.ScopeTenantAdmin) == nil || c.allowSelection(events, domain.ScopeEventsRead) == nil
 }
@@ -65,7 +65,7 @@ func projectionConsumer(p projection.Position) consumer {
 	return consumer{kind: kindProjection, name: p.Projection.Name, position: p.Checkpoint, unknown: p.Unknown, faulted: p.Faulted}
 }
 
-// groupConsumers are a group's partitions.
+// groupConsumers returns the partitions of a group.
 func groupConsumers(group domain.GroupStatus) []consumer {
 	all := make([]consumer, len(group.Partitions))
 	for i := range group.Partitions {
@@ -99,7 +99,7 @@ func (s generated) GetLag(ctx context.Context, _ openapi.GetLagRequestObject) (o
 	if err != nil {
 		return nil, err
 	}
-	// The head is read behind the cursors: none is before it.
+	// The head is read after the cursors, so no cursor is ahead of it.
 	head, err := s.config.Log.Head(ctx, caller.tenant)
 	if err != nil {
 		return nil, err

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// maxLatestKeys bounds the keys of one request.
+	// maxLatestKeys limits the keys of one request.
 	maxLatestKeys = 1000
-	// latestAtOnce is how many streams are looked at in one statement: the size of their newest events is not known before.
+	// latestAtOnce is how many streams one statement reads, since the size of their newest events is not known in
+	// advance.
 	latestAtOnce = 200
 )
 
@@ -30,7 +31,7 @@ func (s *Server) readLatest(c echo.Context, caller caller) error {
 		return err
 	}
 	form := formOf(c.Request())
-	at := 0 // how many of the streams have been looked at
+	at := 0 // how many of the streams have been read
 	next := func(ctx context.Context, _, maxBytes int) ([]domain.Event, error) {
 		for at < len(streams) {
 			asked := streams[at:min(at+latestAtOnce, len(streams))]
@@ -86,7 +87,7 @@ func (s *Server) readLatest(c echo.Context, caller caller) error {
 	return page.write(c)
 }
 
-// latestStreams reads the keys that are asked for, and the streams that they name. A key that comes again is asked for once.
+// latestStreams parses the requested keys, and returns them with the streams that they name. It removes duplicate keys.
 func latestStreams(category, text string) (keys, streams []string, err error) {
 	seen := map[string]bool{}
 	for _, key := range splitKeys(text) {
@@ -109,7 +110,7 @@ func latestStreams(category, text string) (keys, streams []string, err error) {
 	return keys, streams, nil
 }
 
-// splitKeys reads a list of keys. A comma within a key stands behind a backslash, which no key can have.
+// splitKeys splits a list of keys. A backslash escapes a comma within a key, because no key can contain a backslash.
 func splitKeys(text string) []string {
 	var keys []string
 	var key strings.Builder
@@ -128,7 +129,7 @@ func splitKeys(text string) []string {
 	return append(keys, key.String())
 }
 
-// joinKeys writes what splitKeys reads.
+// joinKeys is the inverse of splitKeys.
 func joinKeys(keys []string) string {
 	escaped := make([]string, len(keys))
 	for i, key := range keys {

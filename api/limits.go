@@ -9,10 +9,10 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// maxBodyBytes bounds the body of an operation for which x-max-body of the contract says nothing else.
+// maxBodyBytes limits the body of an operation without x-max-body in the contract.
 const maxBodyBytes = 256 << 10
 
-// What requests hold at the same time, where Config has zeros.
+// Limits for concurrent requests, where Config has zeros.
 const (
 	defaultBodyBytes         = 256 << 20
 	defaultTenantBodyBytes   = 32 << 20
@@ -21,24 +21,25 @@ const (
 )
 
 const (
-	// decodedFactor is what a JSON body costs beside its text, in its bytes: copies of it, and what is made of it.
+	// decodedFactor is the memory of a JSON body beyond its text, as a multiple of its size: copies, and the decoded
+	// values.
 	decodedFactor = 4
-	// decodedEvent is what an event of a body costs beside its text.
+	// decodedEvent is the memory of a decoded event beyond its text.
 	decodedEvent = 256
-	// checkedAtOnce is from how many bytes on bodies are parsed, and held to the contract, in turns. That makes up to 75 times
-	// as much of a body for as long as it takes, some milliseconds.
+	// checkedAtOnce is the size from which bodies are parsed and checked against the contract in turns. That briefly
+	// takes up to 75 times the body's size, for some milliseconds.
 	checkedAtOnce = 16 << 10
 	// roomPatience is how long a request waits for its turn before it is refused.
 	roomPatience = 10 * time.Second
 )
 
-// budgets are what requests share.
+// budgets are the resources that requests share.
 type budgets struct {
-	requests *fairshare.Budget // requests, those of followers among them, and WebSockets that are under way; nil: no bound
-	bodies   *fairshare.Budget // bytes of requests that come in or are being worked on
-	answers  *fairshare.Budget // bytes of answers that are being made or sent
-	checking *fairshare.Budget // bytes of bodies that are being parsed
-	work     *fairshare.Budget // processors that compress
+	requests *fairshare.Budget // requests under way, including followers and WebSockets; nil: no limit
+	bodies   *fairshare.Budget // bytes of incoming requests and of those being handled
+	answers  *fairshare.Budget // bytes of answers being built or sent
+	checking *fairshare.Budget // bytes of bodies being parsed
+	work     *fairshare.Budget // processors for compression
 }
 
 func newBudgets(c Config) budgets {
@@ -48,11 +49,11 @@ func newBudgets(c Config) budgets {
 		}
 		return given
 	}
-	// One processor is left to those whose work is short: appends, above all.
+	// One processor stays free for short work, above all appends.
 	processors := int64(max(1, runtime.GOMAXPROCS(0)-1))
 	var requests *fairshare.Budget
 	if c.TenantRequests > 0 {
-		requests = fairshare.New("requests, followers and WebSockets", math.MaxInt64, int64(c.TenantRequests)) // listeners bound the total
+		requests = fairshare.New("requests, followers and WebSockets", math.MaxInt64, int64(c.TenantRequests)) // listeners limit the total
 	}
 	return budgets{
 		requests: requests,
@@ -63,10 +64,10 @@ func newBudgets(c Config) budgets {
 	}
 }
 
-// nobody is whose budget those use who need no key.
+// nobody is the tenant whose budget requests without a key use.
 var nobody = domain.TenantID{0xff}
 
-// enter counts what a caller has begun as under way, until the account is closed. The operator has no bound.
+// enter counts a caller's request as under way until the account is closed. The operator has no limit.
 func (s *Server) enter(caller caller) (*fairshare.Account, error) {
 	if !caller.known() || caller.credential.Operator {
 		return nil, nil
@@ -75,8 +76,8 @@ func (s *Server) enter(caller caller) (*fairshare.Account, error) {
 	return under, under.Grow(1)
 }
 
-// answerRoom is what the answers of operations take, while they are made and sent, that may be large: by their ids. They
-// wait for it before they begin. The configuration's minimum of the budget for answers (config.minAnswerBytes) covers the largest.
+// answerRoom is the memory of large answers while they are built and sent, by operation id. The operations wait for it
+// before they start. The configuration's minimum of the budget for answers (config.minAnswerBytes) covers the largest.
 var answerRoom = map[string]int64{
 	"readEvent":              3 << 20,
 	"getState":               8 << 20,

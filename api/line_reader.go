@@ -8,33 +8,33 @@ import (
 )
 
 const (
-	// maxImportLine bounds a line with its end: an event of full size and what stands around it, also as a CloudEvent, whose data may be
-	// base64, and whose metadata is text in a text.
+	// maxImportLine limits a line, including its end. It allows an event of maximum size with its other fields, even as
+	// a CloudEvent, whose data may be base64 and whose metadata is JSON text within a string.
 	maxImportLine = 2*domain.MaxEventBytes + 64<<10
-	// lineBlockBytes is how much is read in one go, where lines are shorter than that.
+	// lineBlockBytes is how much is read at once, if lines are shorter.
 	lineBlockBytes = 128 << 10
-	// blocksAhead is how many blocks wait at most.
+	// blocksAhead is how many blocks may wait.
 	blocksAhead = 4
 )
 
-// lineBlock is a part of a body: whole lines, as many as have come. The last one of a body may lack its end.
+// lineBlock is a part of a body: whole lines, as many as have arrived. The last line of a body may lack its line break.
 type lineBlock struct {
-	text    []byte // belongs to the receiver
-	tooLong bool   // before text stands a line of more than maxImportLine bytes, which was passed over
-	err     error  // the body ends here, but for this reason; text is empty then
-	spent   int64  // bytes of memory that go when the blocks before this one are done with; text is empty then
+	text    []byte // owned by the receiver
+	tooLong bool   // a line of more than maxImportLine bytes before text was skipped
+	err     error  // the body ended, for this reason; text is then empty
+	spent   int64  // bytes of memory that are free once the earlier blocks are done; text is then empty
 }
 
-// lineReader reads a body ahead of who works on its lines.
+// lineReader reads a body ahead of the goroutine that handles its lines.
 type lineReader struct {
 	from    io.Reader
 	blocks  chan lineBlock  // closed at the end
-	stopped <-chan struct{} // closed when nobody wants more
+	stopped <-chan struct{} // closed when no more blocks are wanted
 
-	take func(bytes int64) error // is asked before there is memory for a block
+	take func(bytes int64) error // called before memory for a block is allocated
 }
 
-// run reads to the end, or until stopped is closed and a read that is under way has returned.
+// run reads to the end, or until stopped is closed and the current read has returned.
 func (r *lineReader) run() {
 	defer close(r.blocks)
 	if err := guarded(r.read); err != nil {
@@ -47,19 +47,19 @@ func (r *lineReader) read() error {
 		return err
 	}
 	buffer := make([]byte, lineBlockBytes)
-	start, end := 0, 0 // what has come of a line without its end
-	passing := false   // that line is too long: it is not kept
-	shared := false    // somebody else has some of the buffer
+	start, end := 0, 0 // the part of an incomplete line in the buffer
+	passing := false   // that line is too long and is skipped
+	shared := false    // the receiver has a part of the buffer
 	for {
 		if end == len(buffer) {
-			// What was sent is the receiver's, so the rest moves.
+			// The receiver owns what was sent, so the rest moves to a new buffer.
 			if end-start > maxImportLine {
 				passing, start = true, end
 			}
 			if passing && !shared {
-				end = 0 // nobody has any of it
+				end = 0 // nothing of the buffer was sent
 			} else {
-				// First that goes which is done with: whoever waits must not wait for itself.
+				// Announce the memory that becomes free first: the import must not wait for its own memory.
 				if !r.send(lineBlock{spent: int64(len(buffer))}) {
 					return nil
 				}
@@ -93,7 +93,7 @@ func (r *lineReader) read() error {
 			block.text, start = buffer[start:upTo:upTo], upTo
 		}
 		if err == io.EOF {
-			// The rest goes along: it is the last line, and whole.
+			// The rest is the last line, and complete.
 			from := start - len(block.text)
 			block.text = buffer[from:end:end]
 			start = end
@@ -116,7 +116,7 @@ func (r *lineReader) read() error {
 	}
 }
 
-// send reports false where nobody wants more.
+// send returns false if no more blocks are wanted.
 func (r *lineReader) send(block lineBlock) bool {
 	select {
 	case r.blocks <- block:
