@@ -26,7 +26,7 @@ const SpecVersion = "1.0"
 // log, whose places mean nothing here. They are ignored, except for ExtensionMetadata. Event.Original takes over the
 // stream and the id.
 const (
-	ExtensionID         = "manifoldid"         // the event's id in the log; the CloudEvent's own is the same only if a UUID
+	ExtensionID         = "manifoldid"         // the event's id in the log, which may differ from the CloudEvent's own
 	ExtensionStream     = "manifoldstream"     // the stream's name
 	ExtensionVersion    = "manifoldversion"    // the stream's version, as decimal digits
 	ExtensionPosition   = "manifoldposition"   // the position in the log, as decimal digits
@@ -45,7 +45,7 @@ const (
 	ExtensionAttempt     = "manifoldattempt"     // the number of the delivery, which every answer must contain
 	ExtensionAckDeadline = "manifoldackdeadline" // the deadline of the answer, as RFC 3339
 	ExtensionPartition   = "manifoldpartition"   // in a group with partitions
-	ExtensionRemovedTo   = "manifoldremovedto"   // retention removed events up to here before the group got to them; optional
+	ExtensionRemovedTo   = "manifoldremovedto"   // retention removed events up to here that the group had not seen; optional
 	ExtensionReplays     = "manifoldreplays"     // how often it was replayed from the dead letters; optional
 )
 
