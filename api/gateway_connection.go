@@ -22,7 +22,7 @@ import (
 // Limits of a gateway connection.
 const (
 	gatewayRate          = 200     // messages a second, also as a burst
-	gatewayFlood         = 5 * 200 // burst of refused messages; the refill is gatewayRate a second, and beyond that the connection ends
+	gatewayFlood         = 5 * 200 // burst of refused messages; refilled at gatewayRate; beyond it the connection ends
 	gatewayInFlight      = 100     // unanswered events of groups
 	gatewaySubscriptions = 100
 	unknownBytes         = 16 << 10 // of a message before the client is known
@@ -269,7 +269,8 @@ func (g *gatewayConnection) authenticate(m *gatewayMessage) error {
 		if e, ok := errors.AsType[*domain.Error](err); ok && e.Where == "Authorization" {
 			message := e.Message
 			if e.Code == domain.CodeUnauthenticated {
-				message = "this key does not work; send AUTH with one that has not been revoked" // the usual message mentions a header
+				// The usual message mentions a header, which a message does not have.
+				message = "this key does not work; send AUTH with one that has not been revoked"
 			}
 			err = domain.Errorf(e.Code, "key", "%s", message)
 		}

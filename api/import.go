@@ -111,7 +111,7 @@ func (r stallingReader) Read(p []byte) (int, error) {
 	_ = r.control.SetReadDeadline(time.Now().Add(r.timeout)) // writers of tests may have no deadlines
 	n, err := r.ReadCloser.Read(p)
 	if err == io.EOF {
-		_ = r.control.SetReadDeadline(time.Time{}) // the server still watches the connection while the last lines are appended
+		_ = r.control.SetReadDeadline(time.Time{}) // the server watches the connection until the last append
 	}
 	return n, err
 }

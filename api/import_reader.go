@@ -19,7 +19,7 @@ type importLine struct {
 	number  int64
 	stream  string
 	event   domain.NewEvent
-	earlier domain.EventID // for ids derived from import name and line number: the id an earlier release derived from the content
+	earlier domain.EventID // the id that an earlier release derived from the content, if this one uses name and number
 }
 
 // importBatch is what is appended in one request, and the bad lines in between.
@@ -194,8 +194,8 @@ func (r *importReader) parse(text []byte) (importLine, error) {
 	return line, err
 }
 
-// isCloudEvent reports whether a line is a JSON object with the member specversion, which every CloudEvent has and no
-// other line.
+// isCloudEvent reports whether a line is a JSON object with the member specversion. Every CloudEvent has this member,
+// and other lines do not.
 func isCloudEvent(text []byte) (is bool) {
 	if !bytes.Contains(text, []byte(`"specversion"`)) {
 		return false

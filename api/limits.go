@@ -53,7 +53,8 @@ func newBudgets(c Config) budgets {
 	processors := int64(max(1, runtime.GOMAXPROCS(0)-1))
 	var requests *fairshare.Budget
 	if c.TenantRequests > 0 {
-		requests = fairshare.New("requests, followers and WebSockets", math.MaxInt64, int64(c.TenantRequests)) // listeners limit the total
+		// Listeners limit the total.
+		requests = fairshare.New("requests, followers and WebSockets", math.MaxInt64, int64(c.TenantRequests))
 	}
 	return budgets{
 		requests: requests,

@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Member is a process that works on projections, with the number of tenants whose projections are its.
+// Member is a process that works on projections, with the number of tenants whose projections it owns.
 type Member struct {
 	domain.Member
 	Tenants int64

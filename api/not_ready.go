@@ -13,8 +13,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// NotReady answers in a Server's place while the process waits for what a Server needs: /livez as always, /readyz with
-// the check that fails, and everything else with 503. why gives the check's message, for anybody to read.
+// NotReady answers requests while the process waits for the dependencies of a Server. It serves /livez as usual,
+// reports the failing check on /readyz, and answers everything else with 503. why returns the check's message, which
+// everyone may read.
 func NotReady(check string, why func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		reading := request.Method == http.MethodGet || request.Method == http.MethodHead
@@ -33,7 +34,7 @@ func NotReady(check string, why func() string) http.Handler {
 	})
 }
 
-// refuse answers a request that gets no further.
+// refuse answers a request that is handled no further.
 func (s *Server) refuse(w http.ResponseWriter, request *http.Request, id string, e *domain.Error) {
 	if id != "" {
 		w.Header().Set(headerRequestID, id)
@@ -41,21 +42,21 @@ func (s *Server) refuse(w http.ResponseWriter, request *http.Request, id string,
 	s.writeProblem(w, request, id, e)
 }
 
-// Refuse answers a request that does not get to a Server, with a problem.
+// Refuse answers a request that does not reach a Server, with a problem.
 func Refuse(w http.ResponseWriter, request *http.Request, e *domain.Error) {
 	bareServer().refuse(w, request, refusalIDs.next(), e)
 }
 
-// refusalIDs name the requests that do not get to a Server.
+// refusalIDs name the requests that do not reach a Server.
 var refusalIDs = newRequestIDs()
 
-// bareServer can do no more than refuse.
+// bareServer can only refuse requests.
 var bareServer = sync.OnceValue(func() *Server {
 	return &Server{log: slog.New(slog.DiscardHandler), problems: problemsByCode()}
 })
 
-// RawRefusal is a whole response of HTTP/1.1 with a problem, after which the connection is closed: for who accepts
-// connections and reads no request.
+// RawRefusal returns a complete HTTP/1.1 response with a problem, after which the connection is closed. It is for
+// listeners that read no requests.
 func RawRefusal(e *domain.Error) []byte {
 	w := rawResponse{header: http.Header{}}
 	bareServer().refuse(&w, &http.Request{Header: http.Header{}}, "", e) // every connection gets the same bytes
@@ -63,13 +64,13 @@ func RawRefusal(e *domain.Error) []byte {
 	w.header.Set("Content-Length", strconv.Itoa(w.body.Len()))
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "HTTP/1.1 %d %s\r\n", w.status, http.StatusText(w.status))
-	_ = w.header.Write(&out) // memory takes everything
+	_ = w.header.Write(&out) // writes to memory do not fail
 	out.WriteString("\r\n")
 	out.Write(w.body.Bytes())
 	return out.Bytes()
 }
 
-// rawResponse gathers a response.
+// rawResponse collects a response.
 type rawResponse struct {
 	header http.Header
 	status int

@@ -8,10 +8,12 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// The scopes with which the events that a group is about to deliver, or could not, may be looked at: those with which they can be had anyway.
+// The scopes that allow a look at the events that a group is about to deliver or could not deliver. They are the scopes
+// that give access to these events anyway.
 var groupPeekers = []domain.Scope{domain.ScopeEventsRead, domain.ScopeEventsConsume}
 
-// peekSubscription is GET /v1/subscriptions/{name}/peek. It is written by hand since events are given as they were written.
+// peekSubscription is GET /v1/subscriptions/{name}/peek. It does not use the generated code because it returns events
+// unchanged.
 func (s *Server) peekSubscription(c echo.Context, caller caller) error {
 	name, err := pathParam(c, "name")
 	if err != nil {
@@ -43,7 +45,8 @@ func (s *Server) peekSubscription(c echo.Context, caller caller) error {
 	return writeVerbatim(c.Response(), peekAnswer(caller, &found, group.GroupDefinition.Partitions > 0), "", nil)
 }
 
-// peekAnswer leaves out events that the caller may not see: the group may have become one of others since they were delivered.
+// peekAnswer leaves out events that the caller may not see. The group's selection may have changed since they were
+// delivered.
 func peekAnswer(caller caller, found *subscription.Peeked, partitions bool) openapi.SubscriptionPeek {
 	answer := openapi.SubscriptionPeek{
 		Next: []openapi.PeekedEvent{}, InFlight: []openapi.PeekedEvent{}, Retrying: []openapi.PeekedEvent{}, Searching: found.Searching,

@@ -12,8 +12,8 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// Projections are the projections that a tenant sees: its own, and the shared ones. domain.Everyone stands for the
-// operator, who sees the shared ones. *projection.Catalog is meant.
+// Projections manages the projections that a tenant sees: its own and the shared ones. domain.Everyone means the
+// operator, who sees the shared ones. *projection.Catalog implements it.
 type Projections interface {
 	Create(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (domain.Projection, error)
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Projection, error)
@@ -100,7 +100,7 @@ func (s generated) PlanProjections(ctx context.Context, request openapi.PlanProj
 func (s generated) PreviewProjection(ctx context.Context, request openapi.PreviewProjectionRequestObject) (openapi.PreviewProjectionResponseObject, error) {
 	caller, source := callerOf(ctx), request.Body.Source
 	if len(source.Events) == 0 && caller.tenant != domain.Everyone {
-		// What comes out of a fold tells of the events.
+		// The result of a fold reveals the events' content.
 		if err := caller.credential.Require(domain.ScopeEventsRead); err != nil {
 			return nil, err
 		}
@@ -227,7 +227,7 @@ func (s generated) ListProjectionVersions(ctx context.Context, request openapi.L
 			Version: v.Version, Cause: string(v.Cause), By: v.By, At: openapi.At(v.At), Definition: definition, Changes: changesAnswer(v.Changes),
 		}
 		if v.Owner != caller.tenant {
-			answer.Versions[i].By = "" // a tenant does not learn who the operator's people are
+			answer.Versions[i].By = "" // a tenant must not learn the names of the operator's users
 		}
 		if v.Rebuild != (domain.RebuildID{}) {
 			answer.Versions[i].Rebuild = v.Rebuild.String()
@@ -260,7 +260,7 @@ func (s generated) CatchUpProjection(ctx context.Context, request openapi.CatchU
 	return statusAnswer{http.StatusOK, projectionState(request.Name, status)}, nil
 }
 
-// definitionFor is the definition in a body, at the place given, of the projection that the path names.
+// definitionFor returns the definition in a body, at the given place, for the projection that the path names.
 func definitionFor(place, name string, body openapi.Definition) (domain.Definition, error) {
 	switch body.Name {
 	case "":
@@ -272,8 +272,8 @@ func definitionFor(place, name string, body openapi.Definition) (domain.Definiti
 	return definitionOf(body)
 }
 
-// definitionOf and definitionAnswer translate by way of JSON, which both sides have in common: a field that one of them
-// lacked would fail a test.
+// definitionOf and definitionAnswer convert by way of JSON, which both types share. A test fails if one of them lacks a
+// field.
 func definitionOf(body openapi.Definition) (definition domain.Definition, err error) {
 	text, err := json.Marshal(body)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// publish is POST /v1/publish. It is written by hand, as appending is.
+// publish is POST /v1/publish. It does not use the generated code, for the same reason as appendToStream.
 func (s *Server) publish(c echo.Context, caller caller) error {
 	request := c.Request()
 	if err := noExpectation(request.Header, "publishing accepts whatever versions streams have. To say which version a stream must have, append: POST /v1/streams/{streamId}/events"); err != nil {
@@ -57,7 +57,7 @@ func (s *Server) publish(c echo.Context, caller caller) error {
 	})
 }
 
-// publicationOf reads what a request publishes: the one place where the type of its body matters.
+// publicationOf decodes what a request publishes. It is the only place that distinguishes the types of its body.
 func publicationOf(request *http.Request, body []byte) (publication, error) {
 	form, err := cloudFormOf(request.Header)
 	if err != nil {
@@ -78,13 +78,13 @@ func publicationOf(request *http.Request, body []byte) (publication, error) {
 // publication is what a request publishes.
 type publication struct {
 	messages []domain.Message
-	single   bool   // one message by itself, and no list
-	where    string // the place of that one; empty: the request is the message
-	// placeOf is where a field of a message is, where messages came in another form; nil: as here.
+	single   bool   // a single message instead of a list
+	where    string // the place of the single message; empty: the whole request
+	// placeOf returns the place of a message's field, if messages came in another form; nil: the usual place.
 	placeOf func(index int, field string) string
 }
 
-// identify gives messages without id the one that follows from the idempotency key and their place in the request.
+// identify gives messages without id an id derived from the idempotency key and their place in the request.
 func (p publication) identify(key string) {
 	if key == "" {
 		return
@@ -96,7 +96,7 @@ func (p publication) identify(key string) {
 	}
 }
 
-// request is the append that publishes it, where the caller may append to each of the topics.
+// request returns the append that publishes the messages, if the caller may append to each topic.
 func (p publication) request(caller caller) (domain.Append, error) {
 	batch, err := domain.Publication(p.messages)
 	if err != nil {
@@ -114,7 +114,7 @@ func (p publication) request(caller caller) (domain.Append, error) {
 	return batch, nil
 }
 
-// publishAll appends what is published. transport is how it came: http or websocket.
+// publishAll appends the messages. transport is http or websocket.
 func (s *Server) publishAll(ctx context.Context, caller caller, p publication, batch domain.Append, transport string) (domain.Appended, error) {
 	appended, err := s.config.Log.Append(ctx, caller.tenant, batch)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Server) publishAll(ctx context.Context, caller caller, p publication, b
 	return appended, nil
 }
 
-// place is a field of a message.
+// place returns the place of a message's field.
 func (p publication) place(index int, field string) string {
 	switch {
 	case p.placeOf != nil:
@@ -139,7 +139,7 @@ func (p publication) place(index int, field string) string {
 	return place(p.where, field)
 }
 
-// inMessage puts the place in a message for the one in the append that was made of the messages.
+// inMessage converts the place in an error of the append to a place in the messages.
 func (p publication) inMessage(batch domain.Append, err error) error {
 	e, ok := errors.AsType[*domain.Error](err)
 	if !ok {
@@ -180,14 +180,14 @@ func (p publication) inMessage(batch domain.Append, err error) error {
 	return &placed
 }
 
-// indexed reads "3].id", as it stands behind "events[".
+// indexed parses "3].id", the text after "events[".
 func indexed(text string) (index int, field string, ok bool) {
 	number, rest, _ := strings.Cut(text, "]")
 	index, err := strconv.Atoi(number)
 	return index, strings.TrimPrefix(rest, "."), err == nil && index >= 0
 }
 
-// appendPublished appends where each of the events is, in the order of the messages.
+// appendPublished appends the result for each event, in the order of the messages.
 func appendPublished(b []byte, appended domain.Appended) []byte {
 	separator := byte('[')
 	for _, stream := range appended.Streams {
@@ -195,7 +195,7 @@ func appendPublished(b []byte, appended domain.Appended) []byte {
 			b = append(b, separator)
 			b = event.ID.Append(append(b, `{"id":"`...))
 			b = append(b, `","stream":"`...)
-			b = append(b, stream.Stream...) // its alphabet needs no escapes
+			b = append(b, stream.Stream...) // stream names contain nothing to escape
 			b = append(b, `","version":`...)
 			b = strconv.AppendInt(b, event.Version, 10)
 			b = append(b, `,"position":`...)

@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// decodePublication reads the body of a publish request: a message, or an array of them. It is read in one pass, as the bodies of
-// appends are, and kept to the schemas Message and Publication of openapi.yaml.
+// decodePublication decodes the body of a publish request: a message, or an array of messages. Like the bodies of
+// appends, it is decoded in one pass according to the schemas Message and Publication of openapi.yaml.
 func decodePublication(text []byte) (publication, error) {
 	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
 	start := bytes.TrimLeft(text, " \t\r\n")
@@ -23,13 +23,13 @@ func decodePublication(text []byte) (publication, error) {
 	return d.one("")
 }
 
-// decodeMessage reads one message, which stands at a place of its own.
+// decodeMessage decodes one message; where is its place.
 func decodeMessage(where string, text []byte) (publication, error) {
 	d := appendBody{text: text, scan: domain.NewJSONScanner(text)}
 	return d.one(where)
 }
 
-// one reads the whole text as one message.
+// one decodes the whole text as one message.
 func (d *appendBody) one(where string) (publication, error) {
 	message, at, err := d.message()
 	if err == nil {
@@ -65,7 +65,7 @@ func (d *appendBody) messages(where string) ([]domain.Message, error) {
 	return messages, d.mend(where, err)
 }
 
-// The fields of a message, as bits of what was given.
+// The fields of a message, as indexes of those given.
 const (
 	messageTopic = iota
 	messageKey
@@ -73,17 +73,17 @@ const (
 	messageID
 	messageType
 	messageTS
-	messageHeaders // from here on: what becomes metadata, in this order
+	messageHeaders // from here on, fields that become metadata, in this order
 	messageTags
 	messageCausedBy
 	messageSID
 	messageFields
 )
 
-// metadataNames are the members of the metadata that a message's fields become, from messageHeaders on.
+// metadataNames are the metadata members for a message's fields, starting with messageHeaders.
 var metadataNames = [...]string{`"headers":`, `"tags":`, `"caused_by":`, `"sid":`}
 
-// message reads a message. Where it is refused, at is the field that was being read, or empty.
+// message decodes a message. If it fails, at is the field that it was reading, or empty.
 func (d *appendBody) message() (message domain.Message, at string, err error) {
 	var given [messageFields]bool
 	var metadata [len(metadataNames)]json.RawMessage
@@ -130,7 +130,7 @@ func (d *appendBody) message() (message domain.Message, at string, err error) {
 	return message, at, err
 }
 
-// messageField is the field of that name, or -1.
+// messageField returns the index of the field with a name, or -1.
 func messageField(name string) int {
 	switch name {
 	case "topic":
@@ -166,7 +166,7 @@ func (d *appendBody) someWord() (string, error) {
 	return text, err
 }
 
-// metadataField reads a field that becomes metadata, and returns its JSON as it came.
+// metadataField reads a field that becomes metadata, and returns its JSON unchanged.
 func (d *appendBody) metadataField(field int) (json.RawMessage, error) {
 	raw, err := d.scan.Value()
 	if err != nil {
@@ -207,7 +207,7 @@ func (d *appendBody) metadataField(field int) (json.RawMessage, error) {
 	return raw, err
 }
 
-// joinMetadata makes the event's metadata of the fields that were given; nil where none was.
+// joinMetadata builds the event's metadata from the given fields, or returns nil if there are none.
 func joinMetadata(values *[len(metadataNames)]json.RawMessage) json.RawMessage {
 	size := 0
 	for i, value := range values {

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// progressEvery is how often a rebuild is looked at that somebody follows. It is read from the database, since another
-	// process may work on it, which saves its progress about as often.
+	// progressEvery is how often a followed rebuild is read from the database. Another process may work on it, and
+	// saves its progress about as often.
 	progressEvery = time.Second
-	// commentEvery is how often something is sent while nothing happens, so that nobody in between takes the connection for
+	// commentEvery is how often something is sent while nothing happens, so that no proxy considers the connection
 	// dead.
 	commentEvery = 15 * time.Second
 )
 
-// watchRebuild sends a rebuild whenever it has changed, until it has ended, the client goes, its key is revoked, or the
+// watchRebuild sends a rebuild whenever it changes, until it ends, the client disconnects, its key is revoked, or the
 // process stops.
 func (s *Server) watchRebuild(c echo.Context, caller caller) error {
 	name, err := pathParam(c, "name")
@@ -42,12 +42,12 @@ func (s *Server) watchRebuild(c echo.Context, caller caller) error {
 	header := response.Header()
 	header.Set("Content-Type", eventStream)
 	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // some proxies gather answers otherwise
+	header.Set("X-Accel-Buffering", "no") // some proxies buffer answers otherwise
 	response.WriteHeader(http.StatusOK)
 
 	w := progressWriter{response: response, control: http.NewResponseController(response.Writer), timeout: s.stallTimeout}
 	if err := w.send(seen); err != nil || seen.EndedAt != nil {
-		return nil // the client has gone: there is nobody to tell
+		return nil // the client has disconnected, or the rebuild has ended
 	}
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
@@ -64,7 +64,7 @@ func (s *Server) watchRebuild(c echo.Context, caller caller) error {
 			return nil // the projection was removed
 		}
 		switch {
-		case err != nil: // the database does not answer now
+		case err != nil: // the database is temporarily unavailable
 			err = w.idle()
 		case now.EndedAt != nil || !now.UpdatedAt.Equal(seen.UpdatedAt.Time):
 			seen = now
@@ -100,7 +100,7 @@ func (w *progressWriter) send(rebuild openapi.Rebuild) error {
 	return w.write("event: %s\ndata: %s\n\n", event, data)
 }
 
-// idle writes a comment where nothing was written for long.
+// idle writes a comment if nothing was written for commentEvery.
 func (w *progressWriter) idle() error {
 	if time.Since(w.wrote) < commentEvery {
 		return nil
@@ -109,7 +109,7 @@ func (w *progressWriter) idle() error {
 }
 
 func (w *progressWriter) write(format string, args ...any) error {
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout)) // a test's writer may know no deadlines
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout)) // writers of tests may have no deadlines
 	if _, err := fmt.Fprintf(w.response, format, args...); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 )
 
-// Rebuilds are the rebuilds of projections. *rebuild.Rebuilds is meant.
+// Rebuilds manages the rebuilds of projections. *rebuild.Rebuilds implements it.
 type Rebuilds interface {
 	Start(ctx context.Context, id domain.ProjectionID, request rebuild.Request) (domain.Rebuild, error)
 	Get(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
@@ -23,9 +23,11 @@ type Rebuilds interface {
 	Pause(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	Resume(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID) (domain.Rebuild, error)
 	Rollback(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID, by string, acceptLoss bool) (domain.Rebuild, error)
-	// Tenants returns how far a rebuild is with the tenants after one, by their ids; with faulted, of those that it leaves behind.
+	// Tenants returns a rebuild's progress for the tenants after a tenant, sorted by id. With faulted, it returns only
+	// tenants that the rebuild leaves behind.
 	Tenants(ctx context.Context, id domain.ProjectionID, rebuild domain.RebuildID, faulted bool, after domain.TenantID, limit int) (page []rebuild.TenantProgress, more bool, err error)
-	// Deploy makes the definition the projection's: it creates it, changes it, starts a rebuild, or finds nothing to do.
+	// Deploy gives the projection this definition. It creates it, changes it, starts a rebuild, or does nothing if the
+	// definition is the same.
 	Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string, acceptLoss bool) (rebuild.Deployment, error)
 }
 
@@ -50,7 +52,7 @@ func (s generated) StartRebuild(ctx context.Context, request openapi.StartRebuil
 	}, nil
 }
 
-// rebuildRequest puts what a body says into a request.
+// rebuildRequest copies a body's fields to a request.
 func rebuildRequest(request *rebuild.Request, name string, body openapi.NewRebuild) error {
 	if body.Definition != nil {
 		definition, err := definitionFor("definition.", name, *body.Definition)
@@ -123,8 +125,8 @@ func (s *Server) lookAtRebuild(ctx context.Context, caller caller, name, id stri
 	return seenBy(caller, p, found), nil
 }
 
-// seenBy is a rebuild as the caller may see it. Of a shared projection a tenant learns how it goes, and nothing of other
-// tenants or of the operator.
+// seenBy returns a rebuild as the caller may see it. A tenant sees the state of a shared projection's rebuild, but
+// nothing of other tenants or of the operator.
 func seenBy(caller caller, p domain.Projection, r domain.Rebuild) openapi.Rebuild {
 	answer := rebuildAnswer(r)
 	if caller.tenant == p.Owner {
@@ -134,7 +136,8 @@ func seenBy(caller caller, p domain.Projection, r domain.Rebuild) openapi.Rebuil
 		}
 		return answer
 	}
-	// A count of all tenants' events or documents, watched while one appends, tells of the others. So does the rate.
+	// A count of all tenants' events or documents would reveal other tenants' activity to a tenant that appends
+	// meanwhile. So would the rate.
 	answer.EventsDone, answer.EventsTotal, answer.Documents, answer.LiveDocuments = 0, 0, 0, 0
 	answer.EventsPerSecond, answer.SecondsLeft, answer.MaxEventsPerSecond = nil, nil, 0
 	answer.By, answer.Difference, answer.Loss, answer.FaultedTenants, answer.MaxFaultedTenants = "", nil, nil, nil, nil
@@ -182,7 +185,7 @@ func (s generated) RollbackRebuild(ctx context.Context, request openapi.Rollback
 	return openapi.RollbackRebuild202JSONResponse{Body: answer, Headers: openapi.RollbackRebuild202ResponseHeaders{Location: &location}}, nil
 }
 
-// orderRebuild does something with a rebuild of a projection that the caller may rebuild.
+// orderRebuild calls order for a rebuild of a projection that the caller may rebuild.
 func (s generated) orderRebuild(ctx context.Context, name, rebuildID string, order func(context.Context, domain.ProjectionID, domain.RebuildID) (domain.Rebuild, error)) (openapi.Rebuild, error) {
 	id, err := s.changeable(ctx, name)
 	if err != nil {
@@ -241,7 +244,8 @@ func (s generated) ListRebuildTenants(ctx context.Context, request openapi.ListR
 	return answer, nil
 }
 
-// changeable finds a projection that the caller may rebuild: its own. A shared one is the operator's.
+// changeable returns the id of a projection that the caller owns and may therefore rebuild. The operator owns the
+// shared ones.
 func (s generated) changeable(ctx context.Context, name string) (domain.ProjectionID, error) {
 	owner := callerOf(ctx).tenant
 	p, err := s.config.Projections.Get(ctx, owner, name)
@@ -266,7 +270,7 @@ func rebuildPath(r domain.Rebuild) string {
 	return "/v1/projections/" + r.Name + "/rebuilds/" + r.ID.String()
 }
 
-// rebuildAnswer is a rebuild as its projection's owner sees it.
+// rebuildAnswer returns a rebuild as its projection's owner sees it.
 func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 	answer := openapi.Rebuild{
 		Id: r.ID.String(), Projection: r.Name, Build: r.Build, State: string(r.State),
@@ -306,7 +310,7 @@ func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 	return answer
 }
 
-// tenantFaultAnswer is why a tenant is left behind, as the operator sees it.
+// tenantFaultAnswer returns the reason why a tenant is left behind, for the operator.
 func tenantFaultAnswer(fault *domain.TenantFault) *openapi.TenantFault {
 	if fault == nil {
 		return nil
@@ -335,7 +339,7 @@ func differenceAnswer(d *domain.Difference) *openapi.Difference {
 	return answer
 }
 
-// moment is t, or nil where t is zero.
+// moment returns t, or nil if t is zero.
 func moment(t time.Time) *openapi.Time {
 	if t.IsZero() {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// byReceive is the transport of events that a receive was answered with, as Observer.Delivered names it.
+// byReceive is the transport of events delivered by a receive, as passed to Observer.Delivered.
 const byReceive = "http"
 
 func (s *Server) observeDelivered(transport string, events int) {
@@ -28,8 +28,8 @@ func (s *Server) observeDelivered(transport string, events int) {
 	}
 }
 
-// receive is written by hand: what it gives are events, which are not decoded, and it may take a while, for which it holds
-// nothing but its goroutine.
+// receive does not use the generated code, since it answers with events that it does not decode. It may wait for a
+// while, and meanwhile uses only its goroutine.
 func (s *Server) receive(c echo.Context, caller caller) error {
 	name, err := pathParam(c, "name")
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 	if err := s.allowOwnGroup(ctx, caller, name, domain.ScopeEventsConsume); err != nil {
 		return err
 	}
-	// Only who has some room left may begin: what is delivered is known when it is there.
+	// Only a tenant with some room left may start. The size of the delivery is not known before.
 	room := fairshare.From(ctx)
 	if err := room.Wait(ctx, 1, roomPatience); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 	} else {
 		body = encoder.deliveries(body, deliveries, !wanted.Member.IsZero(), searching)
 	}
-	if ctx.Err() != nil { // the client has gone
+	if ctx.Err() != nil { // the client has disconnected
 		s.giveBack(ctx, caller, name, deliveries)
 		return context.Cause(ctx)
 	}
@@ -81,17 +81,17 @@ func (s *Server) receive(c echo.Context, caller caller) error {
 	}
 	response.WriteHeader(http.StatusOK)
 	if _, err := response.Write(body); err != nil {
-		s.giveBack(ctx, caller, name, deliveries) // it has gone: what it has of the answer is not whole
+		s.giveBack(ctx, caller, name, deliveries) // it has disconnected, so it has at most a part of the answer
 		return nil
 	}
 	s.observeDelivered(byReceive, len(deliveries))
 	return nil
 }
 
-// receiveOf reads the body, which was held to the contract before.
+// receiveOf reads the body, which is already checked against the contract.
 func receiveOf(request *http.Request) (subscription.Receive, error) {
 	var body openapi.Receive
-	if err := json.NewDecoder(request.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) { // there need not be one
+	if err := json.NewDecoder(request.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) { // the body is optional
 		return subscription.Receive{}, domain.Errorf(domain.CodeInvalidRequest, "body", "%s", err)
 	}
 	wanted := subscription.Receive{Batch: body.Batch, Wait: seconds(body.Wait), Search: receiveSearch}
@@ -104,13 +104,14 @@ func receiveOf(request *http.Request) (subscription.Receive, error) {
 	return wanted, nil
 }
 
-// receiveSearch is for how long a receive looks for an event, though it is not to wait for one, where it has to pass over very many others.
+// receiveSearch is how long a receive without a wait time searches for an event, if it has to skip very many others.
 const receiveSearch = 2 * time.Second
 
-// headerSearching says what searching says in the body, which a batch of CloudEvents has no place for.
+// headerSearching carries the field searching for a batch of CloudEvents, which has no place for it in the body.
 const headerSearching = "Manifold-Searching"
 
-// waitForDeliveries returns nothing, early, when the process is about to end. searching says that it is not known whether something is due.
+// waitForDeliveries waits for events. It returns none, early, when the process is about to stop. searching means that
+// it is unknown whether an event is due.
 func (s *Server) waitForDeliveries(
 	ctx context.Context, caller caller, name string, wanted subscription.Receive,
 ) (deliveries []domain.Delivery, searching bool, err error) {
@@ -125,7 +126,7 @@ func (s *Server) waitForDeliveries(
 		return nil, false, err
 	}
 	deliveries = received.Deliveries
-	// Whoever is refused now gets nothing: what was leased for it comes again at once.
+	// A caller whose key was revoked gets no events. What was leased for it is due again at once.
 	if time.Since(begin) >= s.recheck {
 		if _, err := s.config.Keys.Again(ctx, caller.credential); isRefusal(err) {
 			s.giveBack(ctx, caller, name, deliveries)
@@ -139,11 +140,11 @@ func (s *Server) waitForDeliveries(
 	return deliveries, received.Searching, nil
 }
 
-// giveBackWithin bounds giving events back.
+// giveBackWithin limits the time to return events.
 const giveBackWithin = 5 * time.Second
 
-// giveBack makes events due again at once whose answer has not reached the client; the attempts do not count. Where that fails they are
-// delivered again when their time is over. ctx may have ended.
+// giveBack makes events due again at once if their answer has not reached the client. Their attempts do not count. If
+// giveBack fails, they are redelivered when their lease expires. ctx may have ended.
 func (s *Server) giveBack(ctx context.Context, caller caller, name string, deliveries []domain.Delivery) {
 	if len(deliveries) == 0 {
 		return
@@ -160,8 +161,8 @@ func (s *Server) giveBack(ctx context.Context, caller caller, name string, deliv
 	}
 }
 
-// allowDeliveries refuses events that the caller may not consume: the group may have become one of others since it was
-// looked at.
+// allowDeliveries returns an error for events that the caller may not consume. The group's selection may have changed
+// since it was checked.
 func (c caller) allowDeliveries(deliveries []domain.Delivery) error {
 	if c.allow("", domain.ScopeEventsConsume) == nil {
 		return nil
@@ -178,11 +179,11 @@ func (c caller) allowDeliveries(deliveries []domain.Delivery) error {
 type deliveryEncoder struct {
 	cloud    bool // events are structured CloudEvents
 	events   eventEncoder
-	deadline time.Time // deliveries of one receive share it
+	deadline time.Time // shared by the deliveries of one receive
 	text     []byte
 }
 
-// deliveries is the whole answer of a receive. partitions says whether the group has any.
+// deliveries appends the whole answer of a receive. partitions means that the group has partitions.
 func (e *deliveryEncoder) deliveries(b []byte, all []domain.Delivery, partitions, searching bool) []byte {
 	b = append(b, `{"deliveries":[`...)
 	for i := range all {
@@ -197,7 +198,7 @@ func (e *deliveryEncoder) deliveries(b []byte, all []domain.Delivery, partitions
 	return append(b, "]}\n"...)
 }
 
-// cloudEvents is the whole answer as a batch of CloudEvents, with what belongs to the deliveries as extensions.
+// cloudEvents appends the whole answer as a batch of CloudEvents, with the fields of the deliveries as extensions.
 func (e *deliveryEncoder) cloudEvents(b []byte, all []domain.Delivery, partitions bool) []byte {
 	b = append(b, '[')
 	for i := range all {

@@ -12,22 +12,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A tenant's refusals above refusalsASecond, after the first refusalsBurst, are delayed by up to refusalDelay.
+// After refusalsBurst refusals, a tenant's refusals above refusalsASecond are delayed by up to refusalDelay.
 const (
 	refusalsASecond = 200
 	refusalsBurst   = 400
 	refusalDelay    = time.Second
 )
 
-// refusals slows down a tenant that keeps sending requests which are refused: refusing costs processor time too, and such a
-// client does not wait by itself. It may be used by any number of goroutines at once.
+// refusals slows down a tenant that keeps sending requests that are refused. A refusal also costs processor time, and
+// such a client does not pause by itself. It is safe for concurrent use.
 type refusals struct {
 	mu      sync.Mutex
 	tenants map[domain.TenantID]*rate.Limiter
 }
 
-// delayRefusal delays the answer to a refused request, until ctx ends at the latest. Answers that busy clients get in the
-// normal course of work (not found, conflicts, outages) are not delayed.
+// delayRefusal delays the answer to a refused request, at most until ctx ends. It does not delay answers that busy
+// clients get in the normal course of work: not found, conflicts, outages.
 func (s *Server) delayRefusal(ctx context.Context, tenant domain.TenantID, err error) {
 	refused, ok := errors.AsType[*domain.Error](err)
 	if !ok {
@@ -47,7 +47,7 @@ func (s *Server) delayRefusal(ctx context.Context, tenant domain.TenantID, err e
 	}
 }
 
-// reserve counts a refusal, and returns how long it is to be delayed.
+// reserve counts a refusal, and returns how long to delay it.
 func (r *refusals) reserve(tenant domain.TenantID) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *refusals) reserve(tenant domain.TenantID) time.Duration {
 	return pause
 }
 
-// forgetIdle drops the tenants that had no refusal for a while, once there are many.
+// forgetIdle deletes tenants without recent refusals once there are many tenants.
 func (r *refusals) forgetIdle() {
 	if len(r.tenants) < 1000 {
 		return

@@ -7,18 +7,19 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// headerRemovedTo says up to where retention has removed what a list is about: a position, or of one stream a version.
+// headerRemovedTo is up to where retention has removed a list's events: a position or, for a single stream, a version.
 const headerRemovedTo = "Manifold-Removed-To"
 
-// tellRemoved sets the header where something was removed.
+// tellRemoved sets the header if retention has removed something.
 func tellRemoved(header http.Header, to int64) {
 	if to > 0 {
 		header.Set(headerRemovedTo, strconv.FormatInt(to, 10))
 	}
 }
 
-// missingVersion is the highest version that a slice of a stream shows to be missing; 0: none is. from is where the slice was asked
-// to begin, version the stream's; whole says that nothing follows the slice in its direction.
+// missingVersion returns the highest version that is missing according to a slice of a stream, or 0. from is the
+// requested start of the slice, and version is the stream's version. whole means that nothing follows the slice in its
+// direction.
 func missingVersion(events []domain.Event, from, version int64, direction domain.Direction, whole bool) int64 {
 	missing := int64(0)
 	if direction == domain.Backward {
@@ -68,7 +69,7 @@ func appendGapObject(b []byte, gap *domain.Gap) []byte {
 	return append(appendGap(append(b, `{"gap":`...), gap), '}')
 }
 
-// appendGapEvent appends a server-sent event. It has no id: a gap is no place to go on from.
+// appendGapEvent appends a server-sent event. It has no id, because clients cannot resume from a gap.
 func appendGapEvent(b, data []byte) []byte {
 	return append(append(append(b, "event: gap\ndata: "...), data...), "\n\n"...)
 }

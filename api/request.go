@@ -19,11 +19,11 @@ import (
 
 const headerRequestID = "X-Request-Id"
 
-// unknownPatience is how long the body of a request may take whose client is not known. A known client has longer.
+// unknownPatience is how long the body of an unknown client's request may take. Known clients have more time.
 const unknownPatience = 5 * time.Second
 
-// serve is around every request, also those that no route answers: it names the request, bounds its time on the
-// connection, and brings its path into the one form that routes are found by.
+// serve wraps every request, even those without a route. It gives the request an id, limits its time on the connection,
+// and normalizes the path for routing.
 func (s *Server) serve(w http.ResponseWriter, request *http.Request) {
 	id := request.Header.Get(headerRequestID)
 	if !plainToken(id) {
@@ -32,8 +32,8 @@ func (s *Server) serve(w http.ResponseWriter, request *http.Request) {
 	header := w.Header()
 	header.Set(headerRequestID, id)
 	header.Set("X-Content-Type-Options", "nosniff")
-	// A body that does not come, or an answer that is not read, must not hold a goroutine for ever. Streams push the
-	// deadlines on as they go. A writer that knows no deadlines is a test's.
+	// A missing body or an unread answer must not occupy a goroutine indefinitely. Streams extend the deadlines as they
+	// progress. Only writers of tests have no deadlines.
 	control := http.NewResponseController(w)
 	now := time.Now()
 	_ = control.SetReadDeadline(now.Add(min(unknownPatience, s.timeout+s.stallTimeout)))
@@ -42,13 +42,13 @@ func (s *Server) serve(w http.ResponseWriter, request *http.Request) {
 	s.echo.ServeHTTP(w, request)
 }
 
-// guard runs a request and answers its error or panic, where it has one.
+// guard runs a request and answers with its error or panic, if any.
 func (s *Server) guard(c echo.Context, run echo.HandlerFunc) {
 	defer func() {
 		switch cause := recover(); cause {
 		case nil:
 		case http.ErrAbortHandler:
-			panic(cause) // net/http cuts the connection
+			panic(cause) // net/http closes the connection
 		default:
 			s.log.Error("a request panicked", "requestId", c.Response().Header().Get(headerRequestID), "method", c.Request().Method, "route", c.Path(), "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 			if c.Response().Committed {
@@ -62,8 +62,8 @@ func (s *Server) guard(c echo.Context, run echo.HandlerFunc) {
 	}
 }
 
-// canonicalPath makes the path's escaped form explicit and the same for all spellings, %24all and $all: routes are found
-// by it, and parameters are unescaped exactly once.
+// canonicalPath makes the escaped form of the path explicit, and the same for all spellings, such as %24all and $all.
+// Routes are matched against it, and parameters are unescaped exactly once.
 func canonicalPath(u *url.URL) {
 	escaped := u.EscapedPath()
 	if strings.IndexByte(escaped, '%') >= 0 {
@@ -115,7 +115,7 @@ func openAPIPath(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// plainToken says whether a client's request id can be taken over into answers and logs.
+// plainToken reports whether a client's request id is safe to copy into answers and logs.
 func plainToken(text string) bool {
 	if text == "" || len(text) > 64 {
 		return false
@@ -129,7 +129,7 @@ func plainToken(text string) bool {
 	return true
 }
 
-// requestIDs names requests: a random word for this process, and a number.
+// requestIDs creates request ids: a random word for this process, and a number.
 type requestIDs struct {
 	process string
 	last    *atomic.Uint64
@@ -143,7 +143,7 @@ func newRequestIDs() requestIDs {
 
 func (r requestIDs) next() string { return r.process + strconv.FormatUint(r.last.Add(1), 36) }
 
-// guarded runs what is done beside the request's own goroutine, where a panic would end the process.
+// guarded calls run outside of the request's goroutine, where a panic would end the process.
 func guarded(run func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

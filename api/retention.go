@@ -10,15 +10,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Retention keeps retention policies. *retention.Retention does.
+// Retention manages retention policies. *retention.Retention implements it.
 type Retention interface {
 	List(ctx context.Context, tenant domain.TenantID) ([]domain.RetentionStatus, error)
 	Get(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
 	Put(ctx context.Context, tenant domain.TenantID, policy domain.RetentionPolicy) (status domain.RetentionStatus, created bool, err error)
 	Delete(ctx context.Context, tenant domain.TenantID, category string) error
-	// Ask has a policy run soon.
+	// Ask requests that a policy runs soon.
 	Ask(ctx context.Context, tenant domain.TenantID, category string) (domain.RetentionStatus, error)
-	// Preview says what a run would do; policy (nil: the category's own) is taken in the place of the one that is there.
+	// Preview returns what a run would do. If policy is not nil, it replaces the category's own policy.
 	Preview(ctx context.Context, tenant domain.TenantID, category string, policy *domain.RetentionPolicy) (domain.RetentionPreview, error)
 }
 
@@ -93,7 +93,7 @@ func (s generated) RunRetention(ctx context.Context, request openapi.RunRetentio
 	return openapi.RunRetention200JSONResponse{Events: preview.Events, Complete: preview.Complete, HeldBy: holdsOf(preview.HeldBy)}, nil
 }
 
-// policyOf is a policy as it is sent.
+// policyOf converts a policy from a request.
 func policyOf(category string, rules openapi.RetentionRules) domain.RetentionPolicy {
 	policy := domain.RetentionPolicy{
 		Category: category, MaxAge: time.Duration(rules.MaxAge) * time.Second, MaxCount: rules.MaxCount, Compact: rules.Compact,

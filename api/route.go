@@ -23,32 +23,33 @@ type handler func(c echo.Context, caller caller) error
 type routeKind int
 
 const (
-	// plain: held to the contract, limited in size and time, compressed.
+	// plain: checked against the contract, limited in size and time, compressed.
 	plain routeKind = iota
-	// streaming: the same, but the answer may take as long as the client goes on reading.
+	// streaming: like plain, but the answer may continue as long as the client reads.
 	streaming
-	// following: streaming, until the process is about to end. It is for pages of any origin: a key or a ticket is what counts,
-	// and a browser adds neither by itself. Its answer is sent bit by bit, and never compressed.
+	// following: like streaming, but ends when the process is about to stop. Pages of any origin may use it: it
+	// requires a key or a ticket, and a browser adds neither by itself. Its answer is sent piece by piece and never
+	// compressed.
 	following
-	// upload: the body is a stream, and so is the answer; the body is not held to the contract.
+	// upload: body and answer are streams, and the body is not checked against the contract.
 	upload
-	// hot: the handler itself holds the request to the contract; never compressed.
+	// hot: the handler itself checks the request against the contract; never compressed.
 	hot
 )
 
-// drained is how much of a body that is not wanted any more is read and thrown away.
+// drained is how much of an unwanted body is read and discarded.
 const drained = 32 << 20
 
 const (
-	// unwantedPatience is how long a request may take to send a body that its operation has no use for.
+	// unwantedPatience is how long a request may take to send a body that its operation does not use.
 	unwantedPatience = time.Second
-	// unreadPatience is how long the rest of a body may take when its request has been answered. net/http waits for it before it sends
-	// the answer, and the connection counts as busy for as long.
+	// unreadPatience is how long the rest of a body may take after its request was answered. net/http waits for it
+	// before it sends the answer, and the connection counts as busy meanwhile.
 	unreadPatience = 2 * time.Second
 )
 
-// route registers a handler for an operation of the contract, with all that is done around it. What answers GET answers
-// HEAD as well, without the body.
+// route registers a handler for an operation of the contract, with everything that surrounds it. A GET route also
+// answers HEAD, without the body.
 func (s *Server) route(method, path string, kind routeKind, handle handler) error {
 	op := s.contract.operations[method+" "+echoPath(path)]
 	if op == nil {
@@ -69,7 +70,7 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		}
 		defer under.Close()
 		if caller.known() && !caller.credential.Operator {
-			// Of what the request holds, only its place is kept: delayed requests count towards the tenant's limit.
+			// A delayed request keeps only its place: it still counts towards the tenant's limit.
 			defer func() { s.delayRefusal(request.Context(), caller.tenant, err) }()
 		}
 		if caller.known() {
@@ -104,7 +105,7 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 				return err
 			}
 			if unwanted {
-				setReadDeadline(c, time.Time{}) // it was read to its end; the server watches the connection from now on
+				setReadDeadline(c, time.Time{}) // it was read to its end; from now on the server watches the connection
 			}
 			if kind != following {
 				if done := s.compress(c, caller.shareOf()); done != nil {
@@ -116,7 +117,7 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 			ctx, cancel := context.WithTimeout(request.Context(), s.timeout)
 			defer cancel()
 			if kind == plain {
-				// Whoever makes a large answer that has to wait for something first finds the account in the context.
+				// Handlers whose large answer must first wait for something find the account in the context.
 				room := s.budgets.answers.Account(caller.shareOf())
 				defer room.Close()
 				if err := room.Wait(ctx, answerRoom[op.id], roomPatience); err != nil {
@@ -127,7 +128,8 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 			c.SetRequest(request.WithContext(ctx))
 		} else {
 			if kind != upload {
-				// There is no more to read: the server watches the connection from now on, for as long as the answer takes.
+				// The request has no more data. From now on the server watches the connection, for as long as the
+				// answer takes.
 				setReadDeadline(c, time.Time{})
 			}
 			ctx, stop := s.whileAllowed(request.Context(), caller)
@@ -147,13 +149,13 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 		request := c.Request()
 		body := &clientBody{ReadCloser: request.Body}
 		body.over.Store(request.ContentLength == 0)
-		// A copy: net/http looks at the body of its own one to know whether the rest of it is worth waiting for.
+		// A copy: net/http checks its own request's body to decide whether to wait for the rest.
 		request = request.WithContext(request.Context())
 		request.Body = body
 		c.SetRequest(request)
 		s.guard(c, func(c echo.Context) error {
-			// Before an error is answered: a long answer is sent, and the body waited for, while it is written. A WebSocket's
-			// connection has deadlines of its own.
+			// The deadline is set before an error is answered: writing a long answer sends it, and waits for the body.
+			// A WebSocket's connection has its own deadlines.
 			defer func() {
 				if !body.over.Load() && c.Response().Status != http.StatusSwitchingProtocols {
 					setReadDeadline(c, time.Now().Add(unreadPatience))
@@ -178,19 +180,19 @@ func (s *Server) route(method, path string, kind routeKind, handle handler) erro
 	return nil
 }
 
-// readsOut reports whether the body of a request refused with code is read to its end: bodies refused for their size or for
-// lack of room are large, and net/http does not read what comes before it closes a connection at the client's wish.
+// readsOut reports whether to read the whole body of a request refused with code. Bodies refused for their size or for
+// lack of room are large. net/http does not read the rest before it closes a connection at the client's request.
 func readsOut(request *http.Request, code domain.Code) bool {
 	return request.Close || code == domain.CodeTooLarge || code == domain.CodeTooManyRequests || code == domain.CodeOverloaded
 }
 
-// setReadDeadline says until when the rest of a request's body may come; zero: there is no bound.
+// setReadDeadline sets the deadline for the rest of a request's body; zero means none.
 func setReadDeadline(c echo.Context, deadline time.Time) {
-	_ = http.NewResponseController(c.Response()).SetReadDeadline(deadline) // a test's writer may know no deadlines
+	_ = http.NewResponseController(c.Response()).SetReadDeadline(deadline) // writers of tests may have no deadlines
 }
 
-// registrar registers what is generated by way of route. The generated code calls the four methods that the contract
-// has operations for; the others are there for its interface.
+// registrar registers generated handlers through route. The generated code calls only the four methods that the
+// contract uses. The others complete the interface.
 type registrar struct {
 	add func(method, path string, kind routeKind, handler handler)
 }
@@ -233,7 +235,7 @@ func (r registrar) TRACE(path string, h echo.HandlerFunc, _ ...echo.MiddlewareFu
 
 var _ openapi.EchoRouter = registrar{}
 
-// generated has the handlers that package openapi asks for, in the file of their tag.
+// generated has the handlers that package openapi requires, each in the file of its tag.
 type generated struct{ *Server }
 
 var _ openapi.StrictServerInterface = generated{}

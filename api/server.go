@@ -1,10 +1,11 @@
-// Package api is Manifold over HTTP: what openapi.yaml promises, and nothing beside it.
+// Package api serves Manifold over HTTP, exactly as openapi.yaml specifies it.
 //
-// There is a file for each tag of the contract. What it generates (package openapi) decodes and answers most
-// operations; requests are held to it before (contract.go). Append, import, export and the reading of events are written
-// by hand: they must not decode or gather what goes through them.
+// Config names the dependencies, New creates a Server from them, and Server.Handler serves the API. There is one file
+// for each tag of the contract. Requests are first checked against the contract (contract.go). Code generated from it
+// (package openapi) then decodes and answers most operations. Append, import, export and reading events do not use the
+// generated code, so that they neither decode nor buffer the events that pass through.
 //
-// The tenant comes from the request's key alone. Each handler gets it with the caller and hands it on as the argument
+// The tenant comes only from the request's key. Each handler gets it with the caller, and passes it on as the argument
 // right after ctx.
 package api
 
@@ -22,7 +23,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Config is what a Server needs. Everything but what is marked optional must be there.
+// Config holds a Server's dependencies and limits. A field without the word optional and without a default is required.
 type Config struct {
 	Log         Log
 	Streams     Streams
@@ -39,57 +40,58 @@ type Config struct {
 	Webhooks    Webhooks
 	Retention   Retention
 
-	// Ready says what the service depends on, for /readyz.
+	// Ready checks the service's dependencies, for /readyz.
 	Ready func(ctx context.Context) []Check
-	// Metrics answers /metrics; optional.
+	// Metrics serves /metrics; optional.
 	Metrics http.Handler
-	// AdminMetrics has AdminHandler alone answer /metrics.
+	// AdminMetrics makes AdminHandler the only one that serves /metrics.
 	AdminMetrics bool
-	// AdminOperator has AdminHandler alone take the operator's keys.
+	// AdminOperator makes AdminHandler the only one that accepts operator keys.
 	AdminOperator bool
-	// TenantRequests is how many requests and WebSockets of one tenant may be under way; 0: no bound.
+	// TenantRequests limits the concurrent requests and WebSockets of one tenant; 0: no limit.
 	TenantRequests int
-	// Known is called for each request, and each WebSocket, when its key was found to work; optional.
+	// Known is called for each request and each WebSocket after its key was found to be valid; optional.
 	Known func(ctx context.Context)
-	// Observer is told of what happens; its functions are optional.
+	// Observer is notified of events, for metrics; its functions are optional.
 	Observer Observer
-	// Logger gets faults, and at debug level each request.
+	// Logger receives faults and, at debug level, each request.
 	Logger *slog.Logger
-	// Timeout is how long a request may take that is no stream; 0: 40 s, which is above the longest wait that a client can ask for.
+	// Timeout limits requests that are not streams; 0: 40 s, which exceeds the longest wait that a client can ask for.
 	Timeout time.Duration
 	// StallTimeout is how long a client may leave a stream without reading or sending anything; 0: 30 s.
 	StallTimeout time.Duration
-	// Recheck is how often the key of a request that lasts, a stream or an import, is looked at again; 0: 1 s.
+	// Recheck is how often the key of a long-lived request (a stream or an import) is checked again; 0: 1 s.
 	Recheck time.Duration
-	// Heartbeat is how often those who follow something hear from the service at least; 0: 15 s.
+	// Heartbeat is the longest time without a message to a follower; 0: 15 s.
 	Heartbeat time.Duration
-	// BodyBytes bounds what requests hold that come in or are being worked on, of all tenants together (0: 256 MiB), and
-	// TenantBodyBytes of one tenant (0: 32 MiB). Above it they are refused.
+	// BodyBytes limits the memory of incoming requests and of those being handled, for all tenants together (0: 256
+	// MiB). TenantBodyBytes limits that of one tenant (0: 32 MiB). Requests above a limit are refused.
 	BodyBytes, TenantBodyBytes int64
-	// AnswerBytes bounds what large answers hold, of all tenants together (0: 256 MiB), and TenantAnswerBytes of one tenant
-	// (0: 64 MiB). Above it they wait, and are refused where that takes too long.
+	// AnswerBytes limits the memory of large answers, for all tenants together (0: 256 MiB). TenantAnswerBytes limits
+	// that of one tenant (0: 64 MiB). Requests above a limit wait, and are refused if that takes too long.
 	AnswerBytes, TenantAnswerBytes int64
-	// AuthTimeout is how long a connection of the gateway may be open before its client has sent a key; 0: 10 s.
+	// AuthTimeout is how long a gateway connection may be open before its client has sent a key; 0: 10 s.
 	AuthTimeout time.Duration
 }
 
-// Observer has functions that are called as things happen, from many goroutines, and must not block. Each is optional.
+// Observer has callbacks, which many goroutines call and which must not block. Each is optional.
 type Observer struct {
-	// Request is told of each answered request: the route as /v1/streams/:streamId, never a path that a client made up.
+	// Request reports an answered request. The route has the form /v1/streams/:streamId, never a client's path.
 	Request func(method, route string, status int, duration time.Duration)
-	// Read is told how many events went out with one answer.
+	// Read reports how many events one answer contained.
 	Read func(events int)
-	// Published is told how many events were published with one request, by http or websocket; not of those that were there already.
+	// Published reports how many events one request published, by http or websocket. It does not count events that
+	// already existed.
 	Published func(transport string, events int)
-	// Imported is told how many events an import has appended.
+	// Imported reports how many events an import has appended.
 	Imported func(events int)
-	// Followed is told how many events went to somebody who follows, by websocket, sse or ndjson.
+	// Followed reports how many events were sent to a follower, by websocket, sse or ndjson.
 	Followed func(transport string, events int)
-	// Delivered is told how many events went to a consumer of a group, by http or websocket.
+	// Delivered reports how many events were delivered to a consumer of a group, by http or websocket.
 	Delivered func(transport string, events int)
 }
 
-// Server answers requests. It keeps nothing between them but buffers.
+// Server answers requests. Between requests it keeps only buffers.
 type Server struct {
 	log          *slog.Logger
 	config       Config
@@ -112,7 +114,7 @@ type Server struct {
 	errorPage    []byte
 }
 
-// New makes a server. It fails only where the contract itself is wrong.
+// New creates a Server. It fails only if the contract itself is wrong.
 func New(config Config) (*Server, error) {
 	contract, err := loadContract()
 	if err != nil {
@@ -156,7 +158,7 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// routes registers every operation of the contract, and fails where one of them has no handler.
+// routes registers every operation of the contract, and fails if one of them has no handler.
 func (s *Server) routes() error {
 	var problems []error
 	add := func(method, path string, kind routeKind, handler handler) {
@@ -207,6 +209,6 @@ func (s *Server) routes() error {
 	return errors.Join(problems...)
 }
 
-// Handler is the whole API. Whoever serves it sets ReadHeaderTimeout and IdleTimeout of the http.Server; the time to read
-// a body and to write an answer is bounded here.
+// Handler returns the whole API. The caller must set ReadHeaderTimeout and IdleTimeout of the http.Server; the handler
+// limits the time to read a body and to write an answer.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }

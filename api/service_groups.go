@@ -6,8 +6,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// allowOwnGroup returns nil where the caller may do one of scopes with the events of a group, and its consumers are the tenant's. That
-// of a service group is the service: what would change the group, or take its events, is asked of what it belongs to.
+// allowOwnGroup returns nil if the caller has one of scopes for a group's events, and the tenant's own consumers use
+// the group. Only the service itself consumes from a service group. To change such a group or take its events, a client
+// must use the webhook or other feature that the group belongs to.
 func (s *Server) allowOwnGroup(ctx context.Context, caller caller, name string, scopes ...domain.Scope) error {
 	if err := s.allowGroup(ctx, caller, name, scopes...); err != nil {
 		return err
@@ -15,7 +16,7 @@ func (s *Server) allowOwnGroup(ctx context.Context, caller caller, name string, 
 	return refuseServiceGroup("name", name)
 }
 
-// refuseServiceGroup is domain.CodeConflict for a service group; where is the place of its name.
+// refuseServiceGroup returns domain.CodeConflict for a service group; where is the place of its name.
 func refuseServiceGroup(where, group string) error {
 	kind, name, ok := domain.ParseServiceGroup(group)
 	if !ok {

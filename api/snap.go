@@ -13,11 +13,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// headerPosition says up to which position an answer's body is.
+// headerPosition says up to which position an answer's body is current.
 const headerPosition = "Manifold-Position"
 
-// snap is GET and HEAD /v1/snap/{projection}/{key}: a document as it is, for caches and for who wants nothing around it. It is
-// written by hand since the body goes out as the bytes that it is kept as.
+// snap is GET and HEAD /v1/snap/{projection}/{key}: a document without any wrapper, for caches and simple clients. It
+// does not use the generated code, because it sends the stored bytes as they are.
 func (s *Server) snap(c echo.Context, caller caller) error {
 	request := c.Request()
 	name, err := pathParam(c, "projection")
@@ -47,7 +47,7 @@ func (s *Server) snap(c echo.Context, caller caller) error {
 	tag := snapTag(document)
 	header := c.Response().Header()
 	header.Set("ETag", tag)
-	header.Set("Cache-Control", "private, no-cache") // it may be kept, and is asked for again each time
+	header.Set("Cache-Control", "private, no-cache") // caches may store it, but must revalidate it each time
 	header.Set(headerPosition, strconv.FormatInt(document.Version, 10))
 	if noneMatches(request.Header.Values("If-None-Match"), tag) {
 		return c.NoContent(http.StatusNotModified)
@@ -55,7 +55,7 @@ func (s *Server) snap(c echo.Context, caller caller) error {
 	return c.Blob(http.StatusOK, "application/json", document.Data)
 }
 
-// inSnap has an error name the parameters as they are called here.
+// inSnap changes an error's parameter names to those of this operation.
 func inSnap(err error) error {
 	if e, ok := errors.AsType[*domain.Error](err); ok {
 		switch e.Where {
@@ -68,16 +68,18 @@ func inSnap(err error) error {
 	return err
 }
 
-// snapTag names what a document is now. Its position alone is not enough: a rebuild makes another document of the same events.
+// snapTag returns a tag for the current state of a document. The position alone is not enough: a rebuild can make a
+// different document from the same events.
 func snapTag(document domain.Document) string {
 	hash := sha256.Sum256(document.Data)
 	return `"` + strconv.FormatInt(document.Version, 10) + "-" + hex.EncodeToString(hash[:8]) + `"`
 }
 
-// noneMatches reports whether an If-None-Match names the tag, or is *; compared weakly, as RFC 9110 has it (section 13.1.2).
+// noneMatches reports whether an If-None-Match names the tag or is *. Tags are compared weakly, as RFC 9110 requires
+// (section 13.1.2).
 func noneMatches(values []string, tag string) bool {
 	for _, value := range values {
-		for item := range strings.SplitSeq(value, ",") { // no tag of these has a comma in it
+		for item := range strings.SplitSeq(value, ",") { // these tags contain no comma
 			item = strings.TrimSpace(item)
 			if item == "*" || strings.TrimPrefix(item, "W/") == tag {
 				return true

@@ -19,7 +19,8 @@ func (s generated) TakeSnapshot(ctx context.Context, request openapi.TakeSnapsho
 	}
 	var snapshot domain.Snapshot
 	var err error
-	// Without a body the generated code leaves an empty one; the contract asks for a tag in every other.
+	// The generated code represents a missing body by an empty one. Every other body has a tag, because the contract
+	// requires it.
 	if body := request.Body; body != nil && body.Tag != "" {
 		snapshot, err = s.config.Aggregates.PutSnapshot(ctx, caller.tenant, domain.Snapshot{
 			Stream: request.StreamId, Version: body.Version, Tag: body.Tag, State: body.State,
@@ -28,7 +29,8 @@ func (s generated) TakeSnapshot(ctx context.Context, request openapi.TakeSnapsho
 		snapshot, err = s.config.Aggregates.TakeSnapshot(ctx, caller.tenant, request.StreamId, value(request.Params.AcceptLoss))
 	}
 	if caller.allow(domain.Category(request.StreamId), domain.ScopeEventsRead) != nil {
-		// Who may only append learns nothing of what others have appended: neither the state, nor what is in an event.
+		// A caller that may only append must not learn what others have appended: neither the state nor an event's
+		// content.
 		snapshot.State = json.RawMessage("null")
 		if fault, ok := errors.AsType[*domain.Error](err); ok && fault.Code == domain.CodeFaulted {
 			err = domain.Errorf(domain.CodeFaulted, "", "an event of %s cannot be folded; a key with the scope events:read is told which one, and why", request.StreamId)

@@ -9,13 +9,14 @@ import (
 // eventStream is the media type of server-sent events.
 const eventStream = "text/event-stream"
 
-// serverSentFrames are server-sent events, whose id is the position: an EventSource that comes back begins behind it.
+// serverSentFrames returns frames that are server-sent events. Their id is the position, so that an EventSource that
+// reconnects continues after it.
 func serverSentFrames() frames {
 	var encoder eventEncoder
 	return frames{
 		event: inForm(serverSentForm, func(b []byte, event *domain.Event) []byte {
 			b = appendServerSent(b, "event", event.Position)
-			b = encoder.event(b, event) // JSON as the log keeps it has no line breaks
+			b = encoder.event(b, event) // stored JSON contains no line breaks
 			return append(b, "\n\n"...)
 		}),
 		place: func(b []byte, kind placeKind, position int64) []byte {

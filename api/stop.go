@@ -8,22 +8,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// errStopping is the cause with which the contexts of those end who follow something, when the process is about to end.
+// errStopping is the cause of followers' contexts when the process is about to stop.
 var errStopping = errors.New("the process is about to end")
 
-// leaving is what they are told who come to follow when the process is about to end.
+// leaving returns the error for clients that start to follow when the process is about to stop.
 func leaving() error {
 	return domain.Errorf(domain.CodeUnavailable, "", "%s; ask again, and another one answers", errStopping)
 }
 
-// ending lets those go in order who would stay for ever: who follow something, and who hold a WebSocket.
+// ending ends followers' requests and WebSockets in order, which otherwise would never end.
 type ending struct {
 	stopping context.Context // ends with errStopping
 	stop     context.CancelCauseFunc
 
 	mu      sync.Mutex
 	sockets int
-	none    chan struct{} // made by the first who waits; closed when there is no socket
+	none    chan struct{} // created by the first waiter; closed when there is no socket
 }
 
 func newEnding() *ending {
@@ -32,7 +32,7 @@ func newEnding() *ending {
 	return e
 }
 
-// opened counts a WebSocket; false: the process is about to end, and takes none.
+// opened counts a WebSocket. It returns false if the process is about to stop and accepts none.
 func (e *ending) opened() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,17 +54,17 @@ func (e *ending) closed() {
 	}
 }
 
-// Stop lets those go who follow something: their answers end, and their WebSockets are closed with 1001, so that they go
-// on elsewhere. Whoever comes later to follow is let go at once. It returns at once; other requests are not its business.
+// Stop ends followers' requests, and closes WebSockets with 1001, so that the clients continue on another process.
+// Later followers are ended at once. Stop returns at once and does not affect other requests.
 func (s *Server) Stop() {
-	// Under the lock: a socket is either counted, and told, or refused.
+	// Under the lock, a socket is either counted, and then closed, or refused.
 	s.ending.mu.Lock()
 	defer s.ending.mu.Unlock()
 	s.ending.stop(errStopping)
 }
 
-// Wait waits until there is no WebSocket any more, or ctx ends, whose cause it returns then. http.Server.Shutdown knows
-// nothing of them.
+// Wait waits until no WebSocket is open. If ctx ends first, Wait returns its cause. http.Server.Shutdown does not wait
+// for WebSockets.
 func (s *Server) Wait(ctx context.Context) error {
 	e := s.ending
 	e.mu.Lock()
@@ -85,7 +85,8 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// untilStop is ctx, ended with errStopping as its cause when the process is about to end. stop must be called.
+// untilStop returns a context that ends with ctx, or with errStopping as its cause when the process is about to stop.
+// The caller must call stop.
 func (s *Server) untilStop(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := context.AfterFunc(s.ending.stopping, func() { cancel(errStopping) })

@@ -11,9 +11,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Streams says what streams a tenant has.
+// Streams lists a tenant's streams.
 type Streams interface {
-	// Streams returns names above after, in the order of their bytes. An empty category or prefix means all.
+	// Streams returns names greater than after, in byte order. An empty category or prefix means all.
 	Streams(ctx context.Context, tenant domain.TenantID, category, prefix, after string, limit int) ([]string, error)
 	StreamInfo(ctx context.Context, tenant domain.TenantID, stream string) (domain.StreamInfo, error)
 }
@@ -45,7 +45,7 @@ func (s generated) ListStreams(ctx context.Context, request openapi.ListStreamsR
 	}, nil
 }
 
-// listedCategory is the category of all streams of a list; empty where they may be of any.
+// listedCategory returns the common category of all listed streams, or an empty string if they may have any.
 func listedCategory(params openapi.ListStreamsParams) string {
 	if category := value(params.Category); category != "" {
 		return category
@@ -78,7 +78,7 @@ func (s generated) GetStreamMetadata(ctx context.Context, request openapi.GetStr
 	}, nil
 }
 
-// pageSizeOf is how many things a page has.
+// pageSizeOf returns the number of items on a page.
 func pageSizeOf(given *int) int {
 	if given == nil {
 		return defaultPage
@@ -86,7 +86,7 @@ func pageSizeOf(given *int) int {
 	return *given
 }
 
-// value is what is pointed to, or nothing.
+// value returns what given points to, or the zero value.
 func value[T any](given *T) (v T) {
 	if given != nil {
 		v = *given
@@ -101,10 +101,11 @@ func values(given *string) []string {
 	return []string{*given}
 }
 
-// tokenOf makes the page token that stands for "behind this name". It is opaque so that it may change.
+// tokenOf returns the page token for the page that starts after a name. The token is opaque so that its form may
+// change.
 func tokenOf(name string) string { return base64.RawURLEncoding.EncodeToString([]byte("n" + name)) }
 
-// pageToken reads what tokenOf made.
+// pageToken decodes a token of tokenOf.
 func pageToken(given *string) (string, error) {
 	if given == nil {
 		return "", nil
@@ -117,7 +118,7 @@ func pageToken(given *string) (string, error) {
 	return name, nil
 }
 
-// pageLink is the Link header to the next page of a list.
+// pageLink returns the Link header for the next page of a list.
 func pageLink(path string, query url.Values, token string) *string {
 	query.Set("pageToken", token)
 	link := "<" + path + "?" + query.Encode() + `>; rel="next"`

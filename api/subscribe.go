@@ -18,19 +18,19 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Follower follows tenants' logs. *subscription.Tails is one.
+// Follower follows tenants' logs. *subscription.Tails implements it.
 type Follower interface {
 	Follow(ctx context.Context, tenant domain.TenantID, wanted domain.Follow) (*subscription.Feed, error)
 }
 
-// The kinds of answers, as Observer.Followed names them.
+// The transports, as passed to Observer.Followed.
 const (
 	byWebSocket   = "websocket"
 	byEventStream = "sse"
 	byLines       = "ndjson"
 )
 
-// sendBytes is how much is gathered before it is sent, unless there is nothing more at hand.
+// sendBytes is how much is collected before it is sent, unless no more is available.
 const sendBytes = 64 << 10
 
 func (s *Server) followAll(c echo.Context, caller caller) error {
@@ -65,8 +65,9 @@ func (s *Server) followCategory(c echo.Context, caller caller) error {
 	return s.follow(c, caller, domain.Selection{Categories: []string{category}})
 }
 
-// follow sends events of a selection that the caller may read, from a place in the log, and on as it grows, until the client goes, its key is revoked, or the
-// process stops. What is wrong with the request is answered before anything else is.
+// follow sends the events of a selection that the caller may read. It starts at a place in the log and continues as the
+// log grows, until the client disconnects, its key is revoked, or the process stops. An invalid request is answered
+// before anything is sent.
 func (s *Server) follow(c echo.Context, caller caller, selection domain.Selection) error {
 	request := c.Request()
 	kind, cloud, err := followingKind(request)
@@ -100,8 +101,8 @@ func (s *Server) follow(c echo.Context, caller caller, selection domain.Selectio
 	return d.byStream(c)
 }
 
-// followingKind is how a request wants to be answered: the first that Accept names and that there is. cloud says that it wants
-// CloudEvents; of a WebSocket that is settled when it is opened.
+// followingKind returns the media type of the answer: the first supported one in Accept. cloud means that the client
+// wants CloudEvents; for a WebSocket, the handshake decides that.
 func followingKind(request *http.Request) (kind string, cloud bool, err error) {
 	if wantsSocket(request) {
 		return byWebSocket, false, nil
@@ -131,7 +132,7 @@ func followingKind(request *http.Request) (kind string, cloud bool, err error) {
 	return "", false, domain.Errorf(domain.CodeInvalidRequest, "Accept", "%q is not what followers are answered with; it must be %s or %s, with %s beside it for CloudEvents, or the request a WebSocket's", clip(header, 60), ndjson, eventStream, cloudevents.StructuredType)
 }
 
-// followOf reads the parameters, which were held to the contract before.
+// followOf reads the parameters, which are already checked against the contract.
 func followOf(c echo.Context, selection domain.Selection) (domain.Follow, error) {
 	query := c.QueryParams()
 	selection.Filter = query.Get("filter")
@@ -155,7 +156,7 @@ func followOf(c echo.Context, selection domain.Selection) (domain.Follow, error)
 	return wanted, nil
 }
 
-// ofQuery gives an error of a selection the place and the code that it has where the selection is written as a query.
+// ofQuery adapts the place and the code of a selection's error to selections in a query.
 func ofQuery(err error) error {
 	e, ok := errors.AsType[*domain.Error](err)
 	if !ok {
@@ -174,11 +175,11 @@ func ofQuery(err error) error {
 	return err
 }
 
-// beginStream sends the header of an answer that is no WebSocket's.
+// beginStream sends the header of an answer that is not a WebSocket.
 func beginStream(c echo.Context, kind string) {
 	header := c.Response().Header()
 	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // some proxies gather answers otherwise
+	header.Set("X-Accel-Buffering", "no") // some proxies buffer answers otherwise
 	if kind == byEventStream {
 		header.Set("Content-Type", eventStream)
 	} else {
@@ -187,18 +188,18 @@ func beginStream(c echo.Context, kind string) {
 	c.Response().WriteHeader(http.StatusOK)
 }
 
-// delivery brings a feed to one follower.
+// delivery sends a feed to one follower.
 type delivery struct {
 	server *Server
 	feed   *subscription.Feed
 	kind   string
 	frames frames
 	send   func(frames []byte) error
-	beat   func() error // looks after the client; nil: nothing to do
-	told   int64        // everything up to here was sent or passed over, and the client knows
+	beat   func() error // checks that the client is alive; nil: no check
+	told   int64        // the client knows that everything up to here was sent or skipped
 }
 
-// byStream delivers with an answer that goes on.
+// byStream delivers as one continuous answer.
 func (d *delivery) byStream(c echo.Context) error {
 	response := c.Response()
 	beginStream(c, d.kind)
@@ -206,7 +207,7 @@ func (d *delivery) byStream(c echo.Context) error {
 	d.send = func(frames []byte) error {
 		for {
 			next := frames[:min(len(frames), writtenAtOnce)]
-			_ = control.SetWriteDeadline(time.Now().Add(d.server.stallTimeout)) // a test's writer may know no deadlines
+			_ = control.SetWriteDeadline(time.Now().Add(d.server.stallTimeout)) // writers of tests may have no deadlines
 			if _, err := response.Write(next); err != nil {
 				return fmt.Errorf("%w: %w", context.Canceled, err)
 			}
@@ -220,16 +221,16 @@ func (d *delivery) byStream(c echo.Context) error {
 	}
 	var first []byte
 	if d.kind == byEventStream {
-		// Not all at the same moment, where a process that had many has stopped.
+		// Spread the reconnects of the many clients of a process that stopped.
 		first = fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2000))
 	}
-	if err := d.send(first); err != nil { // the header, too: the client learns that it is heard
+	if err := d.send(first); err != nil { // also sends the header, so that the client knows it is connected
 		return err
 	}
 	ctx := c.Request().Context()
 	err := d.run(ctx)
 	if errors.Is(context.Cause(ctx), errStopping) {
-		return nil // a whole answer: the client comes back, and another process answers
+		return nil // the answer ends normally: the client reconnects, and another process answers
 	}
 	return err
 }
@@ -241,7 +242,7 @@ func (d *delivery) bySocket(c echo.Context) error {
 		return err
 	}
 	d.frames = framesOf(byWebSocket, socket.ws.Subprotocol() == cloudevents.Subprotocol)
-	defer socket.abandon() // where something panics: nobody else would close it
+	defer socket.abandon() // in case of a panic, since nothing else would close it
 	d.send, d.beat = socket.send, socket.ping
 	ctx, cancel := context.WithCancelCause(c.Request().Context())
 	release := socket.endWith(ctx)
@@ -255,13 +256,13 @@ func (d *delivery) bySocket(c echo.Context) error {
 	socket.leave(cause)
 	reading.Wait()
 	cancel(nil)
-	return nil // there is nothing to be answered any more
+	return nil // the response must not be used any more
 }
 
-// buffers are those that frames are gathered in; a follower has one only while it has something to send.
+// buffers are reused to collect frames. A follower holds one only while it has something to send.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, sendBytes+sendBytes/4); return &b }}
 
-// run delivers until ctx ends, or something goes wrong. Twice in each heartbeat it looks up.
+// run delivers until ctx ends or an error occurs. Twice in each heartbeat it calls lookUp.
 func (d *delivery) run(ctx context.Context) error {
 	d.told = d.feed.Position()
 	for {
@@ -275,7 +276,7 @@ func (d *delivery) run(ctx context.Context) error {
 	}
 }
 
-// runFor delivers for so long: one timer for any number of slices. quiet: nothing was sent.
+// runFor delivers for a duration, with one timer for any number of slices. quiet means that it sent nothing.
 func (d *delivery) runFor(ctx context.Context, long time.Duration) (quiet bool, err error) {
 	window, cancel := context.WithTimeout(ctx, long)
 	defer cancel()
@@ -298,7 +299,7 @@ func (d *delivery) runFor(ctx context.Context, long time.Duration) (quiet bool, 
 	return quiet, ctx.Err()
 }
 
-// lookUp looks after the client, and says where it is, where it does not know, or has heard nothing for long.
+// lookUp checks the client, and sends the position if the client does not know it or nothing was sent for a while.
 func (d *delivery) lookUp(quiet bool) error {
 	if d.beat != nil {
 		if err := d.beat(); err != nil {
@@ -313,7 +314,7 @@ func (d *delivery) lookUp(quiet bool) error {
 	return d.send(d.frames.place(nil, checkpoint, at))
 }
 
-// sendSlice sends what a slice has, in few writes.
+// sendSlice sends a slice in few writes.
 func (d *delivery) sendSlice(slice subscription.Slice) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -336,7 +337,7 @@ func (d *delivery) sendSlice(slice subscription.Slice) error {
 	case len(slice.Entries) == 0:
 		b = d.frames.place(b, checkpoint, slice.Position)
 	}
-	if cap(b) <= 4*sendBytes { // what one large event needs is not kept
+	if cap(b) <= 4*sendBytes { // do not keep the memory of a large event
 		*buffer = b
 	}
 	if err := d.send(b); err != nil {

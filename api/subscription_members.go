@@ -65,7 +65,7 @@ func (s generated) LeaveSubscription(ctx context.Context, request openapi.LeaveS
 	return openapi.LeaveSubscription204Response{}, nil
 }
 
-// memberOf reads a member's id for a caller who may receive from the group.
+// memberOf parses a member's id for a caller that may receive from the group.
 func (s generated) memberOf(ctx context.Context, name, text string) (caller, domain.GroupMemberID, error) {
 	caller := callerOf(ctx)
 	id, err := domain.ParseGroupMemberID(text)

@@ -12,11 +12,11 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Groups keeps groups and delivers events to their consumers. *subscription.Groups does.
+// Groups manages groups and delivers events to their consumers. *subscription.Groups implements it.
 type Groups interface {
 	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.GroupDefinition) (status domain.GroupStatus, created bool, err error)
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.GroupStatus, error)
-	// Selection is which events a group is of. It is asked for often, and answered from memory where it can be.
+	// Selection returns which events a group selects. It is called often, and answers from memory if possible.
 	Selection(ctx context.Context, tenant domain.TenantID, name string) (domain.Selection, error)
 	List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.GroupStatus, error)
 	Delete(ctx context.Context, tenant domain.TenantID, name string) error
@@ -24,13 +24,13 @@ type Groups interface {
 	Seek(ctx context.Context, tenant domain.TenantID, name string, to domain.From) (domain.GroupStatus, error)
 
 	Receive(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) ([]domain.Delivery, error)
-	// Poll is Receive, and says whether it is known that nothing is due.
+	// Poll is Receive, and also reports whether it is known that nothing is due.
 	Poll(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Receive) (subscription.Received, error)
 	Peek(ctx context.Context, tenant domain.TenantID, name string, wanted subscription.Peek) (subscription.Peeked, error)
 	Ack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
 	Nack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, nack domain.Nack) ([]domain.Outcome, error)
 	Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error)
-	// GiveBack makes events due again at once that nobody has begun with: their attempts do not count.
+	// GiveBack makes events due again at once that no consumer has started to process. Their attempts do not count.
 	GiveBack(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt) ([]domain.Outcome, error)
 
 	DeadLetters(ctx context.Context, tenant domain.TenantID, name string, after int64, limit int) ([]subscription.DeadLetter, error)
@@ -43,7 +43,7 @@ type Groups interface {
 	Members(ctx context.Context, tenant domain.TenantID, name string) ([]domain.GroupMember, error)
 }
 
-// The scopes with which a group may be looked at. Each counts for the categories that the key has it for.
+// The scopes that allow a look at a group. Each counts for the categories for which the key has it.
 var groupReaders = []domain.Scope{domain.ScopeEventsRead, domain.ScopeEventsConsume, domain.ScopeSubscriptionsWrite}
 
 func (s generated) ListSubscriptions(ctx context.Context, request openapi.ListSubscriptionsRequestObject) (openapi.ListSubscriptionsResponseObject, error) {
@@ -78,7 +78,7 @@ func (s generated) GetSubscription(ctx context.Context, request openapi.GetSubsc
 	return groupAnswer{200, groupOf(group)}, nil
 }
 
-// group is a group that the caller may look at.
+// group returns a group that the caller may see.
 func (s generated) group(ctx context.Context, name string) (domain.GroupStatus, error) {
 	caller := callerOf(ctx)
 	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
@@ -97,7 +97,7 @@ func (s generated) PutSubscription(ctx context.Context, request openapi.PutSubsc
 	if err := caller.allowSelection(definition.Selection, domain.ScopeSubscriptionsWrite); err != nil {
 		return nil, inPlace("source", err)
 	}
-	// A group that is there must be the caller's to change as it is, too.
+	// If the group exists, the caller must also be allowed to change it in its current form.
 	if err := s.allowGroup(ctx, caller, request.Name, domain.ScopeSubscriptionsWrite); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return nil, err
 	}
@@ -165,8 +165,8 @@ func (s generated) pause(ctx context.Context, name string, paused bool) (groupAn
 	return groupAnswer{200, groupOf(group)}, err
 }
 
-// allowSelection returns nil where the caller may do one of scopes with all events of a selection: those of its stream's
-// category, of each of its categories, or of the whole log.
+// allowSelection returns nil if the caller has one of scopes for all events of a selection: for its stream's category,
+// each of its categories, or the whole log.
 func (c caller) allowSelection(of domain.Selection, scopes ...domain.Scope) error {
 	if of.Stream != "" {
 		return c.allow(domain.Category(of.Stream), scopes...)
@@ -174,8 +174,8 @@ func (c caller) allowSelection(of domain.Selection, scopes ...domain.Scope) erro
 	return c.allowEach(of.Categories, scopes...)
 }
 
-// allowGroup returns nil where the caller may do one of scopes with the events of a group. A key that is for the whole log
-// may in any case, so that only others cost a look at the group.
+// allowGroup returns nil if the caller has one of scopes for the events of a group. A key with the scope for the whole
+// log always has it, so only other keys require a look at the group.
 func (s *Server) allowGroup(ctx context.Context, caller caller, name string, scopes ...domain.Scope) error {
 	if caller.allow("", scopes...) == nil {
 		return nil
@@ -187,7 +187,7 @@ func (s *Server) allowGroup(ctx context.Context, caller caller, name string, sco
 	if caller.allowSelection(selection, scopes...) == nil {
 		return nil
 	}
-	// It may have become the group of other events, of which this process does not know yet.
+	// The group's selection may have changed, without this process knowing it yet.
 	group, err := s.config.Groups.Get(ctx, caller.tenant, name)
 	if err != nil {
 		return err
@@ -195,8 +195,8 @@ func (s *Server) allowGroup(ctx context.Context, caller caller, name string, sco
 	return caller.allowSelection(group.Selection, scopes...)
 }
 
-// groupDefinition is a definition as it was sent, with the defaults for what was not. Without from, a group that is there keeps
-// its own.
+// groupDefinition converts a definition from a request, and applies defaults. Without from, an existing group keeps its
+// own.
 func groupDefinition(body openapi.NewSubscription) domain.GroupDefinition {
 	d := domain.GroupDefinition{
 		Selection: domain.Selection{Types: body.Types, Filter: body.Filter},
@@ -231,12 +231,12 @@ func groupDefinition(body openapi.NewSubscription) domain.GroupDefinition {
 	return d
 }
 
-// seconds is a number of seconds that was held to the contract, to the microsecond.
+// seconds converts a number of seconds, already checked against the contract, with microsecond precision.
 func seconds(given float64) time.Duration {
 	return time.Duration(math.Round(given*1e6)) * time.Microsecond
 }
 
-// groupOf is a group as it is answered.
+// groupOf converts a group for the answer.
 func groupOf(group domain.GroupStatus) openapi.Subscription {
 	answer := openapi.Subscription{
 		Name:   group.Name,

@@ -12,21 +12,21 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Tenants keeps tenants and their keys.
+// Tenants manages tenants and their keys.
 type Tenants interface {
 	CreateTenant(ctx context.Context, tenant domain.Tenant) error
 	Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant, error)
-	// Tenants returns those with ids above after, in their order.
+	// Tenants returns tenants with ids greater than after, in order.
 	Tenants(ctx context.Context, after domain.TenantID, limit int) ([]domain.Tenant, error)
 	SetTenantState(ctx context.Context, id domain.TenantID, state domain.TenantState) error
-	// SetTenantShare changes what is given.
+	// SetTenantShare changes the values that are not nil.
 	SetTenantShare(ctx context.Context, id domain.TenantID, weight, ceiling *int) error
 
 	CreateKey(ctx context.Context, key domain.APIKey) error
 	Keys(ctx context.Context, tenant domain.TenantID, after domain.KeyID, limit int) ([]domain.APIKey, error)
 	RevokeKey(ctx context.Context, tenant domain.TenantID, id domain.KeyID) error
 
-	// RedactEvent removes the data of an event that cannot be read; domain.CodeConflict: it can.
+	// RedactEvent removes the data of an unreadable event. It returns domain.CodeConflict if the event is readable.
 	RedactEvent(ctx context.Context, tenant domain.TenantID, position int64, reason string) (domain.Event, error)
 }
 
@@ -117,7 +117,7 @@ func (s generated) DeleteTenant(ctx context.Context, request openapi.DeleteTenan
 	if request.Params.Confirm != tenant.Name {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "query confirm", "it must be the tenant's name, %q: everything of this tenant is removed, and there is no way back", tenant.Name)
 	}
-	// Repeating it finds the tenant on its way, or gone: both are what was asked for.
+	// On a repeated request the tenant is being deleted or already deleted, and both satisfy the request.
 	if tenant.State != domain.TenantDeleting && tenant.State != domain.TenantDeleted {
 		if tenant, err = s.setState(ctx, request.TenantId, domain.TenantDeleting); err != nil {
 			return nil, err
@@ -170,7 +170,7 @@ func parseTenantID(where, text string) (domain.TenantID, error) {
 	return id, nil
 }
 
-// label checks a name for people: of a tenant, or of a key.
+// label checks the display name of a tenant or a key.
 func label(where, text string) (string, error) {
 	if strings.TrimSpace(text) != text || len(text) > domain.MaxNameBytes {
 		return "", domain.Errorf(domain.CodeInvalidRequest, where, "it needs 1 to %d bytes, and no blanks around it", domain.MaxNameBytes)

@@ -9,9 +9,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Tickets keeps tickets.
+// Tickets stores tickets.
 type Tickets interface {
-	// CreateTicket keeps a ticket for so long, and returns when it expires.
+	// CreateTicket stores a ticket for the duration life, and returns when it expires.
 	CreateTicket(ctx context.Context, ticket domain.Ticket, life time.Duration) (expiresAt time.Time, err error)
 }
 

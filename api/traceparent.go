@@ -8,16 +8,16 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// traceparent returns the header's value where it is as W3C's Trace Context has it: version, trace, parent and flags, in
-// lower-case hexadecimal digits, neither trace nor parent zero. What is not is passed over, as that text asks: a broken
-// trace must not break what is traced.
+// traceparent returns the header's value if it is valid according to W3C Trace Context: version, trace, parent and
+// flags, in lower-case hexadecimal digits, with neither trace nor parent zero. It ignores an invalid value, as that
+// specification requires: a broken trace must not break the traced request.
 func traceparent(header http.Header) string {
 	values := header["Traceparent"]
 	if len(values) != 1 || len(values[0]) != 55 {
 		return ""
 	}
 	text := values[0]
-	zero := true // the number that is being read
+	zero := true // the number being read
 	for i := range len(text) {
 		switch c := text[i]; {
 		case i == 2 || i == 35 || i == 52:
@@ -37,9 +37,9 @@ func traceparent(header http.Header) string {
 	return text
 }
 
-// keepTrace puts the request's traceparent into the metadata of its events, so that what is caused by them can be traced
-// back. Metadata that is no object, or has a traceparent of its own, stays as it is. The bytes that came are not changed,
-// and not decoded.
+// keepTrace adds the request's traceparent to the metadata of its events, so that their effects can be traced back. It
+// does not change metadata that is not an object or already has a traceparent. It neither changes nor decodes the other
+// bytes.
 func keepTrace(header http.Header, request domain.Append) {
 	trace := traceparent(header)
 	if trace == "" {
@@ -58,10 +58,10 @@ func keepTrace(header http.Header, request domain.Append) {
 	}
 }
 
-// hasTraceparent says whether an object, which was found valid, has a member of that name.
+// hasTraceparent reports whether an object, known to be valid, has a member of that name.
 func hasTraceparent(object json.RawMessage) bool {
 	if !bytes.Contains(object, []byte("traceparent")) && bytes.IndexByte(object, '\\') < 0 {
-		return false // not by another spelling either
+		return false // not with an escaped spelling either
 	}
 	has := false
 	scan := domain.NewJSONScanner(object)

@@ -13,16 +13,18 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Upcasters are the upcasters of tenants, and with domain.Everyone the shared ones. *upcasting.Upcasters is meant.
+// Upcasters manages the upcasters of tenants and, with domain.Everyone, the shared ones. *upcasting.Upcasters
+// implements it.
 type Upcasters interface {
-	// List returns a tenant's own ones and the shared ones.
+	// List returns a tenant's own upcasters and the shared ones.
 	List(ctx context.Context, tenant domain.TenantID) ([]domain.Upcaster, error)
-	// Get returns the one that is in force for a tenant.
+	// Get returns the upcaster that is in force for a tenant.
 	Get(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (domain.Upcaster, error)
-	// Put keeps one, in place of its owner's for the same type and version: domain.CodeInvalidDefinition where it cannot work.
+	// Put stores an upcaster, and replaces its owner's upcaster for the same type and version. It returns
+	// domain.CodeInvalidDefinition for an upcaster that cannot work.
 	Put(ctx context.Context, upcaster domain.Upcaster) (kept domain.Upcaster, created bool, err error)
 	Delete(ctx context.Context, owner domain.TenantID, eventType string, version int64) error
-	// Touched returns what is folded from events of the type.
+	// Touched returns the projections and aggregates that fold events of the type.
 	Touched(ctx context.Context, owner domain.TenantID, eventType string) (upcasting.Touched, error)
 	Preview(ctx context.Context, tenant domain.TenantID, tried *domain.Upcaster, source upcasting.Source) ([]upcasting.Step, error)
 }
@@ -79,8 +81,8 @@ func (s generated) DeleteUpcaster(ctx context.Context, request openapi.DeleteUpc
 	return openapi.DeleteUpcaster200JSONResponse{Touches: touches}, nil
 }
 
-// touches says what is folded from events of a type, and has it folded anew where that is asked for. A projection that
-// cannot be rebuilt now says why, and keeps no other from it.
+// touches returns the projections and aggregates that fold events of a type, and rebuilds them if again is set. A
+// projection that cannot be rebuilt now reports an error and does not prevent the others.
 func (s generated) touches(ctx context.Context, caller caller, eventType string, again bool) (openapi.UpcasterTouches, error) {
 	touched, err := s.config.Upcasters.Touched(ctx, caller.tenant, eventType)
 	if err != nil {
@@ -89,11 +91,11 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 	touches := openapi.UpcasterTouches{Projections: []openapi.TouchedProjection{}, Aggregates: make([]string, len(touched.Aggregates))}
 	for _, p := range touched.Projections {
 		if projection.BuiltIn(p.ProjectionID) {
-			continue // it sees events as they are in the log
+			continue // it folds events as they are in the log
 		}
 		one := openapi.TouchedProjection{Name: p.Name, Shared: p.Shared()}
 		switch {
-		case !again, p.Owner != caller.tenant, p.Definition.Mode == domain.ModeLive: // which is folded when it is asked for
+		case !again, p.Owner != caller.tenant, p.Definition.Mode == domain.ModeLive: // a live projection is folded on request
 		default:
 			rebuild, err := s.startRebuild(ctx, p.ProjectionID, caller.by())
 			if err != nil {
@@ -116,7 +118,7 @@ func (s generated) touches(ctx context.Context, caller caller, eventType string,
 	return touches, nil
 }
 
-// startRebuild starts a rebuild by the definition that the projection has.
+// startRebuild starts a rebuild with the projection's current definition.
 func (s generated) startRebuild(ctx context.Context, id domain.ProjectionID, by string) (domain.Rebuild, error) {
 	return s.config.Rebuilds.Start(ctx, id, rebuild.Request{By: by})
 }
@@ -124,7 +126,7 @@ func (s generated) startRebuild(ctx context.Context, id domain.ProjectionID, by 
 func (s generated) PreviewUpcaster(ctx context.Context, request openapi.PreviewUpcasterRequestObject) (openapi.PreviewUpcasterResponseObject, error) {
 	caller, body := callerOf(ctx), request.Body
 	if len(body.Source.Events) == 0 && caller.tenant != domain.Everyone {
-		// It shows the events' data.
+		// The preview shows the events' data.
 		if err := caller.credential.Require(domain.ScopeEventsRead); err != nil {
 			return nil, err
 		}
@@ -160,7 +162,7 @@ func (s generated) PreviewUpcaster(ctx context.Context, request openapi.PreviewU
 	return answer, nil
 }
 
-// givenEvents are the events of a preview's source that need not be in the log.
+// givenEvents returns the events in a preview's source, which do not have to be in the log.
 func givenEvents(given []openapi.GivenEvent) ([]domain.Event, error) {
 	events := make([]projection.GivenEvent, len(given))
 	for i, e := range given {
@@ -182,24 +184,21 @@ func upcasterBody(u domain.Upcaster) openapi.Upcaster {
 	}
 }
 
-// The answers in which expressions and data are to be read as they were written; see writeVerbatim.
+// The answers that show expressions and data as they were written; see writeVerbatim.
 type (
 	upcastersAnswer openapi.UpcasterList
 	upcasterAnswer  openapi.Upcaster
 	upcastAnswer    openapi.UpcasterPreviewResult
 )
 
-// VisitListUpcastersResponse writes the answer.
 func (a upcastersAnswer) VisitListUpcastersResponse(w http.ResponseWriter) error {
 	return writeVerbatim(w, a, "", nil)
 }
 
-// VisitGetUpcasterResponse writes the answer.
 func (a upcasterAnswer) VisitGetUpcasterResponse(w http.ResponseWriter) error {
 	return writeVerbatim(w, a, "", nil)
 }
 
-// VisitPreviewUpcasterResponse writes the answer.
 func (a upcastAnswer) VisitPreviewUpcasterResponse(w http.ResponseWriter) error {
 	return writeVerbatim(w, a, "", nil)
 }

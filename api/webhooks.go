@@ -12,28 +12,30 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Webhooks keeps webhooks and sends what they are for. *webhook.Webhooks does. Errors that a client can act on are *domain.Error;
-// domain.CodeNotFound: there is no such webhook.
+// Webhooks manages webhooks and sends their messages. *webhook.Webhooks implements it. Errors that a client can act on
+// are *domain.Error. domain.CodeNotFound means that the webhook does not exist.
 type Webhooks interface {
-	// Put makes a webhook, whose first secret is in what it returns, or changes the one that is there. Without From and Ordering one that is
-	// there keeps its own.
+	// Put creates a webhook and returns it with its first secret, or changes an existing one. Without From and
+	// Ordering, an existing webhook keeps its own.
 	Put(ctx context.Context, tenant domain.TenantID, name string, definition domain.WebhookDefinition) (webhook domain.Webhook, created bool, err error)
 	Get(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error)
-	// List returns those behind the name after, by name, at most so many.
+	// List returns at most limit webhooks with names greater than after, sorted by name.
 	List(ctx context.Context, tenant domain.TenantID, after string, limit int) ([]domain.Webhook, error)
 	Delete(ctx context.Context, tenant domain.TenantID, name string) error
 	Pause(ctx context.Context, tenant domain.TenantID, name string, paused bool) (domain.Webhook, error)
-	// AddSecret adds a secret, the last of what it returns; the others expire after a time, or, where that is negative, not for this.
+	// AddSecret adds a secret and returns it as the last one. The other secrets expire after expireOld. If that is
+	// negative, this call does not make them expire.
 	AddSecret(ctx context.Context, tenant domain.TenantID, name string, expireOld time.Duration) (domain.Webhook, error)
 	RemoveSecret(ctx context.Context, tenant domain.TenantID, name string, id domain.WebhookSecretID) (domain.Webhook, error)
-	// Attempts returns a page of what was sent, newest first.
+	// Attempts returns a page of attempts, newest first.
 	Attempts(ctx context.Context, tenant domain.TenantID, name string, wanted domain.WebhookAttempts) ([]domain.WebhookAttempt, error)
-	// Failing says since when a webhook's URL has taken nothing; nil: it has taken the last, or nothing was sent.
+	// Failing returns since when a webhook's URL has been failing. It returns nil if the last attempt succeeded or
+	// nothing was sent.
 	Failing(ctx context.Context, tenant domain.TenantID, webhook domain.Webhook) (*domain.WebhookFailing, error)
-	// Replay begins a replay of a range; to is 0 for the log's head.
+	// Replay starts to replay a range; a to of 0 means the log's head.
 	Replay(ctx context.Context, tenant domain.TenantID, name string, from, to int64) (domain.Webhook, error)
 	CancelReplay(ctx context.Context, tenant domain.TenantID, name string) (domain.Webhook, error)
-	// Test sends a test message and waits for what comes of it.
+	// Test sends a test message and waits for the outcome.
 	Test(ctx context.Context, tenant domain.TenantID, name string) (domain.WebhookAttempt, error)
 }
 
@@ -68,7 +70,7 @@ func (s generated) ListWebhooks(ctx context.Context, request openapi.ListWebhook
 		if there {
 			group = groups[i]
 		} else if group, err = s.config.Groups.Get(ctx, caller.tenant, name); domain.IsCode(err, domain.CodeNotFound) {
-			continue // others were made or removed just now, or this one
+			continue // a webhook was just created or removed
 		} else if err != nil {
 			return nil, err
 		}
@@ -94,7 +96,7 @@ func (s generated) GetWebhook(ctx context.Context, request openapi.GetWebhookReq
 	return answer, err
 }
 
-// webhook is a webhook that the caller may do one of scopes with, and its group.
+// webhook returns a webhook and its group, if the caller has one of scopes for it.
 func (s generated) webhook(ctx context.Context, name string, scopes ...domain.Scope) (domain.Webhook, domain.GroupStatus, error) {
 	caller := callerOf(ctx)
 	webhook, err := s.config.Webhooks.Get(ctx, caller.tenant, name)
@@ -103,7 +105,7 @@ func (s generated) webhook(ctx context.Context, name string, scopes ...domain.Sc
 	}
 	group, err := s.config.Groups.Get(ctx, caller.tenant, domain.ServiceGroup(domain.ServiceWebhook, name))
 	if domain.IsCode(err, domain.CodeNotFound) {
-		_, err = s.config.Webhooks.Get(ctx, caller.tenant, name) // it was removed just now
+		_, err = s.config.Webhooks.Get(ctx, caller.tenant, name) // it was just removed
 	}
 	if err == nil {
 		err = caller.allowSelection(group.Selection, scopes...)
@@ -111,7 +113,7 @@ func (s generated) webhook(ctx context.Context, name string, scopes ...domain.Sc
 	return webhook, group, err
 }
 
-// withGroup is the answer with a webhook that was just changed.
+// withGroup returns the answer with a webhook that was just changed.
 func (s generated) withGroup(ctx context.Context, status int, webhook domain.Webhook) (webhookAnswer, error) {
 	group, err := s.config.Groups.Get(ctx, callerOf(ctx).tenant, domain.ServiceGroup(domain.ServiceWebhook, webhook.Name))
 	return webhookAnswer{status, webhookOf(webhook, group)}, err
@@ -123,7 +125,7 @@ func (s generated) PutWebhook(ctx context.Context, request openapi.PutWebhookReq
 	if err := s.allowSource(ctx, caller, definition); err != nil {
 		return nil, inPlace("source", err)
 	}
-	// One that is there must be the caller's to change as it is, too.
+	// If the webhook exists, the caller must also be allowed to change it in its current form.
 	if err := s.allowWebhook(ctx, caller, request.Name); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
 		return nil, err
 	}
@@ -141,8 +143,8 @@ func (s generated) PutWebhook(ctx context.Context, request openapi.PutWebhookReq
 	return answer, err
 }
 
-// allowSource returns nil where the caller may have the events of a webhook's source sent to a URL: who may not read or consume
-// them, may not have them sent either.
+// allowSource returns nil if the caller may have the events of a webhook's source sent to a URL. A caller that may not
+// read or consume events may not have them sent either.
 func (s *Server) allowSource(ctx context.Context, caller caller, definition domain.WebhookDefinition) error {
 	selection := definition.Selection
 	if definition.Projection != "" {
@@ -163,10 +165,10 @@ func (s *Server) allowSource(ctx context.Context, caller caller, definition doma
 	return caller.allowSelection(selection, domain.ScopeEventsRead, domain.ScopeEventsConsume)
 }
 
-// allowWebhook returns nil where the caller may change a webhook, as it is now.
+// allowWebhook returns nil if the caller may change a webhook in its current form.
 func (s generated) allowWebhook(ctx context.Context, caller caller, name string) error {
 	if caller.allow("", domain.ScopeSubscriptionsWrite) == nil {
-		return nil // and whether it is there will be seen
+		return nil // the handler checks later whether it exists
 	}
 	_, _, err := s.webhook(ctx, name, domain.ScopeSubscriptionsWrite)
 	return err
@@ -317,7 +319,7 @@ func (s generated) TestWebhook(ctx context.Context, request openapi.TestWebhookR
 	return attemptAnswer(attemptOf(attempt)), err
 }
 
-// webhookDefinition is a definition as it was sent.
+// webhookDefinition converts a definition from a request.
 func webhookDefinition(body openapi.NewWebhook) domain.WebhookDefinition {
 	d := domain.WebhookDefinition{
 		Selection: domain.Selection{Types: body.Types, Filter: body.Filter},
@@ -333,7 +335,7 @@ func webhookDefinition(body openapi.NewWebhook) domain.WebhookDefinition {
 	return d
 }
 
-// webhookOf is a webhook as it is answered, with how far its group has come. Its secrets are not in it.
+// webhookOf converts a webhook for the answer, with its group's progress and without its secrets.
 func webhookOf(webhook domain.Webhook, group domain.GroupStatus) openapi.Webhook {
 	answer := openapi.Webhook{
 		Name:   webhook.Name,
@@ -357,13 +359,13 @@ func webhookOf(webhook domain.Webhook, group domain.GroupStatus) openapi.Webhook
 func secretOf(secret domain.WebhookSecret, show bool) openapi.WebhookSecret {
 	answer := openapi.WebhookSecret{Id: secret.ID.String(), CreatedAt: openapi.At(secret.CreatedAt), ExpiresAt: moment(secret.ExpiresAt)}
 	if show {
-		// The written form is that of the Standard Webhooks.
+		// The text form is that of Standard Webhooks.
 		answer.Secret = secret.Text()
 	}
 	return answer
 }
 
-// webhookProgress is how far a group has come that has no partitions.
+// webhookProgress returns the progress of a group without partitions.
 func webhookProgress(group domain.GroupStatus) openapi.WebhookProgress {
 	if len(group.Partitions) == 0 {
 		return openapi.WebhookProgress{}
@@ -376,7 +378,7 @@ func webhookProgress(group domain.GroupStatus) openapi.WebhookProgress {
 	return answer
 }
 
-// replayOf is a webhook's replay, with how far its group has come.
+// replayOf returns a webhook's replay, with its group's progress.
 func (s generated) replayOf(ctx context.Context, caller caller, webhook domain.Webhook) (openapi.WebhookReplay, error) {
 	none := domain.Errorf(domain.CodeNotFound, "name", "webhook %q has no replay; begin one with POST /v1/webhooks/%s/replay", webhook.Name, webhook.Name)
 	if webhook.Replay == nil {
@@ -384,7 +386,7 @@ func (s generated) replayOf(ctx context.Context, caller caller, webhook domain.W
 	}
 	group, err := s.config.Groups.Get(ctx, caller.tenant, domain.ServiceGroup(domain.ServiceReplay, webhook.Name))
 	if domain.IsCode(err, domain.CodeNotFound) {
-		err = none // it was cancelled just now
+		err = none // it was just cancelled
 	}
 	r := webhook.Replay
 	return openapi.WebhookReplay{From: r.From, To: r.To, StartedAt: openapi.At(r.StartedAt), DoneAt: moment(r.DoneAt), Progress: webhookProgress(group)}, err

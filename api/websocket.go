@@ -20,34 +20,35 @@ import (
 )
 
 const (
-	// closeGrace bounds the last words between two ends of a WebSocket.
+	// closeGrace limits the close handshake and the last messages of a WebSocket.
 	closeGrace = 2 * time.Second
-	// waited is how long a write must have taken at least to show that the connection's buffers had been full, and the client
-	// has read.
+	// waited is the minimum duration of a write that shows that the connection's buffers were full and the client has
+	// read.
 	waited = 50 * time.Millisecond
-	// writtenAtOnce is how many bytes a client has the stall time for: one that reads slowly is still one that reads.
+	// writtenAtOnce is how many bytes a client has the stall time for, so that a slow reader is not treated as a silent
+	// one.
 	writtenAtOnce = 64 << 10
-	// maxIgnored is how many bytes a client may send where nothing is wanted.
+	// maxIgnored is how many bytes a client may send where no messages are expected.
 	maxIgnored = 4096
-	// maxCloseReason is how many bytes the reason of a close frame may have.
+	// maxCloseReason is the maximum length of a close frame's reason in bytes.
 	maxCloseReason = 123
 )
 
-// Why a WebSocket ends that the service would have kept.
+// Reasons to end a WebSocket that the service would have kept open.
 var (
 	errGone   = errors.New("the client has gone")
 	errSilent = errors.New("the client does not answer")
 	errTalks  = domain.Errorf(domain.CodeInvalidRequest, "", "nothing is read on this socket; publish and acknowledge over /v1/ws")
 )
 
-// wantsSocket says whether a request is to become a WebSocket.
+// wantsSocket reports whether a request asks for a WebSocket.
 func wantsSocket(request *http.Request) bool {
 	return request.Method == http.MethodGet && strings.EqualFold(request.Header.Get("Upgrade"), "websocket")
 }
 
-// socket is a WebSocket. The library does the handshake, reads what the client sends, answers its pings and closes. Messages
-// are sent past it: each is one frame, made by appendMessage, and any number of them go out in one write
-// (docs/decisions/0032-frames-past-the-library.md). send and ping may be called concurrently with reading.
+// socket is a WebSocket. The library does the handshake, reads what the client sends, and answers its pings and closes.
+// Messages bypass it: each is one frame, made by appendMessage, and one write can send any number of them
+// (docs/decisions/0032-frames-past-the-library.md). send and ping are safe for concurrent use with reading.
 type socket struct {
 	ws     *websocket.Conn
 	conn   *socketConn
@@ -55,12 +56,12 @@ type socket struct {
 	left   sync.Once // counted down
 }
 
-// upgrade makes a request a WebSocket, which must be closed. An error is for the client, as a plain answer. Once it has
-// returned nothing may be written to the response any more, and the handler returns nil. Of the subprotocols the first is chosen
-// that the client names; none, where it names none of them.
+// upgrade turns a request into a WebSocket, which the caller must close. An error is for the client, as a plain answer.
+// After upgrade has returned a socket, nothing may be written to the response, and the handler returns nil. upgrade
+// chooses the first of subprotocols that the client names, or none.
 //
-// Any page may open one, whatever its origin: what it may do is said by the key or ticket that it sends, which a browser
-// adds to no request by itself, as it does with cookies. There are none here.
+// Pages of any origin may open a WebSocket. The key or ticket in the request decides what it may do. A browser adds
+// neither by itself, unlike cookies, which this service does not use.
 func (s *Server) upgrade(c echo.Context, subprotocols ...string) (*socket, error) {
 	if !s.ending.opened() {
 		return nil, leaving()
@@ -78,8 +79,8 @@ func (s *Server) upgrade(c echo.Context, subprotocols ...string) (*socket, error
 	return &socket{ws: ws, conn: handshake.conn, server: s}, nil
 }
 
-// send writes messages that appendMessage has made. It returns when the connection has taken them. It fails with errGone where
-// the client has gone, or reads nothing for the stall time.
+// send writes messages made by appendMessage. It returns when the connection has accepted them. It fails with errGone
+// if the client has disconnected or has read nothing for the stall time.
 func (w *socket) send(messages []byte) error {
 	if err := w.conn.send(messages); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
@@ -87,7 +88,7 @@ func (w *socket) send(messages []byte) error {
 	return nil
 }
 
-// ping asks the client for a sign of life, and fails with errSilent where there was none for the stall time.
+// ping sends a ping, and fails with errSilent if nothing has arrived from the client for the stall time.
 func (w *socket) ping() error {
 	if silent := time.Since(time.Unix(0, w.conn.heard.Load())); silent > w.conn.stall {
 		return errSilent
@@ -95,10 +96,10 @@ func (w *socket) ping() error {
 	return w.send([]byte{0x80 | opPing, 0})
 }
 
-// mute reads what a client sends that has nothing to say, so that pongs and its close are heard, until the socket is closed.
-// It returns why: errGone, or errTalks where the client has sent more than a few words.
+// mute reads from a client that is not expected to send messages, so that pongs and its close frame are noticed, until
+// the socket is closed. It returns the reason: errGone, or errTalks if the client has sent more than maxIgnored bytes.
 func (w *socket) mute() error {
-	w.ws.SetReadLimit(-1) // it is bounded below
+	w.ws.SetReadLimit(-1) // limited below
 	for left := int64(maxIgnored); left > 0; {
 		_, message, err := w.ws.Reader(context.Background())
 		if err != nil {
@@ -108,19 +109,19 @@ func (w *socket) mute() error {
 		if err != nil && err != io.EOF {
 			return errGone
 		}
-		left -= read + 1 // an empty message counts, too
+		left -= read + 1 // empty messages count, too
 	}
 	return errTalks
 }
 
-// endWith makes writes that are under way when ctx ends, and later ones, end soon. release must be called.
+// endWith makes current and later writes end soon after ctx ends. The caller must call release.
 func (w *socket) endWith(ctx context.Context) (release func()) {
 	stop := context.AfterFunc(ctx, w.conn.hurry)
 	return func() { stop() }
 }
 
-// close closes the socket with a code and a reason, and returns when it is closed; a client that does not answer is waited
-// for shortly.
+// close closes the socket with a code and a reason, and returns when it is closed. It waits only briefly for a client
+// that does not answer.
 func (w *socket) close(code websocket.StatusCode, reason string) {
 	w.conn.hurry()
 	_ = w.conn.SetReadDeadline(time.Now().Add(closeGrace))
@@ -128,15 +129,15 @@ func (w *socket) close(code websocket.StatusCode, reason string) {
 	w.left.Do(w.server.ending.closed)
 }
 
-// abandon closes the connection without a word: for a client that has gone, or does not read. Of a socket that is closed it
-// does nothing.
+// abandon closes the connection without a close frame, for a client that has disconnected or does not read. It does
+// nothing if the socket is already closed.
 func (w *socket) abandon() {
 	_ = w.ws.CloseNow()
 	w.left.Do(w.server.ending.closed)
 }
 
-// whyEnded is why work under ctx has ended with err: ctx's cause, where that has ended. What the process has to say of its end
-// is errStopping.
+// whyEnded returns why work under ctx ended with err: the cause of ctx, if ctx has ended. Any end that the process
+// itself causes becomes errStopping.
 func whyEnded(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -148,7 +149,7 @@ func whyEnded(ctx context.Context, err error) error {
 	return errStopping
 }
 
-// leave closes the socket in the way that belongs to the cause.
+// leave closes the socket with the code and reason for the cause.
 func (w *socket) leave(cause error) {
 	switch {
 	case errors.Is(cause, errGone), errors.Is(cause, errSilent):
@@ -162,21 +163,21 @@ func (w *socket) leave(cause error) {
 	}
 }
 
-// socketConn is the connection below a WebSocket, to which the library writes its control frames, and we our messages:
-// each Write has whole frames.
+// socketConn is the connection beneath a WebSocket. The library writes control frames to it, and this package writes
+// messages. Each Write contains whole frames.
 type socketConn struct {
 	net.Conn
 	stall time.Duration
-	heard atomic.Int64 // when there was the last sign of life, in nanoseconds
+	heard atomic.Int64 // when the client last sent something, in nanoseconds
 
-	writing sync.Mutex // held by who writes
-	ended   bool       // the close frame is out, behind which there is nothing
+	writing sync.Mutex // held by the writer
+	ended   bool       // the close frame was sent, and nothing may follow it
 
 	deadline sync.Mutex
 	hurried  bool
 }
 
-// Read is the library's. Whatever comes is a sign of life.
+// Read is called by the library. Any data shows that the client is alive.
 func (c *socketConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
@@ -185,7 +186,7 @@ func (c *socketConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write is the library's. It has one control frame.
+// Write is called by the library with one control frame.
 func (c *socketConn) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -195,7 +196,7 @@ func (c *socketConn) Write(p []byte) (int, error) {
 	return c.write(p)
 }
 
-// send writes frames of ours.
+// send writes message frames.
 func (c *socketConn) send(frames []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -230,7 +231,7 @@ func (c *socketConn) write(p []byte) (int, error) {
 	}
 }
 
-// hurry gives the write that is under way, and all later ones, no more than closeGrace.
+// hurry gives the current write and all later ones at most closeGrace.
 func (c *socketConn) hurry() {
 	c.deadline.Lock()
 	defer c.deadline.Unlock()
@@ -240,22 +241,22 @@ func (c *socketConn) hurry() {
 	}
 }
 
-// handshake is the response to a request that becomes a WebSocket, as the library sees it. What the library says of one that
-// cannot is held back: that is answered as a problem.
+// handshake is the response to a WebSocket request, as the library sees it. It withholds the library's own error
+// responses, since the service answers errors as problems.
 type handshake struct {
 	response *echo.Response
 	header   http.Header
 	stall    time.Duration
-	conn     *socketConn // once it is ours
+	conn     *socketConn // once it is hijacked
 }
 
-// Header has what the library adds.
+// Header returns the headers that the library adds.
 func (h *handshake) Header() http.Header { return h.header }
 
-// Write takes the library's own words for an error.
+// Write discards the library's text for an error.
 func (h *handshake) Write(p []byte) (int, error) { return len(p), nil }
 
-// WriteHeader answers the handshake.
+// WriteHeader sends the header of a successful handshake.
 func (h *handshake) WriteHeader(status int) {
 	if status != http.StatusSwitchingProtocols {
 		return
@@ -267,7 +268,7 @@ func (h *handshake) WriteHeader(status int) {
 	h.response.WriteHeader(status)
 }
 
-// Hijack takes the connection over from net/http, whose deadlines end here.
+// Hijack takes the connection over from net/http, and removes net/http's deadlines.
 func (h *handshake) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := h.response.Hijack()
 	if err != nil {
@@ -278,6 +279,6 @@ func (h *handshake) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	h.conn = &socketConn{Conn: conn, stall: h.stall}
-	// The library writes control frames only, which have 127 bytes at most.
+	// The library writes only control frames, which have at most 127 bytes.
 	return h.conn, bufio.NewReadWriter(buffered.Reader, bufio.NewWriterSize(h.conn, 128)), nil
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// gatewayScopes are the scopes of which a key needs one, for some category, to be of any use on the gateway. Each operation asks
-// for its own.
+// gatewayScopes are the scopes for the gateway. A key must have at least one of them, for some category. Each operation
+// also checks its own.
 var gatewayScopes = []domain.Scope{domain.ScopeEventsAppend, domain.ScopeEventsRead, domain.ScopeEventsConsume}
 
-// gateway serves a connection until it ends. Its messages are those of asyncapi.yaml.
+// gateway serves a connection until it ends. asyncapi.yaml specifies its messages.
 func (s *Server) gateway(c echo.Context, _ caller) error {
 	request := c.Request()
 	if isAdmin(request.Context()) {
@@ -48,18 +48,18 @@ func (s *Server) gateway(c echo.Context, _ caller) error {
 }
 
 var (
-	// errFlood is why a connection ends whose client goes on sending far more than it may.
+	// errFlood ends the connection of a client that keeps sending far more than it may.
 	errFlood = domain.Errorf(domain.CodeTooManyRequests, "", "messages come much faster than %d a second", gatewayRate)
-	// errBinary is why one ends whose client sends what is no text.
+	// errBinary ends the connection of a client that sends binary messages.
 	errBinary = errors.New("messages are JSON, as text")
 )
 
-// speechless is why a connection ends whose client does not say in time who it is.
+// speechless returns the error that ends the connection of a client that does not authenticate in time.
 func speechless(within time.Duration) error {
 	return domain.Errorf(domain.CodeUnauthenticated, "", "there was no AUTH with a working key within %s", within)
 }
 
-// leaveGateway closes a connection of the gateway in the way that belongs to why it ends.
+// leaveGateway closes a gateway connection with the code and reason for its cause.
 func leaveGateway(socket *socket, cause error) {
 	switch {
 	case errors.Is(cause, errFlood):
