@@ -30,7 +30,7 @@ type Limits struct {
 	TenantPlaces int           // concurrent folding requests of one tenant; default 2
 	Waiting      int           // requests of one tenant that may wait for a place; default 100
 	Steps        int64         // of one request once it has its place, and the longest wait for a place; default 10 s
-	Time         time.Duration // of one request after it has its place, and also the longest wait for a place; default 10 s
+	Time         time.Duration // of one request once it has its place, and the longest wait for a place; default 10 s
 }
 
 // The defaults of Limits.
