@@ -261,7 +261,7 @@ func TestAFloodLeavesKnownClientsAlone(t *testing.T) {
 	known.asks("/known", 200)
 }
 
-// One address has a limit of its own, and reaching it affects no other address.
+// Each address has a limit, and reaching it affects no other address.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
