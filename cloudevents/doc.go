@@ -12,8 +12,8 @@ package cloudevents
 const (
 	StructuredType = "application/cloudevents+json"       // one CloudEvent as a JSON object
 	BatchType      = "application/cloudevents-batch+json" // CloudEvents as a JSON array
-	// BinaryType asks for the binary form in an Accept header. The name is Manifold's, since that form has no media
-	// type of its own. It is never the type of a body.
+	// BinaryType asks for the binary form in an Accept header. The name is Manifold's, since the specification defines
+	// no media type for that form. It is never the type of a body.
 	BinaryType = "application/cloudevents-binary"
 	// Subprotocol is the subprotocol of WebSockets whose messages are structured CloudEvents.
 	Subprotocol = "cloudevents.json"
@@ -45,7 +45,7 @@ const (
 	ExtensionAttempt     = "manifoldattempt"     // the number of the delivery, which every answer must contain
 	ExtensionAckDeadline = "manifoldackdeadline" // the deadline of the answer, as RFC 3339
 	ExtensionPartition   = "manifoldpartition"   // in a group with partitions
-	ExtensionRemovedTo   = "manifoldremovedto"   // retention removed events up to here that the group had not seen; optional
+	ExtensionRemovedTo   = "manifoldremovedto"   // retention removed events up to here before the group's cursor; optional
 	ExtensionReplays     = "manifoldreplays"     // how often it was replayed from the dead letters; optional
 )
 

@@ -49,9 +49,9 @@ func (e *Event) NewEvent(stream string) (domain.NewEvent, error) {
 	return e.newEvent(stream, e.EventID())
 }
 
-// Original returns the event as it was in the log that exported it, with its stream and its id there. An event without
-// these is published to its type as the topic, with its subject as the key, or without a subject to a stream of its
-// own. An error names the attribute.
+// Original returns the event as it was in the log that exported it, with its stream and its id there. For an event
+// without these, the stream consists of its type and its subject or, without a subject, its type and its id. An error
+// names the attribute.
 func (e *Event) Original() (stream string, event domain.NewEvent, err error) {
 	id := e.EventID()
 	if e.logID != "" {
