@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The first instant of year 1 means "none" within the service: as a moment that is asked for it must not mean "now".
+// The first instant of year 1 means "none" within the service. A request for that moment must not mean "now".
 func TestStateAtTheBeginningOfTimeIsNotTheNewest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -23,7 +23,7 @@ func TestStateAtTheBeginningOfTimeIsNotTheNewest(t *testing.T) {
 	a.get("/v1/streams/order-1/state?at=0002-01-01T00:00:00Z").wantProblem(404, domain.CodeNotFound, "at")
 }
 
-// The state by when events happened is asked for by a moment of its own, and with no other.
+// A moment of occurrence selects the state by occurrence time, and cannot be combined with another moment.
 func TestStateByWhenEventsHappened(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -44,7 +44,7 @@ func TestStateByWhenEventsHappened(t *testing.T) {
 	a.get("/v1/streams/order-1/state?occurredAt=2019-01-01T00:00:00Z").wantProblem(404, domain.CodeNotFound, "occurredAt")
 }
 
-// Who may only append can have a snapshot taken, and learns nothing by it of what others have appended.
+// A caller that may only append can have a snapshot taken, but learns nothing from it of what others have appended.
 func TestASnapshotTellsNothingToWhoMayOnlyAppend(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -70,7 +70,7 @@ func TestASnapshotTellsNothingToWhoMayOnlyAppend(t *testing.T) {
 	}
 }
 
-// The contract has the bounds that the service has.
+// The contract states the same limits as the service.
 func TestTheContractHasTheBoundsOfSnapshots(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -18,9 +18,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// What the decoder of the append path takes, the schemas of openapi.yaml take, and the other way round. The bodies are
-// good ones with, often, one thing changed; where the decoder may be stricter than a schema can say (see appendBody),
-// none is made.
+// The decoder of the append path and the schemas of openapi.yaml accept the same bodies. The bodies are valid ones,
+// often with one change. The test makes no change for which the decoder may be stricter than a schema can express (see
+// appendBody).
 func TestAppendBodyIsAlikeToTheContract(t *testing.T) {
 	t.Parallel()
 	spec, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
@@ -52,7 +52,7 @@ func TestAppendBodyIsAlikeToTheContract(t *testing.T) {
 	})
 }
 
-// strange are values of every kind, for a place that wants another one.
+// strange are values of every kind, for a place that requires another kind.
 var strange = rapid.SampledFrom([]any{nil, true, 0, 7, -1, 1.5, "", "x", "any", "order-1", []any{}, []any{1}, map[string]any{}, map[string]any{"type": "T"}})
 
 func drawEvents(t *rapid.T) any {
@@ -128,8 +128,8 @@ func drawRequest(t *rapid.T) any {
 	return request
 }
 
-// Whatever comes: no panic, no 5xx; what is appended is what the standard library reads from the body, and what is
-// refused as no JSON is none.
+// No body causes a panic or a 5xx. What is appended is what the standard library reads from the body, and what is
+// refused as invalid JSON is invalid.
 func FuzzAppendBody(f *testing.F) {
 	for _, seed := range []string{
 		`[{"type":"T","data":{}}]`, `{"streams":[{"stream":"a-1","expectedVersion":3,"events":[{"type":"T","data":[1,"x"],"metadata":null}]}]}`,
@@ -176,7 +176,7 @@ func FuzzAppendBody(f *testing.F) {
 	})
 }
 
-// sameByStandardLibrary fails where encoding/json reads another request from the body.
+// sameByStandardLibrary fails if encoding/json reads another request from the body.
 func sameByStandardLibrary(t *testing.T, body []byte, several bool, got domain.Append) {
 	type event struct {
 		Type     string          `json:"type"`
@@ -217,7 +217,7 @@ func sameByStandardLibrary(t *testing.T, body []byte, several bool, got domain.A
 	}
 }
 
-// recordingLog keeps the last append and says that it was done.
+// recordingLog records the last append and reports success.
 type recordingLog struct {
 	Log
 	last domain.Append
@@ -235,14 +235,14 @@ func (l *recordingLog) Append(_ context.Context, _ domain.TenantID, request doma
 	return appended, nil
 }
 
-// anybody may do everything.
+// anybody accepts every key and grants everything.
 type anybody struct{ Keys }
 
 func (anybody) Authenticate(context.Context, string) (auth.Credential, error) {
 	return auth.Credential{Tenant: domain.NewTenantID(), Grants: domain.GrantsOf(domain.TenantScopes[:]...)}, nil
 }
 
-// Names of fields are the contract's, letter by letter; the standard library would take others as well.
+// Field names must match the contract exactly, while the standard library would ignore case.
 func TestFieldNamesAreExact(t *testing.T) {
 	t.Parallel()
 	if _, err := decodeEvents([]byte(`[{"Type":"T","data":1}]`)); err == nil {

@@ -81,7 +81,7 @@ func TestAppendToSeveralStreamsIsAllOrNothing(t *testing.T) {
 	a.get("/v1/streams/d-1").wantProblem(404, domain.CodeNotFound, "")
 }
 
-// Each refusal says which event and which field, and nothing is written.
+// Each refusal names the event and the field, and nothing is written.
 func TestAppendRefuses(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -177,7 +177,7 @@ func TestAppendTakesCompressedBodies(t *testing.T) {
 	a := newWorld(t, nil).tenant("acme")
 	for encoding, compress := range map[string]func([]byte) []byte{"gzip": gzipped, "zstd": zstded} {
 		a.post("/v1/streams/order-1/events", compress([]byte(`[{"type":"T","data":{"a":1}}]`)), "Content-Encoding", encoding).want(201)
-		// A small body that becomes too large is refused, too.
+		// A small body that is too large after decompression is refused, too.
 		bomb := compress(fmt.Appendf(nil, `[{"type":"T","data":"%s"}]`, strings.Repeat("x", 2*domain.MaxRequestBytes)))
 		a.post("/v1/streams/order-1/events", bomb, "Content-Encoding", encoding).wantProblem(413, domain.CodeTooLarge, "body")
 		a.post("/v1/streams/order-1/events", "nothing compressed", "Content-Encoding", encoding).wantProblem(400, domain.CodeInvalidRequest, "body")
@@ -205,7 +205,7 @@ func zstded(text []byte) []byte {
 	return w.EncodeAll(text, nil)
 }
 
-// A request's traceparent is kept with its events, and is no part of what a repeat is compared by.
+// A request's traceparent is stored with its events, and is ignored when a repeated request is compared.
 func TestAppendKeepsTraceparent(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

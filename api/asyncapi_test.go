@@ -20,20 +20,20 @@ import (
 	"github.com/manifold-es/manifold/cloudevents"
 )
 
-// asyncContract is asyncapi.yaml, ready for holding messages to it.
+// asyncContract is asyncapi.yaml, prepared for checking messages.
 type asyncContract struct {
 	doc      object
 	compiler *jsonschema.Compiler
-	messages map[string]*asyncMessage // by the names of components
-	ops      map[string]*asyncMessage // what clients of the gateway send, by op
-	answers  map[string]string        // to these, by op: the name of the message that is no ERR
-	sent     map[string]string        // what the gateway sends by itself, by op: names of messages
+	messages map[string]*asyncMessage // by component name
+	ops      map[string]*asyncMessage // messages from gateway clients, by op
+	answers  map[string]string        // by op of the request: the name of the answer that is not ERR
+	sent     map[string]string        // messages that the gateway sends unasked, by op: their names
 	byName   map[string]object        // operations
 }
 
 type asyncMessage struct {
 	name     string
-	op       string // empty: it has none
+	op       string // empty: none
 	schema   *jsonschema.Schema
 	fields   []string
 	examples []object
@@ -50,7 +50,7 @@ func loadAsyncContract(t testing.TB) *asyncContract {
 	must(t, json.Unmarshal(text, &c.doc))
 	plain, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	must(t, err)
-	c.compiler.DefaultDraft(jsonschema.Draft7) // AsyncAPI's own is a superset of it
+	c.compiler.DefaultDraft(jsonschema.Draft7) // AsyncAPI's own draft is a superset of it
 	c.compiler.AssertFormat()
 	must(t, c.compiler.AddResource("asyncapi.json", plain))
 	for name, m := range member(t, c.doc, "components", "messages") {
@@ -87,7 +87,7 @@ func loadAsyncContract(t testing.TB) *asyncContract {
 	return c
 }
 
-// fieldsOf are an object's op, where it has one, and its fields.
+// fieldsOf returns an object's op, if it has one, and its fields.
 func fieldsOf(schema object) (op string, fields []string) {
 	alternatives, _ := schema["oneOf"].(list)
 	for _, alternative := range append(alternatives, schema) {
@@ -102,7 +102,7 @@ func fieldsOf(schema object) (op string, fields []string) {
 	return op, fields
 }
 
-// lastOf is the last part of a reference.
+// lastOf returns the last part of a reference.
 func lastOf(reference any) string {
 	path := reference.(object)["$ref"].(string)
 	return path[strings.LastIndexByte(path, '/')+1:]
@@ -120,7 +120,7 @@ func member(t testing.TB, of object, path ...string) object {
 	return of
 }
 
-// check holds a message to its schema. What the service sends must have no field beside.
+// check checks a message against its schema. A message of the service must not have additional fields.
 func (m *asyncMessage) check(text []byte, complete bool) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -139,8 +139,8 @@ func (m *asyncMessage) check(text []byte, complete bool) error {
 	return nil
 }
 
-// The contract is well-formed: references lead somewhere, examples keep to their schemas, what there is is used, and channels are
-// those of openapi.yaml.
+// The contract is well-formed: references resolve, examples match their schemas, every definition is used, and the
+// channels are those of openapi.yaml.
 func TestAsyncContractIsValid(t *testing.T) {
 	t.Parallel()
 	c := loadAsyncContract(t)
@@ -220,7 +220,7 @@ func TestAsyncContractIsValid(t *testing.T) {
 	equal(t, "a message's fields", slices.Sorted(maps.Keys(member(t, c.doc, "components", "schemas", "Message", "properties"))), slices.Sorted(maps.Keys(spec.Components.Schemas["Message"].Value.Properties)))
 }
 
-// The contract has the operations that the code has, and no others.
+// The contract and the code have the same operations.
 func TestAsyncContractHasTheCodesOperations(t *testing.T) {
 	t.Parallel()
 	c := loadAsyncContract(t)
@@ -236,7 +236,7 @@ func TestAsyncContractHasTheCodesOperations(t *testing.T) {
 	}
 }
 
-// What followers are sent over WebSockets keeps to the contract, each kind of it.
+// Every kind of frame for WebSocket followers conforms to the contract.
 func TestAsyncContractHasTheFrames(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, func(c *api.Config) { c.Heartbeat = 100 * time.Millisecond }).tenant("acme")
@@ -258,7 +258,7 @@ func TestAsyncContractHasTheFrames(t *testing.T) {
 		ws, asCloudEvents := dial(), dial(cloudevents.Subprotocol)
 		defer ws.CloseNow()
 		defer asCloudEvents.CloseNow()
-		for range 3 { // the event, and both kinds of places
+		for range 3 { // the event, and both kinds of positions
 			_, text, err := asCloudEvents.Read(ctx)
 			must(t, err)
 			if err := contract.messages["cloudEvent"].check(text, true); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// What a key may do ends with the key, also where it has begun long before: a stream that is being read, and an import.
+// Streams and imports that are under way end when their key is revoked.
 func TestOpenStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	endless := &endlessLog{ended: make(chan struct{})}

@@ -13,7 +13,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// half sends the beginning of a request with a body of length bytes, of which so many come, and leaves it at that.
+// half sends the start of a request whose body has length bytes, and only come bytes of the body.
 func (a *actor) half(t testing.TB, method, target, kind string, length, come int) net.Conn {
 	t.Helper()
 	conn := a.tcp(t)
@@ -25,7 +25,8 @@ func (a *actor) half(t testing.TB, method, target, kind string, length, come int
 	return conn
 }
 
-// Bodies count as they come, not when they are there: a tenant whose requests do not end is refused, and others are not.
+// Bodies count while they arrive, not only when they are complete: a tenant with unfinished requests is refused, and
+// others are not.
 func TestUnfinishedBodiesCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) { c.BodyBytes, c.TenantBodyBytes = 16<<20, 4<<20 })
@@ -39,17 +40,18 @@ func TestUnfinishedBodiesCount(t *testing.T) {
 		open = append(open, conn)
 		go func() {
 			start := make([]byte, 12)
-			_, _ = io.ReadFull(conn, start) // of those that are not refused it ends when they are closed
+			_, _ = io.ReadFull(conn, start) // requests that are not refused end when they are closed
 			answers <- string(start[9:])
 		}()
 	}
-	// There is no room for all of what they send.
+	// There is not enough room for all of the bodies.
 	for range 2 {
 		if status := <-answers; status != "429" {
 			t.Errorf("what goes beyond the tenant's part is answered %q", status)
 		}
 	}
-	// The rest fills up request by request: what the first ones held while they grew is free only later.
+	// The rest fills up request by request, since the memory that earlier requests held while growing becomes free only
+	// later.
 	deadline := time.Now().Add(patience)
 	for {
 		open = append(open, greedy.half(t, "PUT", "/v1/aggregates/order", "application/json", 200<<10, 10))
@@ -73,7 +75,8 @@ func TestUnfinishedBodiesCount(t *testing.T) {
 	}
 }
 
-// Definitions and the like have 256 KiB; what may be larger is in the contract, and works.
+// Definitions and similar bodies may have 256 KiB. The contract names the operations with a larger limit, and that
+// limit works.
 func TestLimitsOfBodies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

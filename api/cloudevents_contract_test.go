@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The contract's examples of CloudEvents are taken, and what is given keeps to its schemas, each form of it.
+// The contract's examples of CloudEvents are accepted, and answers conform to its schemas, in each form.
 func TestDocumentedCloudEventsWork(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

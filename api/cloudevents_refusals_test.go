@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// What is wrong with a CloudEvent is said with its place in the request, whatever its form.
+// An error in a CloudEvent names its place in the request, in every form.
 func TestCloudEventsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -67,21 +67,21 @@ func TestCloudEventsThatAreRefused(t *testing.T) {
 	a.post(stream, "1", "ce-id", "1").wantProblem(400, domain.CodeInvalidRequest, "ce-specversion")
 	equal(t, "nothing was appended", a.get("/v1/streams/$all").at("events"), list{})
 
-	// The same id with other content, and again with the same.
+	// The same id with other content, and again with the same content.
 	binary(stream, "1").want(201)
 	binary(stream, "1").want(200)
 	binary(stream, "2").wantProblem(409, domain.CodeEventIDConflict, "ce-id")
 	binary(stream, "1", "ce-id", "2", "If-Match", `"7"`).wantProblem(412, domain.CodePreconditionFailed, "")
 	a.post(stream, list{event(object{"type": "order-placed", "datacontenttype": "application/json", "data": 1}), event(object{"id": "2"})}, "Content-Type", batch).wantProblem(409, domain.CodePartialDuplicate, "")
 
-	// Keys are held to their categories.
+	// Keys are limited to their categories.
 	narrow := &actor{a.world, a.world.key(a.tenantID, "events:append:other"), a.tenantID}
 	narrow.post("/v1/publish?topic=order", event(nil), "Content-Type", structured).wantProblem(403, domain.CodeForbidden, "query topic")
 	narrow.post("/v1/publish", list{event(object{"type": "other"}), event(object{"id": "2"})}, "Content-Type", batch).wantProblem(403, domain.CodeForbidden, "events[1].type")
 	narrow.post(stream, event(nil), "Content-Type", structured).wantProblem(403, domain.CodeForbidden, "path streamId")
 }
 
-// Attributes that no client would take as headers are not given as such.
+// Attributes that are too long for headers are not sent as headers.
 func TestAttributesThatAreTooLongForHeaders(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -91,7 +91,7 @@ func TestAttributesThatAreTooLongForHeaders(t *testing.T) {
 	a.get("/v1/events/"+id, "Accept", "application/cloudevents+json").want(200)
 }
 
-// An answer in the binary form has what the tenant has put there, and is no page of the service.
+// A binary answer contains what the tenant has stored, and browsers do not treat it as a page of the service.
 func TestTheBinaryAnswer(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

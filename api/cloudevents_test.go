@@ -22,7 +22,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// sdkEvents are CloudEvents with all that they can have, as their own SDK makes them. Their ids begin with name.
+// sdkEvents returns CloudEvents with every possible feature, made by the official SDK. Their ids begin with name.
 func sdkEvents(t *testing.T, name string) []sdk.Event {
 	t.Helper()
 	add := func(all []sdk.Event, fill func(e *sdk.Event)) []sdk.Event {
@@ -41,7 +41,7 @@ func sdkEvents(t *testing.T, name string) []sdk.Event {
 		e.SetDataSchema("https://shop.example/schemas/order.json")
 		must(t, e.SetData(sdk.ApplicationJSON, object{"customer": "c-17", "total": 12.5, "items": list{"<&>", nil, true}}))
 	})
-	all = add(all, func(e *sdk.Event) { // what an extension can be
+	all = add(all, func(e *sdk.Event) { // every type of extension
 		e.SetExtension("text", "100")
 		e.SetExtension("count", -5)
 		e.SetExtension("yes", true)
@@ -62,7 +62,7 @@ func sdkEvents(t *testing.T, name string) []sdk.Event {
 	all = add(all, func(e *sdk.Event) {
 		must(t, e.SetData("application/vnd.order+json", []byte(`{"of": ["its", "own", 1.50]}`)))
 	})
-	all = add(all, func(e *sdk.Event) { // an id of the log's own kind, a time of its precision
+	all = add(all, func(e *sdk.Event) { // an id like the log's own, and a time with its precision
 		e.SetID(domain.NewEventID().String())
 		e.SetSource("relative")
 		e.SetTime(time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC))
@@ -71,7 +71,8 @@ func sdkEvents(t *testing.T, name string) []sdk.Event {
 	return all
 }
 
-// plain is what must be the same of two CloudEvents. Over headers all extensions become texts, and what is Manifold's own is left out.
+// plain returns the parts that must be equal in two CloudEvents. Headers turn all extensions into texts, and Manifold's
+// own are left out.
 func plain(t *testing.T, e sdk.Event) object {
 	t.Helper()
 	must(t, e.Validate())
@@ -99,7 +100,7 @@ func sendBySDK(t *testing.T, a *actor, path string, structured bool, event sdk.E
 	t.Helper()
 	protocol, err := sdk.NewHTTP(sdk.WithTarget(a.url+path), sdkhttp.WithHeader("Authorization", "Bearer "+a.key))
 	must(t, err)
-	client, err := sdk.NewClient(protocol) // which adds no time of its own
+	client, err := sdk.NewClient(protocol) // without a time added by the client
 	must(t, err)
 	ctx := binding.WithForceBinary(t.Context())
 	if structured {
@@ -110,7 +111,7 @@ func sendBySDK(t *testing.T, a *actor, path string, structured bool, event sdk.E
 	}
 }
 
-// sendBatch sends events as a batch that the SDK makes.
+// sendBatch sends events as a batch made by the SDK.
 func sendBatch(t *testing.T, a *actor, path string, events []sdk.Event) *answer {
 	t.Helper()
 	request, err := sdkhttp.NewHTTPRequestFromEvents(t.Context(), a.url+path, events)
@@ -120,7 +121,8 @@ func sendBatch(t *testing.T, a *actor, path string, events []sdk.Event) *answer 
 	return a.post(path, body, "Content-Type", request.Header.Get("Content-Type"))
 }
 
-// What the SDK sends in any form, to append and to publish, its SDK reads again in any form, and nothing of it is lost.
+// Events that the SDK sends in any form, to append and to publish, can be read by the SDK in any form, and nothing is
+// lost.
 func TestCloudEventsGoThroughUnharmed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -137,13 +139,13 @@ func TestCloudEventsGoThroughUnharmed(t *testing.T) {
 				}
 			}
 			readAllForms(t, a, events)
-			// Sent again it is there already.
+			// A repeated request finds the events already there.
 			sendBatch(t, a, path, events).want(200)
 		}
 	}
 }
 
-// readAllForms reads stream order-7 in all forms, and wants these events.
+// readAllForms reads stream order-7 in all forms, and checks the events.
 func readAllForms(t *testing.T, a *actor, want []sdk.Event) {
 	t.Helper()
 	same := func(how string, got []sdk.Event) {
@@ -181,7 +183,7 @@ func readAllForms(t *testing.T, a *actor, want []sdk.Event) {
 	latest.Body.Close()
 	equal(t, "the newest", plain(t, got[0]), plain(t, want[len(want)-1]))
 
-	// One by one, by the ids that the log has given.
+	// One by one, by the ids that the log assigned.
 	var binary, one []sdk.Event
 	for i := range want {
 		id := a.get("/v1/streams/order-7").at("events", i, "id").(string)
@@ -317,7 +319,7 @@ func (a *actor) followCloudEvents(t *testing.T, transport, path string, count in
 	}
 }
 
-// Events that came in any other way are CloudEvents, too.
+// Events that were not appended as CloudEvents can be read as CloudEvents, too.
 func TestEventsOfTheLogAreCloudEvents(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -335,7 +337,7 @@ func TestEventsOfTheLogAreCloudEvents(t *testing.T) {
 		"manifoldid": id, "manifoldstream": "order-a-b", "manifoldversion": "1", "manifoldposition": "1", "manifoldmetadata": `{"user":"u-1"}`,
 		"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 	})
-	// It goes into another log, and is the same there.
+	// The event is the same after it moves to another log.
 	b := a.world.tenant("other")
 	b.post("/v1/publish?topic=order", got.body, "Content-Type", "application/cloudevents+json").want(201)
 	there := b.get("/v1/events/" + id).want(200).json()
@@ -346,7 +348,7 @@ func TestEventsOfTheLogAreCloudEvents(t *testing.T) {
 	equal(t, "the event in another log", there, here)
 }
 
-// Without parameters, topic and key are type and subject; an empty key is none.
+// Without parameters, type and subject are topic and key. An empty key means no key.
 func TestCloudEventsArePublishedByTypeAndSubject(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -366,11 +368,11 @@ func TestCloudEventsArePublishedByTypeAndSubject(t *testing.T) {
 	equal(t, "a key", a.post("/v1/publish?topic=order&key=k", event("4", object{"subject": "a b"}), "Content-Type", structured).want(201).at("events", 0, "stream"), "order-k")
 	equal(t, "no key", a.post("/v1/publish?key=", event("5", object{"subject": "a b"}), "Content-Type", structured).want(201).at("events", 0, "stream"), "order.placed-"+domain.DeriveEventID("cloudevents", "s", "5").String())
 	equal(t, "in the binary form", a.post("/v1/publish?topic=order", "hello", "Content-Type", "text/plain", "ce-specversion", "1.0", "ce-id", "6", "ce-source", "s", "ce-type", "T", "ce-subject", "x-1").want(201).at("events", 0, "stream"), "order-x-1")
-	// Its data is what a projection sees.
+	// Projections see its data.
 	equal(t, "the data", a.get("/v1/streams/order-x-1").at("events", 1, "data"), "hello")
 }
 
-// The ids that the service gives are UUIDs of version 7, in the order of time.
+// The ids that the service assigns are UUIDs of version 7, ordered by time.
 func TestIDsThatTheServiceGives(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Dead letters are CloudEvents for who asks for them, and can be published again as they are.
+// Dead letters can be read as CloudEvents, and published again unchanged.
 func TestDeadLettersAreCloudEvents(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -56,12 +56,12 @@ func TestDeadLettersAreCloudEvents(t *testing.T) {
 	first, link := read(c.path("/dead-letters?pageSize=1"))
 	equal(t, "a page", list{len(first), strings.Contains(link, `rel="next"`)}, list{1, true})
 
-	// What is said of a delivery is not kept where they go.
+	// The target does not store the extensions of a delivery.
 	other := a.world.tenant("other")
 	sendBatch(t, other, "/v1/publish?topic=order&key=7", letters).want(201)
 	readAllForms(t, other, events)
 
-	// One that came back, and the events of a group with partitions.
+	// A replayed dead letter, and the events of a group with partitions.
 	a.post(c.path("/dead-letters/replay"), nil).want(202)
 	c.answer("nack", object{"action": "park"}, c.receive(100)...)
 	letters, _ = read(c.path("/dead-letters"))
@@ -69,14 +69,15 @@ func TestDeadLettersAreCloudEvents(t *testing.T) {
 	equal(t, "no reason", letters[0].Extensions()["manifoldreason"], nil)
 }
 
-// An export as CloudEvents goes into another log, and is there what an export of lines would be: in its streams, under its ids.
+// An export as CloudEvents can be imported into another log, with the same result as an export as lines: the same
+// streams and ids.
 func TestExportsAreCloudEventsThatCanBeImported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	a := w.tenant("acme")
 	events := sdkEvents(t, "out")
 	sendBatch(t, a, "/v1/streams/order-7/events", events).want(201)
-	// Events of other ways: with metadata of their own, and such as only looks like a CloudEvent's.
+	// Ordinary events: some have metadata, and some have metadata that only resembles a CloudEvent's.
 	a.post("/v1/streams/invoice-a-b/events", list{
 		object{"type": "Placed", "data": object{"<&>": "é\u007f"}, "metadata": object{"user": "u\u0085"}, "occurredAt": "2026-03-01T09:30:00Z"},
 		object{"type": "Placed", "data": "AA==", "metadata": object{"cloudevents": object{"id": "forged", "source": "s", "data": "base64"}}, "occurredAt": "2026-03-01T09:30:00Z"},
@@ -119,7 +120,8 @@ func TestExportsAreCloudEventsThatCanBeImported(t *testing.T) {
 	}
 }
 
-// Lines of others' CloudEvents go where publishing them would bring them; they stand beside other lines.
+// Imported CloudEvents from elsewhere go to the streams to which publishing would bring them. An import can mix them
+// with other lines.
 func TestImportTakesCloudEvents(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -164,7 +166,7 @@ func TestImportTakesCloudEvents(t *testing.T) {
 	}
 }
 
-// What the SDK makes is published over the gateway, one and several, as it is over HTTP.
+// The gateway publishes CloudEvents of the SDK, one or several, exactly as HTTP does.
 func TestTheGatewayTakesCloudEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -195,7 +197,7 @@ func TestTheGatewayTakesCloudEvents(t *testing.T) {
 	readAllForms(t, b, events)
 	sendBatch(t, b, "/v1/publish?topic=order&key=7", events).want(200) // the same over HTTP
 
-	// By type and subject, where topic and key are not given.
+	// By type and subject, without topic and key.
 	event := func(id string, more object) object {
 		o := object{"specversion": "1.0", "id": id, "source": "s", "type": "order.placed"}
 		for name, value := range more {

@@ -26,7 +26,8 @@ func loadContract(t testing.TB) *openapi3.T {
 	return spec
 }
 
-// The contract is well-formed, its examples keep to its own schemas, and each operation has what readers need.
+// The contract is well-formed, its examples conform to its schemas, and each operation has the documentation that
+// readers need.
 func TestContractIsValid(t *testing.T) {
 	t.Parallel()
 	spec := loadContract(t)
@@ -54,7 +55,7 @@ func TestContractIsValid(t *testing.T) {
 	}
 }
 
-// The closed set of codes is the same in the contract, in the table, and in package domain.
+// The contract, the table and package domain have the same set of codes.
 func TestCodesAreTheContracts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -70,7 +71,7 @@ func TestCodesAreTheContracts(t *testing.T) {
 	}
 }
 
-// The generated Definition has the fields of domain's: they are translated by way of JSON.
+// The generated Definition has the same fields as domain's, since JSON converts between them.
 func TestDefinitionHasAllFields(t *testing.T) {
 	t.Parallel()
 	names := func(of reflect.Type) map[string]bool {
@@ -84,8 +85,8 @@ func TestDefinitionHasAllFields(t *testing.T) {
 	equal(t, "the fields", names(reflect.TypeFor[openapi.Definition]()), names(reflect.TypeFor[domain.Definition]()))
 }
 
-// Every documented request works as it is documented, and what comes back keeps to the contract. They are run in an
-// order in which each finds what it needs.
+// Every documented request works as documented, and its answer conforms to the contract. They run in an order in which
+// each finds the data it depends on.
 func TestDocumentedRequestsWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -122,7 +123,8 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	for _, id := range []string{"followAll", "followStream", "followCategory"} {
 		documented.follow(a, id)
 	}
-	a.gateway().ask("PUBLISH", object{"message": object{"topic": "heartbeat", "payload": 1}}) // asyncapi_test.go has the rest
+	// asyncapi_test.go tests the other messages.
+	a.gateway().ask("PUBLISH", object{"message": object{"topic": "heartbeat", "payload": 1}})
 	documented.done["gateway"] = true
 	testGroups(t, &documented, a)
 	testWebhooks(t, &documented, a)
@@ -202,12 +204,12 @@ func TestDocumentedRequestsWork(t *testing.T) {
 type documentation struct {
 	t      *testing.T
 	spec   *openapi3.T
-	params map[string]string // instead of the examples
+	params map[string]string // replace the examples
 	skip   map[string]bool   // parameters that are left out
 	done   map[string]bool
 }
 
-// run sends an operation's documented request, wants one of the statuses, and holds the answer to the contract.
+// run sends an operation's documented request, expects one of the statuses, and checks the answer against the contract.
 func (d *documentation) run(a *actor, id string, status ...int) *answer {
 	d.t.Helper()
 	method, path, item, op := d.find(id)
@@ -215,7 +217,8 @@ func (d *documentation) run(a *actor, id string, status ...int) *answer {
 	var body any
 	if op.RequestBody != nil {
 		for kind, media := range op.RequestBody.Value.Content {
-			if kind == "application/json" || len(op.RequestBody.Value.Content) == 1 { // cloudevents_contract_test.go has the others
+			// cloudevents_contract_test.go tests the other types.
+			if kind == "application/json" || len(op.RequestBody.Value.Content) == 1 {
 				body = media.Example
 				headers = append(headers, "Content-Type", kind)
 			}
@@ -253,7 +256,7 @@ func (d *documentation) run(a *actor, id string, status ...int) *answer {
 	return got
 }
 
-// request is where the documented request goes, and with which headers.
+// request returns the target and the headers of the documented request.
 func (d *documentation) request(path string, item *openapi3.PathItem, op *openapi3.Operation) (target string, headers []string) {
 	query := url.Values{}
 	target = path
@@ -291,7 +294,7 @@ func (d *documentation) request(path string, item *openapi3.PathItem, op *openap
 	return target, headers
 }
 
-// follow follows as documented, in each way that is, up to the head, and holds the frames to the contract.
+// follow follows as documented, over each transport, up to the head, and checks the frames against the contract.
 func (d *documentation) follow(a *actor, id string) {
 	d.t.Helper()
 	_, path, item, op := d.find(id)
@@ -309,7 +312,7 @@ func (d *documentation) follow(a *actor, id string) {
 	d.done[id] = true
 }
 
-// complete fails where an answer has a member that the contract does not name; a document has what members it likes.
+// complete fails if an answer has a member that the contract does not name. A document may have any members.
 func (d *documentation) complete(id string, got *answer, schema *openapi3.Schema) {
 	d.t.Helper()
 	for name := range got.json() {
@@ -346,7 +349,7 @@ func TestDocsPage(t *testing.T) {
 			}
 		}
 	}
-	// In the contract's order: operations, a body's fields, answers, and what examples have.
+	// In the contract's order: operations, the fields of bodies, answers, and the members of examples.
 	at := 0
 	for _, next := range []string{
 		`<article id="appendToStream">`, "each is a <a href=\"#schema-NewEvent\">", "<code>id</code>", "<code>type</code> <em>needed</em>", "<code>data</code> <em>needed</em>",
@@ -360,7 +363,7 @@ func TestDocsPage(t *testing.T) {
 		at += place + len(next)
 	}
 	for _, shown := range []string{
-		// Expressions as a shell takes them, and marks in headings as well.
+		// Expressions are escaped for a shell, and Markdown is rendered in headings as well.
 		"curl -G &#39;http://localhost:8080/v1/projections/order-summary/documents&#39; \\\n  --data-urlencode &#39;filter=doc.total &gt; 10 &amp;&amp; &#34;A-1&#34; in doc.items&#39;",
 		">400</b> A parameter is invalid; for <code>filter</code>",
 	} {
@@ -368,7 +371,7 @@ func TestDocsPage(t *testing.T) {
 			t.Errorf("the page lacks %s", shown)
 		}
 	}
-	// Each link within the page leads somewhere, and nothing comes from elsewhere.
+	// Each link within the page has a target, and nothing is loaded from elsewhere.
 	for rest := text; ; {
 		_, after, ok := strings.Cut(rest, `href="`)
 		if !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A body that was cut off says so, whatever field is missing in what has come.
+// A truncated body is reported as truncated, whatever field is missing.
 func TestBodiesThatAreCutOffSaySo(t *testing.T) {
 	t.Parallel()
 	const event = `{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","type":"A","occurredAt":"2026-01-01T00:00:00Z","metadata":{"m":[]},"data":{"a":[1.5e3,"\u00e9",true]}}`

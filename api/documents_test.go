@@ -17,7 +17,7 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// documentsPath is where documents are listed, with parameters: name, value, name, value ...
+// documentsPath returns the path of a list of documents, with parameters: name, value, name, value ...
 func documentsPath(name string, parameters ...string) string {
 	query := url.Values{}
 	for i := 0; i < len(parameters); i += 2 {
@@ -26,13 +26,13 @@ func documentsPath(name string, parameters ...string) string {
 	return "/v1/projections/" + name + "/documents?" + query.Encode()
 }
 
-// keeping makes a projection whose documents are what the last event of a stream says.
+// keeping creates a projection whose documents are the data of the last event of each stream.
 func keeping(by *actor, name string) {
 	by.t.Helper()
 	by.post("/v1/projections", object{"name": name, "on": object{"Set": "event.data", "Removed": "null"}, "indexes": list{"total", "customer.name"}}).want(201)
 }
 
-// set makes documents what they are given, and returns the position of the last one's event.
+// set sets documents to the given values, and returns the position of the last event.
 func (a *actor) set(documents map[string]any) (position int) {
 	a.t.Helper()
 	for _, id := range slices.Sorted(maps.Keys(documents)) {
@@ -75,7 +75,7 @@ func ids(documents []domain.Document) []string {
 	return all
 }
 
-// What cannot be asked is refused with the place, before anything is read.
+// An invalid query is refused with its place, before anything is read.
 func TestDocumentQueriesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -145,7 +145,7 @@ func TestDocumentQueriesThatAreRefused(t *testing.T) {
 	a.get("/v1/projections/p/documents/x-1?fields=a,").wantProblem(400, domain.CodeInvalidRequest, "fields")
 }
 
-// Filters, orders, pages and counts over HTTP give what they mean: what the filter is true for, in its order.
+// Filters, orders, pages and counts over HTTP return the documents that satisfy the filter, in the given order.
 func TestDocumentQueries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -201,7 +201,7 @@ func TestDocumentQueries(t *testing.T) {
 	}
 }
 
-// meant is what an answer must have: by the expression's meaning, which package domain fixes.
+// meant returns the expected documents according to the meaning of the expression, which package domain defines.
 func meant(t *testing.T, all []domain.Document, filter, orderBy string) []domain.Document {
 	t.Helper()
 	var where domain.Predicate
@@ -230,7 +230,7 @@ func meant(t *testing.T, all []domain.Document, filter, orderBy string) []domain
 	return matching
 }
 
-// While documents come, go and move in the order, those that stay where they are stand on exactly one page each.
+// While other documents are added, removed or moved, each unmoved document is on exactly one page.
 func TestPagesWhileDocumentsChange(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -260,7 +260,8 @@ func TestPagesWhileDocumentsChange(t *testing.T) {
 			}
 		}
 		path = page.next()
-		// One moves to the front or the end, one goes, one comes; also the one at which the page ended.
+		// One document moves to the front or the end, one is removed, and one is added. This includes the last document
+		// of the page.
 		changed := map[string]any{
 			fmt.Sprintf("move-%02d", round%20): object{"total": round%2*100 - 50, "open": true},
 			fmt.Sprintf("come-%02d", round):    object{"total": round % 10, "open": true},
@@ -277,7 +278,7 @@ func TestPagesWhileDocumentsChange(t *testing.T) {
 	equal(t, "those that stay", seen, stay)
 }
 
-// The Link header asks for the next page as the first was asked for, and the next page is of the same build.
+// The Link header of a page repeats the first request's parameters, and the next page comes from the same build.
 func TestDocumentLinks(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -325,7 +326,7 @@ func TestDocumentFields(t *testing.T) {
 	equal(t, "nothing of one", a.get("/v1/projections/p/documents/x-1?fields=none").want(200).at("document"), object{})
 }
 
-// What is in a document comes as it was saved, readable, and as it is in the statement of a query.
+// A document is returned as it was saved, readable, and as it is in the statement of a query.
 func TestDocumentsAreVerbatim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -346,7 +347,7 @@ func TestDocumentsAreVerbatim(t *testing.T) {
 	}
 }
 
-// The operator sees how a tenant's documents would be read, and none of them.
+// The operator sees how a tenant's documents would be read, but not the documents.
 func TestExplainDocuments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -370,7 +371,8 @@ func TestExplainDocuments(t *testing.T) {
 	}
 }
 
-// What only some databases can answer, or not in time, is the query's fault and says where.
+// A query that only some databases can answer, or that takes too long, is reported as an error in the query, with its
+// place.
 func TestQueriesThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[domain.Code]int{domain.CodeUnsupported: 422, domain.CodeTooCostly: 422, domain.CodeUnavailable: 503} {
@@ -380,7 +382,7 @@ func TestQueriesThatTheDatabaseRefuses(t *testing.T) {
 	}
 }
 
-// refusing stands for a database that cannot answer.
+// refusing simulates a database that cannot answer.
 type refusing struct {
 	api.Projections
 	code domain.Code

@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/cloudevents"
 )
 
-// A client, or what stands before it, may say in several headers what it takes.
+// A client or a proxy may send several Accept headers.
 func TestAcceptsSeveralHeaders(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -114,7 +114,7 @@ func TestReadLines(t *testing.T) {
 	equal(t, "a small page's encoding", small.header.Get("Content-Encoding"), "")
 }
 
-// decompress replaces the answer's body by what it is compressed from.
+// decompress replaces the answer's body by the decompressed body.
 func decompress(t *testing.T, a *answer) {
 	t.Helper()
 	var r io.Reader
@@ -139,7 +139,7 @@ func decompress(t *testing.T, a *answer) {
 	must(t, err)
 }
 
-// A client that goes away, or that stops reading, ends the work: the reading of the log is cancelled.
+// The service stops reading the log for a client that disconnects or stops reading.
 func TestLeavingEndsReading(t *testing.T) {
 	t.Parallel()
 	for name, stall := range map[string]bool{"leaves": false, "stalls": true} {
@@ -173,7 +173,7 @@ func TestLeavingEndsReading(t *testing.T) {
 	}
 }
 
-// endlessLog has events without end, and tells when the reading of them is given up.
+// endlessLog returns events without end, and signals when a read is cancelled.
 type endlessLog struct {
 	api.Log
 	ended chan struct{}

@@ -7,14 +7,14 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// testFaults runs the documented requests about faults, on projections of its own.
+// testFaults runs the documented requests about faults, on its own projections.
 func testFaults(t *testing.T, documented *documentation, a, operator *actor) {
 	t.Helper()
 	name, documentID := documented.params["name"], documented.params["documentId"]
 	stopped, position := a.faulty("stopping", "stop")
 	documented.params["name"] = "stopping"
 	documented.run(a, "getProjectionState", 200)
-	documented.run(a, "skipEvent", 409) // it stands elsewhere
+	documented.run(a, "skipEvent", 409) // the fault is at another position
 	documented.run(a, "retryProjection", 202)
 	a.get(stopped).wantProblem(409, domain.CodeFaulted, "")
 	a.post("/v1/projections/stopping/skip", object{"position": position, "reason": "a test"}).want(200)
@@ -49,8 +49,8 @@ func testFaults(t *testing.T, documented *documentation, a, operator *actor) {
 	}
 }
 
-// faulty makes a projection and appends two events for one document, of which the second cannot be folded. It returns where
-// to read the document when both were seen, and the position of the second.
+// faulty creates a projection and appends two events for one document. The second event cannot be folded. faulty
+// returns the path for reading the document after both events, and the position of the second one.
 func (a *actor) faulty(name, onError string) (path string, position int) {
 	a.t.Helper()
 	a.post("/v1/projections", object{
@@ -65,8 +65,8 @@ func (a *actor) faulty(name, onError string) (path string, position int) {
 	return "/v1/projections/" + name + "/documents/" + stream + "?timeout=30&minPosition=" + fmt.Sprint(position), position
 }
 
-// A fault is shown with all that is needed to see it; what is done about it is the tenant's own affair, and the operator's who
-// names the tenant.
+// A fault shows everything needed to understand it. Only the tenant can resolve it, or the operator by naming the
+// tenant.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -126,7 +126,7 @@ func TestFaults(t *testing.T) {
 	equal(t, "the document", a.get("/v1/projections/parking/documents/parking-1?minPosition="+fmt.Sprint(last.number("position"))).want(200).at("document"), object{"n": 6, "more": true})
 }
 
-// A live projection stores nothing, and answers as one that does.
+// A live projection stores nothing, but answers like one that does.
 func TestLiveProjections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// explode gives an event data that no read should ever print, straight in the database, as an earlier release has taken it: numbers of
-// 131 kB each. It also forgets that the event is marked, if it is.
+// explode makes an event unreadable, directly in the database, like an event accepted by an earlier release: numbers of
+// 131 kB each. It also removes the mark of an unreadable event.
 func (a *actor) explode(super *pgxpool.Pool, position, numbers int) {
 	a.t.Helper()
 	_, err := super.Exec(a.t.Context(), "update manifold.events set event_data = $3::jsonb, gap = null where tenant_id = $1 and position = $2",
@@ -20,7 +20,8 @@ func (a *actor) explode(super *pgxpool.Pool, position, numbers int) {
 	must(a.t, err)
 }
 
-// Each reader steps over an event that cannot be read, whoever meets it first, and says why; another tenant notices nothing.
+// Each reader skips an unreadable event and reports why, even if it is the first to read it. Other tenants are not
+// affected.
 func TestReadersStepOverUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -31,7 +32,7 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 	other.append("order-1", 3)
 	id := a.get("/v1/streams/order-1?from=2&count=1").want(200).text("events", 0, "id")
 	const bad = 2
-	// hold holds an event to what it must be.
+	// hold checks an event.
 	hold := func(what string, event any) {
 		t.Helper()
 		e, _ := event.(object)
@@ -41,7 +42,7 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 			t.Errorf("%s: the event is %v", what, event)
 		}
 	}
-	// Every reader is the first to meet it. 400 numbers are 52 MB, more than this process takes of one row.
+	// Every reader is the first to meet the event. 400 numbers are 52 MB, more than this process accepts for one row.
 	first := func() { t.Helper(); a.explode(super, bad, 400) }
 	for _, c := range []struct {
 		path  string
@@ -105,7 +106,7 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 		t.Errorf("the webhook has sent %s", all)
 	}
 
-	// Folds: the documents are of the other events.
+	// Folds: the documents come from the other events.
 	counts := func(name, mode string) {
 		t.Helper()
 		first()
@@ -142,9 +143,9 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 
 	_, err := super.Exec(t.Context(), "update manifold.snapshots set state = $1::jsonb", `[1`+strings.Repeat(",1e131071", 400)+`]`)
 	must(t, err)
-	a.get("/v1/snapshots/order-1/latest").wantProblem(404, domain.CodeNotFound, "") // it is made anew from the events
+	a.get("/v1/snapshots/order-1/latest").wantProblem(404, domain.CodeNotFound, "") // it is folded again from the events
 
-	// Appending goes on, and the other tenant's log is as it was.
+	// Appending continues, and the other tenant's log is unchanged.
 	a.append("order-1", 1)
 	got := other.get("/v1/streams/order-1").want(200)
 	if len(got.at("events").(list)) != 3 || strings.Contains(string(got.body), "gap") {
@@ -155,7 +156,8 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 	}
 }
 
-// PostgreSQL cannot print the event at all: it needs more than 1 GB. The reads go on, and the operator can redact it.
+// PostgreSQL cannot print the event at all, since it would need more than 1 GB. Reads continue, and the operator can
+// redact the event.
 func TestTheOperatorRedactsWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -176,7 +178,7 @@ func TestTheOperatorRedactsWhatCannotBeRead(t *testing.T) {
 	must(t, super.QueryRow(t.Context(), "select left((event_data #>> '{l,1}'), 3) from manifold.events where position = 2").Scan(&text))
 	equal(t, "its data in the database", text, "100")
 
-	a.explode(super, 2, 9000) // also one that nobody has met yet
+	a.explode(super, 2, 9000) // even one that no reader has met yet
 	redacted := operator.post(redact(2), reason).want(200)
 	event := a.get("/v1/streams/order-1").want(200).at("events", 1).(object)
 	equal(t, "the answer", redacted.json(), event)
@@ -189,7 +191,7 @@ func TestTheOperatorRedactsWhatCannotBeRead(t *testing.T) {
 	if log := w.log.String(); !strings.Contains(log, "the operator has redacted an event") || !strings.Contains(log, "131 kB each") {
 		t.Errorf("the log has no line about it: %s", log)
 	}
-	// What was exported with a gap is no event to import.
+	// An exported gap cannot be imported as an event.
 	lines := a.get("/v1/export").want(200).body
 	imported := a.post("/v1/import", lines, "Content-Type", ndjson)
 	if !strings.Contains(string(imported.body), "leave the line out") {

@@ -16,7 +16,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// gatewayClient is a client of the gateway. Every message that it sends and gets is held to asyncapi.yaml.
+// gatewayClient is a client of the gateway. It checks every message in both directions against asyncapi.yaml.
 type gatewayClient struct {
 	t        testing.TB
 	contract *asyncContract
@@ -28,11 +28,11 @@ type gatewayClient struct {
 
 	incoming chan object
 	backlog  []object
-	closed   chan error // one: why the connection has ended
+	closed   chan error // capacity one: why the connection ended
 	next     int
 }
 
-// gateway opens a connection; the key goes with the request, unless there is none.
+// gateway opens a connection. The request contains the actor's key, if any.
 func (a *actor) gateway() *gatewayClient {
 	a.t.Helper()
 	header := http.Header{}
@@ -81,7 +81,7 @@ func (g *gatewayClient) read() error {
 	}
 }
 
-// hold holds a message of the service, and the one that it answers, to the contract.
+// hold checks a message of the service, and the one that it answers, against the contract.
 func (g *gatewayClient) hold(message object, text []byte) {
 	op, _ := message["op"].(string)
 	id, answers := message["id"].(string)
@@ -138,7 +138,7 @@ func (g *gatewayClient) write(kind websocket.MessageType, text []byte) {
 	}
 }
 
-// find returns the first message that fits, of those that came already or come within patience. The others stay.
+// find returns the first matching message, among those received or arriving within patience. It keeps the others.
 func (g *gatewayClient) find(what string, fits func(object) bool) object {
 	g.t.Helper()
 	for i, message := range g.backlog {
@@ -173,7 +173,7 @@ func (g *gatewayClient) answer(id string) object {
 	return g.find("the answer to "+id, func(m object) bool { return m["id"] == id })
 }
 
-// ask sends an operation and wants OK.
+// ask sends an operation and requires OK.
 func (g *gatewayClient) ask(op string, fields object) object {
 	g.t.Helper()
 	got := g.answer(g.send(op, fields))
@@ -183,7 +183,7 @@ func (g *gatewayClient) ask(op string, fields object) object {
 	return got
 }
 
-// refused sends an operation and wants ERR.
+// refused sends an operation and requires ERR.
 func (g *gatewayClient) refused(op string, fields object, code domain.Code, where string) object {
 	g.t.Helper()
 	got := g.answer(g.send(op, fields))
@@ -199,7 +199,7 @@ func (g *gatewayClient) wantERR(got object, code domain.Code, where string) {
 	}
 }
 
-// come returns the next message of an operation that comes by itself, of one subscription.
+// come returns the next unsolicited message of an operation for one subscription.
 func (g *gatewayClient) come(op, subscription string) object {
 	g.t.Helper()
 	return g.find(op+" of "+subscription, func(m object) bool { return m["op"] == op && m["subscription"] == subscription })
@@ -215,7 +215,8 @@ func (g *gatewayClient) events(subscription string, count int) []object {
 	return events
 }
 
-// none fails the test where an event of a subscription has come: an operation that is answered behind it would have it before.
+// none fails the test if an event of a subscription has arrived. It waits for the answer to an operation, which any
+// such event would precede.
 func (g *gatewayClient) none(subscription string) {
 	g.t.Helper()
 	g.answer(g.send("PUBLISH", object{"message": object{"topic": "-", "payload": 1}}))
@@ -226,7 +227,7 @@ func (g *gatewayClient) none(subscription string) {
 	}
 }
 
-// ended wants the connection closed with a code, and returns the reason.
+// ended requires that the connection is closed with a code, and returns the reason.
 func (g *gatewayClient) ended(code websocket.StatusCode) string {
 	g.t.Helper()
 	timer := time.NewTimer(patience)

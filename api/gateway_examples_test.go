@@ -16,7 +16,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Every example of what a client sends is accepted, and every message of the contract comes.
+// Every example of a client message is accepted, and every message of the contract occurs.
 func TestAsyncExamplesWork(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, func(c *api.Config) { c.Heartbeat = 100 * time.Millisecond }).tenant("acme")
@@ -36,7 +36,7 @@ func TestAsyncExamplesWork(t *testing.T) {
 		return got
 	}
 	try("AUTH", object{"key": a.key})
-	try("PUBLISH", nil) // keyed
+	try("PUBLISH", nil) // with a key
 	try("SUBSCRIBE", nil)
 	try("SUBSCRIBE", nil)
 	try("SUBSCRIBE", nil)
@@ -62,7 +62,7 @@ func TestAsyncExamplesWork(t *testing.T) {
 	g.ask("SUBSCRIBE", object{"subscription": "mail", "group": "send-mail"})
 	a.send("DELETE", "/v1/subscriptions/send-mail", nil).want(204)
 	g.come("ENDED", "mail")
-	// What a follower has in memory is given, whatever was removed: so this is another log.
+	// Followers get events from memory even after their removal, so this test uses another log.
 	other := a.tenant("globex")
 	other.append("order-1", 1)
 	other.remove("order", 1)
@@ -87,7 +87,8 @@ func TestAsyncExamplesWork(t *testing.T) {
 	}
 }
 
-// What asyncapi.yaml refuses, the service refuses, and what it accepts is well-formed to the service: examples are changed at random.
+// The service refuses what asyncapi.yaml refuses, and considers well-formed what it accepts. The test changes examples
+// at random.
 func TestAsyncContractIsWhatTheServiceKeeps(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -95,7 +96,7 @@ func TestAsyncContractIsWhatTheServiceKeeps(t *testing.T) {
 	ops := slices.Sorted(maps.Keys(g.contract.ops))
 	count := 0
 	rapid.Check(t, func(r *rapid.T) {
-		// The rate of one connection is bounded.
+		// The message rate of one connection is limited.
 		if count++; count%150 == 0 {
 			must(t, g.ws.Close(websocket.StatusNormalClosure, ""))
 			g = a.gateway()
@@ -122,8 +123,8 @@ func TestAsyncContractIsWhatTheServiceKeeps(t *testing.T) {
 		switch {
 		case kept != nil && !refused:
 			r.Fatalf("%s is answered %v; by the contract: %v", text, got, kept)
-		case where == "from": // what is a place in a log, a schema does not say
-		case op == "AUTH" && where == "op": // not again
+		case where == "from": // the schema does not define places in a log
+		case op == "AUTH" && where == "op": // already authenticated
 		case kept == nil && refused:
 			r.Fatalf("%s is answered %v; by the contract it may be sent", text, got)
 		}
@@ -133,7 +134,7 @@ func TestAsyncContractIsWhatTheServiceKeeps(t *testing.T) {
 	})
 }
 
-// change changes something in a JSON value: a member that is there, or not yet.
+// change changes something in a JSON value: an existing member or a new one.
 func change(r *rapid.T, o object) {
 	names := slices.Sorted(maps.Keys(o))
 	name := rapid.SampledFrom(append(names, "other", "events", "event", "source", "group", "key", "by", "delay", "maxInFlight")).Draw(r, "name")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What waits is bounded in each lane, and in all of a connection, however many names its client uses.
+// The waiting jobs are limited per lane, and per connection, however many names its client uses.
 func TestLanesAreBounded(t *testing.T) {
 	t.Parallel()
 	var all atomic.Int64

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Messages go out in their order, and what waits is bounded in bytes, also where nothing is taken off.
+// Messages are sent in order, and the waiting bytes are limited even if none are taken.
 func TestOutbox(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestOutbox(t *testing.T) {
 	})
 }
 
-// A write that fails ends the sending.
+// A failed write ends the sending.
 func TestOutboxEndsWithAFailedWrite(t *testing.T) {
 	t.Parallel()
 	o := newGatewayOutbox()
@@ -74,7 +74,7 @@ func TestOutboxEndsWithAFailedWrite(t *testing.T) {
 	}
 }
 
-// A lease that is over when its turn comes is not sent.
+// A message whose lease has expired before its turn is not sent.
 func TestOutboxDropsWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Consumers of one group over connections that break at any moment: every event is acknowledged by somebody, and none comes again when
-// its acknowledgement was answered.
+// Consumers of one group use connections that break at any moment. Every event is acknowledged by one of them, and none
+// is redelivered after its acknowledgement was answered.
 func TestGatewayPartyOfConsumers(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -29,7 +29,7 @@ func TestGatewayPartyOfConsumers(t *testing.T) {
 	defer cancel()
 	var mu sync.Mutex
 	acked := map[string]int{} // the attempt
-	// consume is one connection, until it breaks.
+	// consume uses one connection until it breaks.
 	consume := func(chance *rand.Rand) error {
 		ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+"/v1/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + a.key}}})
 		if err != nil {
@@ -48,7 +48,7 @@ func TestGatewayPartyOfConsumers(t *testing.T) {
 			late := patient.Err() != nil
 			done()
 			if late {
-				return nil // perhaps there is nothing any more
+				return nil // perhaps no event is left
 			}
 			if err != nil {
 				return err
@@ -103,7 +103,7 @@ func TestGatewayPartyOfConsumers(t *testing.T) {
 					cancel()
 				}
 				if progress := objects(a.get("/v1/subscriptions/mail").want(200).at("progress"))[0]; progress["readTo"] == float64(events) && progress["oldest"] == nil {
-					cancel() // everything is settled
+					cancel() // everything is acknowledged
 				}
 			}
 		})
@@ -118,8 +118,8 @@ func TestGatewayPartyOfConsumers(t *testing.T) {
 	}
 }
 
-// Who loses its connection again and again has failed at nothing: what it had not said anything about comes again, and its attempts
-// do not count. What it had asked more time for it has begun with, and that counts.
+// A consumer that loses its connection again and again has not failed. Its unanswered events are redelivered, and their
+// attempts do not count. Attempts do count for events for which it had asked for more time, since it had started them.
 func TestGatewayConnectionsThatBreakAreNoAttempts(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

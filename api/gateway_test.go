@@ -15,7 +15,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// Whatever a message lacks or has too much is answered with its place, and the connection goes on.
+// A missing or superfluous field is reported with its place, and the connection continues.
 func TestGatewayRefusesWhatIsNoMessage(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -108,7 +108,7 @@ func TestGatewayRefusesWhatIsNoMessage(t *testing.T) {
 	g.ask("PUBLISH", object{"message": object{"topic": "order", "type": "Placed", "payload": 1}})
 }
 
-// A key comes with the request, as a ticket, or in the first message.
+// A key arrives with the request, as a ticket, or in the first message.
 func TestGatewayKnowsItsClient(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -136,7 +136,7 @@ func TestGatewayKnowsItsClient(t *testing.T) {
 	nobody.get("/v1/ws").wantProblem(400, domain.CodeInvalidRequest, "Upgrade")
 }
 
-// A client that says no key in time is closed out, and one that nobody knows yet is heard no long messages.
+// A client that does not authenticate in time is disconnected. Long messages of unknown clients are refused.
 func TestGatewayWaitsForAKeyShortly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) { c.AuthTimeout = 100 * time.Millisecond })
@@ -154,7 +154,7 @@ func TestGatewayWaitsForAKeyShortly(t *testing.T) {
 	g.ended(websocket.StatusMessageTooBig)
 }
 
-// What one connection may send is bounded, in number, size and kind.
+// Messages of one connection are limited in number, size and kind.
 func TestGatewayBoundsMessages(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -187,11 +187,11 @@ func TestGatewayBoundsMessages(t *testing.T) {
 	text := `{"op":"PAUSE","id":"1","subscription":"x"` + strings.Repeat(" ", domain.MaxRequestBytes) + `}`
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_ = g.ws.Write(ctx, websocket.MessageText, []byte(text)) // the service may have closed before all of it is written
+	_ = g.ws.Write(ctx, websocket.MessageText, []byte(text)) // the service may close before everything is written
 	g.ended(websocket.StatusMessageTooBig)
 }
 
-// Who goes on far above the rate is cut off.
+// A client that stays far above the rate is disconnected.
 func TestGatewayEndsAFlood(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -206,8 +206,8 @@ func TestGatewayEndsAFlood(t *testing.T) {
 	g.ended(websocket.StatusPolicyViolation)
 }
 
-// What is published goes to the stream of its key, or each event to one of its own; once, however often it is sent, and in the order
-// of the messages.
+// A published event goes to the stream of its key, or without a key to a new stream. It is appended once, however often
+// it is sent, and in the order of the messages.
 func TestGatewayPublishes(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -239,7 +239,8 @@ func TestGatewayPublishes(t *testing.T) {
 	g.refused("PUBLISH", object{"messages": list{other, message, message}}, domain.CodeDuplicateID, "messages[2].id")
 }
 
-// A subscription of a part of the log begins where it is asked to, goes on with what comes, and rests and ends when it is told.
+// A subscription to a part of the log starts at the requested place, continues with new events, and pauses and ends on
+// request.
 func TestGatewayFollows(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, func(c *api.Config) { c.Heartbeat = 200 * time.Millisecond }).tenant("acme")
@@ -293,7 +294,8 @@ func TestGatewayFollows(t *testing.T) {
 	g.refused("ACK", object{"subscription": "one", "ids": list{object{"id": domain.NewEventID().String(), "attempt": 1}}}, domain.CodeInvalidRequest, "subscription")
 }
 
-// Events of a group come while they may be in flight, are answered over the connection, and are put back when it ends.
+// Events of a group arrive up to the in-flight limit, are answered over the connection, and are returned to the group
+// when it ends.
 func TestGatewayConsumes(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -337,7 +339,8 @@ func TestGatewayConsumes(t *testing.T) {
 	equal(t, "what was put back", len(c.receive(100)), 4)
 }
 
-// However many groups a connection has, it has no more than 100 events in flight, and an idle group keeps nothing from a busy one.
+// A connection has at most 100 events in flight, however many groups it uses, and an idle group does not reduce what a
+// busy one gets.
 func TestGatewayBoundsWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -357,7 +360,7 @@ func TestGatewayBoundsWhatIsInFlight(t *testing.T) {
 		inFlight[name] = append(inFlight[name], attemptsOf(m)...)
 		got++
 	}
-	for range 99 { // the idle one waits for one event
+	for range 99 { // the idle group waits for one event
 		take()
 	}
 	g.none("busy")
@@ -374,7 +377,7 @@ func TestGatewayBoundsWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// What the client has not answered in time makes room for others, and comes again.
+// Unanswered events make room for others when their lease expires, and are redelivered.
 func TestGatewayForgetsWhatTimedOut(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -391,7 +394,7 @@ func TestGatewayForgetsWhatTimedOut(t *testing.T) {
 	equal(t, "the next", g.come("EVENT", "m")["event"].(object)["position"], 2)
 }
 
-// A subscription whose group is removed ends, and the connection goes on.
+// A subscription ends when its group is removed, and the connection continues.
 func TestGatewayEndsASubscription(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -405,7 +408,7 @@ func TestGatewayEndsASubscription(t *testing.T) {
 	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
 }
 
-// A group with partitions is received from as a member: the connection's own, or one that the client names.
+// A connection receives from a group with partitions as a member: its own, or one that the client names.
 func TestGatewayJoins(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -438,7 +441,7 @@ func TestGatewayJoins(t *testing.T) {
 	g.refused("SUBSCRIBE", object{"subscription": "m", "group": "mail", "memberId": domain.NewGroupMemberID().String()}, domain.CodeNotFound, "memberId")
 }
 
-// What a key may do is asked for each category.
+// The key's grants are checked for each category.
 func TestGatewayAsksForScopes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -459,7 +462,7 @@ func TestGatewayAsksForScopes(t *testing.T) {
 	g.ask("SUBSCRIBE", object{"subscription": "4", "group": "orders"})
 	g.refused("SUBSCRIBE", object{"subscription": "5", "group": "everything"}, domain.CodeForbidden, "group")
 
-	// The group becomes one of other events.
+	// The group's selection changes to other events.
 	all.send("PUT", "/v1/subscriptions/orders", object{"source": object{"categories": list{"order", "invoice"}}}).want(200)
 	all.append("invoice-1", 1)
 	equal(t, "why", g.come("ENDED", "4")["code"], domain.CodeForbidden)
@@ -470,7 +473,7 @@ func TestGatewayAsksForScopes(t *testing.T) {
 	g.ask("SUBSCRIBE", object{"subscription": "1", "source": object{}})
 }
 
-// A key that is revoked, and a process that stops, end connections that were begun with it, and put back what they had in flight.
+// Connections end when their key is revoked or the process stops, and return their events in flight.
 func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 	t.Parallel()
 	var groups api.Groups
@@ -507,7 +510,7 @@ func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 	a.get("/v1/ws", "Upgrade", "websocket", "Connection", "Upgrade").want(503)
 }
 
-// Names are free again when their subscriptions have ended, and there are at most 100 at a time.
+// Names can be reused after their subscriptions have ended, and at most 100 exist at a time.
 func TestGatewayBoundsSubscriptions(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -521,7 +524,7 @@ func TestGatewayBoundsSubscriptions(t *testing.T) {
 	g.refused("SUBSCRIBE", object{"subscription": "and one", "source": object{}}, domain.CodeTooManyRequests, "subscription")
 }
 
-// blockedLog is a log that takes nothing until it is let go.
+// blockedLog is a log that blocks appends until it is released.
 type blockedLog struct {
 	api.Log
 	asked chan struct{}
@@ -540,8 +543,8 @@ func (l blockedLog) Append(ctx context.Context, tenant domain.TenantID, request 
 	return l.Log.Append(ctx, tenant, request)
 }
 
-// What is slow in one lane holds up no other; what is above what may wait is refused; and what has come is carried out, also where the
-// client has gone meanwhile.
+// A slow operation in one lane does not delay other lanes. Operations beyond the limit are refused. Received operations
+// are completed even if the client has disconnected meanwhile.
 func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
 	t.Parallel()
 	log := blockedLog{asked: make(chan struct{}, 1000), free: make(chan struct{})}
@@ -577,7 +580,7 @@ func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
 	equal(t, "the version", a.get("/v1/streams/late-1/metadata").want(200).at("version"), 21)
 }
 
-// A client that does not read is cut off after a while, and slows nobody else.
+// A client that does not read is disconnected after a while, and slows down no other.
 func TestGatewayCutsOffWhoDoesNotRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 5 * time.Second })

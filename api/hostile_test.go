@@ -18,14 +18,15 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// rawRequest is a request as its bytes go over the connection.
+// rawRequest is a request as the bytes on the connection.
 type rawRequest struct {
 	method, target string
 	headers        []string // "Name: value"
-	body           string   // with its own framing, which headers name
+	body           string   // with its own framing, which headers describe
 }
 
-// raw sends a request that no client of Go's would send, and returns the status of the answer, with its header; 0: there is none.
+// raw sends a request that no Go client would send, and returns the status and the header of the answer; 0 means no
+// answer.
 func (w *world) raw(t testing.TB, r rawRequest) (int, http.Header) {
 	t.Helper()
 	conn := w.tcp(t)
@@ -52,11 +53,11 @@ func (r rawRequest) text() string {
 	return r.method + " " + r.target + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(r.headers, "\r\n") + "\r\n\r\n" + r.body
 }
 
-// What no text may have, as it stands in a path or a query.
+// Texts that no parameter may contain, encoded for a path or a query.
 var unstorable = []string{"%00", "a%00b", "%ff", "a%ed%a0%80b", "%c0%80"}
 
-// Whatever a client sends in a path, a query, a header, a page token or as the chunks of a body, of every operation of the
-// contract: it is no fault of the service.
+// Nothing that a client sends in a path, a query, a header, a page token or body chunks causes a fault of the service,
+// for any operation of the contract.
 func TestNoTextIsAFault(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -91,7 +92,7 @@ func TestNoTextIsAFault(t *testing.T) {
 	}
 }
 
-// attacks are requests for an operation, each with one thing that is wrong.
+// attacks returns requests for an operation with one error each.
 func attacks(method, path string, item *openapi3.PathItem, op *openapi3.Operation) []rawRequest {
 	var parameters []*openapi3.Parameter
 	for _, some := range []openapi3.Parameters{item.Parameters, op.Parameters} {
@@ -108,7 +109,7 @@ func attacks(method, path string, item *openapi3.PathItem, op *openapi3.Operatio
 		}
 		headers = append(headers, fmt.Sprintf("Content-Length: %d", len(body)))
 	}
-	// target is the operation's, with one parameter as given.
+	// target returns the operation's target, with the given value for one parameter.
 	target := func(named *openapi3.Parameter, value string) string {
 		target, query := path, ""
 		for _, p := range parameters {
@@ -167,7 +168,7 @@ func attacks(method, path string, item *openapi3.PathItem, op *openapi3.Operatio
 	return all
 }
 
-// exampleOf is a value that a parameter can have.
+// exampleOf returns a valid value of a parameter.
 func exampleOf(p *openapi3.Parameter) string {
 	for _, example := range []any{p.Example, p.Schema.Value.Example} {
 		if example != nil {
@@ -183,7 +184,7 @@ func exampleOf(p *openapi3.Parameter) string {
 	return "x"
 }
 
-// A request says once who it is for: whoever stands between must not see another caller than the service does.
+// A request must have exactly one credential, so that a proxy cannot see another caller than the service does.
 func TestOneKeyARequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -7,8 +7,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// An operation that takes no body refuses one that says something: nothing of what it names was asked for. An empty one, which many
-// clients send by habit, is passed over.
+// An operation without a body refuses a request with one, since it would ignore the content. It accepts an empty
+// object, which many clients send by habit.
 func TestABodyThatNobodyReadsIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -32,7 +32,7 @@ func TestABodyThatNobodyReadsIsRefused(t *testing.T) {
 	equal(t, "what is discarded", a.send("DELETE", c.path("/dead-letters"), "{}").want(200).json(), object{"discarded": 2})
 }
 
-// HEAD of what is followed answers as GET would: also where that is refused.
+// HEAD for a follower's path answers as GET would, even if the request is refused.
 func TestHeadOfAFollowerIsHeldToTheSame(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

@@ -9,10 +9,10 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// free takes memory where there is enough of it.
+// free always grants memory.
 func free(int64) error { return nil }
 
-// offered gives texts one Read each, and tells when it is asked for the next one.
+// offered returns one text per Read, and signals when the next one is requested.
 type offered struct {
 	texts chan string
 	asked chan struct{}
@@ -27,8 +27,8 @@ func (o *offered) Read(b []byte) (int, error) {
 	return copy(b, text), nil
 }
 
-// A line does not wait for the ones behind it, and lines that come faster than they are appended go in full batches, also
-// where every line is of another stream than the one before.
+// A line does not wait for later ones. Lines that arrive faster than they are appended go in full batches, even if each
+// line is for another stream than the previous one.
 func TestImportReaderTakesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	from := &offered{texts: make(chan string), asked: make(chan struct{})}
@@ -49,7 +49,7 @@ func TestImportReaderTakesWhatIsThere(t *testing.T) {
 			sent++
 		}
 		from.texts <- text
-		<-from.asked // so what came before was handed on
+		<-from.asked // so the earlier lines were flushed
 	}
 	<-from.asked
 	offer(1)
@@ -57,7 +57,8 @@ func TestImportReaderTakesWhatIsThere(t *testing.T) {
 	if len(batch.lines) != 1 || batch.read != 1 {
 		t.Fatalf("the first batch has %d lines, up to line %d", len(batch.lines), batch.read)
 	}
-	// That one is being appended now, and meanwhile more come than go into a batch; then the same again, and the end.
+	// While that line is being appended, more lines arrive than fit into a batch. The same happens again, and then the
+	// body ends.
 	for _, want := range []int{1000, 1000, 200} {
 		for range min(12, 22-sent/100) {
 			offer(100)

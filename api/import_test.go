@@ -42,13 +42,13 @@ func TestImport(t *testing.T) {
 	lines := text.String()
 	equal(t, "the report", a.importLines("?name=a", lines), object{"lines": 2500, "appended": 2500, "duplicates": 0, "badLines": 0, "bad": nil, "position": 2500, "done": true})
 	equal(t, "the report of a repeat", a.importLines("?name=a", lines), object{"lines": 2500, "appended": 0, "duplicates": 2500, "badLines": 0, "bad": nil, "position": 2500, "done": true})
-	// Cut off before, and longer now: only what is new is appended.
+	// The first import was cut off, and this one is longer: only new lines are appended.
 	more := lines + `{"stream":"order-1","type":"Late","data":null,"metadata":null}` + "\n\n" + lines[:strings.IndexByte(lines, '\n')]
 	equal(t, "the report of a longer one", a.importLines("?name=a", more), object{"lines": 2503, "appended": 2, "duplicates": 2500, "badLines": 0, "bad": nil, "position": 2502, "done": true})
 	equal(t, "a compressed one", a.importLines("?name=a", string(zstded([]byte(lines))), "Content-Encoding", "zstd")["duplicates"], 2500)
 	equal(t, "another name", a.importLines("?name=b", lines[:strings.IndexByte(lines, '\n')])["appended"], 1)
 
-	// In the order of the lines, also over streams.
+	// In the order of the lines, even across streams.
 	var order []string
 	for _, line := range a.get("/v1/streams/$all?count=1500", "Accept", ndjson).want(200).lines() {
 		order = append(order, line["stream"].(string))
@@ -74,7 +74,7 @@ func TestImportReportsBadLines(t *testing.T) {
 		`{"stream":"a-1","type":"T","data":"` + strings.Repeat("x", 3<<20) + `"}`,
 		`{"stream":"a-1","type":"T","data":1}`,
 		`{"stream":"b-1","id":"` + other + `","type":"T","data":1}`,
-		`{"stream":"a-1","id":"` + id + `","type":"T","data":2}`, // the same id, with other content
+		`{"stream":"a-1","id":"` + id + `","type":"T","data":2}`, // the same id with other content
 		`{"stream":"c-1","id":"` + id + `","type":"T","data":1}`,
 		`{"stream":"b-1","id":"` + other + `","type":"T","data":1}`, // a duplicate within the import
 		`{"stream":"d-1","id":"` + domain.NewEventID().String() + `","type":"T","data":1,"version":9,"position":9,"recordedAt":"2020-01-01T00:00:00Z"}`,
@@ -112,7 +112,7 @@ func TestImportReportsBadLines(t *testing.T) {
 	equal(t, "the end of a body that was cut off", list{report["error"].(object)["code"], report["done"]}, list{"invalid-request", nil})
 }
 
-// A check reports every bad line and damage at the end of the body, and appends nothing.
+// A check reports every bad line, and damage at the end of the body, and appends nothing.
 func TestImportCheck(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -128,7 +128,7 @@ func TestImportCheck(t *testing.T) {
 	equal(t, "a good one", a.importLines("?check=true&name=a", line)["badLines"], 0)
 }
 
-// Other content under the name of an import that was made before is no duplicate, and changes nothing.
+// Other content under the name of an earlier import is not a duplicate, and changes nothing.
 func TestImportOfOtherContentUnderTheSameName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -162,7 +162,7 @@ func TestImportOfOtherContentUnderTheSameName(t *testing.T) {
 	}
 }
 
-// What export gives, import takes: into another tenant, the same log.
+// An export can be imported into another tenant, with the same log as the result.
 func TestExportAndImport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -186,7 +186,7 @@ func TestExportAndImport(t *testing.T) {
 	equal(t, "an export from behind the end", len(a.get("/v1/export?from=33").want(200).lines()), 0)
 }
 
-// An import tells how far it is while lines still come, and goes on after a log that had too much waiting.
+// An import reports progress while lines still arrive, and continues after the log was overloaded.
 func TestImportTellsProgressAndIsPatient(t *testing.T) {
 	t.Parallel()
 	hesitant := &hesitantLog{refusals: 3}
@@ -195,7 +195,7 @@ func TestImportTellsProgressAndIsPatient(t *testing.T) {
 	request := a.request("POST", "/v1/import?name=a&strict=false", body, "Content-Type", ndjson)
 	frames := make(chan string)
 	go framesOf(request, frames)
-	// Bad lines are told at once, with the batch that they are in; what is good before them may be told of by itself.
+	// Bad lines are reported at once, with their batch. Good lines before them may be reported separately.
 	_, err := io.WriteString(lines, strings.Repeat(`{"stream":"a-1","type":"T","data":1}`+"\n", 1000)+strings.Repeat("bad\n", 1000))
 	must(t, err)
 	for frame := range frames {
@@ -218,7 +218,7 @@ func TestImportTellsProgressAndIsPatient(t *testing.T) {
 	}
 }
 
-// A sender may keep its request open: each line is appended and told of while nothing more comes.
+// A client may keep its request open: each line is appended and reported while no more lines arrive.
 func TestImportOfLinesOneByOne(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -242,7 +242,7 @@ func TestImportOfLinesOneByOne(t *testing.T) {
 	}
 }
 
-// framesOf sends a request and gives the lines of its answer as they come.
+// framesOf sends a request and passes on the lines of its answer as they arrive.
 func framesOf(request *http.Request, frames chan<- string) {
 	defer close(frames)
 	response, err := web.Do(request)
@@ -271,7 +271,7 @@ func (l *hesitantLog) Append(ctx context.Context, tenant domain.TenantID, reques
 	return l.Log.Append(ctx, tenant, request)
 }
 
-// A fault in the middle is told in the last frame, without what it was.
+// The last frame reports a fault in the middle of an import, without its details.
 func TestImportTellsOfAFault(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, func(c *api.Config) { c.Log = brokenLog{c.Log} }).tenant("acme")

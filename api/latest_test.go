@@ -13,7 +13,7 @@ func latestPath(category string, keys ...string) string {
 	return "/v1/categories/" + category + "/latest?keys=" + url.QueryEscape(strings.Join(keys, ","))
 }
 
-// The newest event of each key, in the order of the keys; what is not there is left out.
+// The newest event of each key is returned, in the order of the keys. Keys without events are left out.
 func TestLatest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -49,7 +49,7 @@ func TestLatest(t *testing.T) {
 	equal(t, "the newest of many", data(a.get(latestPath("order", append(many[2:], "1")...))), list{4})
 }
 
-// A page of large events ends early, and leads to the rest.
+// A page of large events ends early, and links to the rest.
 func TestLatestInPages(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -74,7 +74,7 @@ func TestLatestInPages(t *testing.T) {
 	equal(t, "the lines", len(a.get(latestPath("large", keys...), "Accept", ndjson).want(200).lines()), 20)
 }
 
-// One event by its id; each tenant has its own.
+// An event can be read by its id, and only by its own tenant.
 func TestReadEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// readLines reads all lines as an importReader gets them: nil stands for one that is too long.
+// readLines reads all lines as an importReader gets them. nil means a line that is too long.
 func readLines(from io.Reader) (lines [][]byte, err error) {
 	r := lineReader{from: from, blocks: make(chan lineBlock, blocksAhead), stopped: make(chan struct{}), take: free}
 	go r.run()
@@ -32,7 +32,7 @@ func readLines(from io.Reader) (lines [][]byte, err error) {
 	return lines, err
 }
 
-// piecemeal gives a text in pieces of the sizes given, over and over.
+// piecemeal returns a text in pieces of the given sizes, in rotation.
 type piecemeal struct {
 	text  []byte
 	sizes []int
@@ -50,7 +50,7 @@ func (p *piecemeal) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// However a body comes, its lines are the same.
+// The lines of a body do not depend on how it arrives.
 func TestLineReader(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -105,14 +105,14 @@ func TestLineReaderByByteAndCutOff(t *testing.T) {
 	if len(got) != 0 || err != iotest.ErrTimeout {
 		t.Errorf("got %q, %v", got, err)
 	}
-	// What is whole came before the error, and is there.
+	// The complete lines before the error are returned.
 	got, err = readLines(io.MultiReader(strings.NewReader("a\nb\nc"), iotest.ErrReader(io.ErrUnexpectedEOF)))
 	if text := string(bytes.Join(got, []byte{'|'})); text != "a\n|b\n" || err != io.ErrUnexpectedEOF {
 		t.Errorf("got %q, %v", text, err)
 	}
 }
 
-// What a reader has in memory is asked for before, and told when it is done with: of a line that never ends, too.
+// A reader requests memory before it allocates it, and reports when it is free again, even for a line that never ends.
 func TestLineReaderTellsWhatItHolds(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("short\n", 100_000) + strings.Repeat("long", 20<<20/4) + "\n" + strings.Repeat("y", 3*lineBlockBytes) + "\nend"

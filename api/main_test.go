@@ -38,7 +38,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const operatorKey = "an operator's key of the tests alone"
 
-// world is the whole service on a database of the test's own, as one process wires it.
+// world is the whole service on the test's own database, wired as in one process.
 type world struct {
 	t       testing.TB
 	db      pgtest.DB
@@ -48,7 +48,7 @@ type world struct {
 	handler http.Handler
 }
 
-// newWorld starts one. change, which may be nil, alters the configuration.
+// newWorld starts a world. change, which may be nil, modifies the configuration.
 func newWorld(t testing.TB, change func(*api.Config)) *world {
 	t.Helper()
 	w := &world{t: t, log: &syncBuffer{}}
@@ -137,14 +137,14 @@ func (w *world) serve(config api.Config) {
 	w.server, w.handler = server, server.Handler()
 	served := httptest.NewServer(w.handler)
 	w.t.Cleanup(func() {
-		server.Stop() // or Close would wait for who follows
+		server.Stop() // otherwise Close would wait for followers
 		served.Close()
 		must(w.t, server.Wait(context.Background()))
 	})
 	w.url = served.URL
 }
 
-// tenant makes a tenant with a key of all scopes, and returns who acts by it.
+// tenant creates a tenant with a key of all scopes, and returns an actor with that key.
 func (w *world) tenant(name string, scopes ...domain.Scope) *actor {
 	w.t.Helper()
 	operator := w.operator()
@@ -184,8 +184,8 @@ func (a *actor) post(path string, body any, headers ...string) *answer {
 	return a.send("POST", path, body, headers...)
 }
 
-// send sends a request and reads the whole answer. body is sent as it is where it is a string, bytes or a reader, else
-// as JSON. headers are name, value, name, value ...
+// send sends a request and reads the whole answer. A body that is a string, bytes or a reader is sent as it is; any
+// other is sent as JSON. headers are name, value, name, value ...
 func (a *actor) send(method, path string, body any, headers ...string) *answer {
 	a.t.Helper()
 	response := a.open(method, path, body, headers...)
@@ -197,7 +197,7 @@ func (a *actor) send(method, path string, body any, headers ...string) *answer {
 	return &answer{t: a.t, what: method + " " + path, status: response.StatusCode, header: response.Header, body: text}
 }
 
-// web does not decompress by itself.
+// web does not decompress answers.
 var web = &http.Client{Timeout: 3 * patience, Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
 
 // open sends a request and returns the answer as a stream.
@@ -241,7 +241,7 @@ func (a *actor) request(method, path string, body any, headers ...string) *http.
 	return request
 }
 
-// append appends events with nothing but a type and a number.
+// append appends events that have only a type and a number.
 func (a *actor) append(stream string, count int) {
 	a.t.Helper()
 	for count > 0 {
@@ -255,7 +255,7 @@ func (a *actor) append(stream string, count int) {
 	}
 }
 
-// answer is what came back.
+// answer is the service's answer to a request.
 type answer struct {
 	t      testing.TB
 	what   string
@@ -264,7 +264,7 @@ type answer struct {
 	body   []byte
 }
 
-// want fails the test unless the status is one of those.
+// want fails the test unless the status is one of those given.
 func (a *answer) want(status ...int) *answer {
 	a.t.Helper()
 	if !slices.Contains(status, a.status) {
@@ -273,7 +273,7 @@ func (a *answer) want(status ...int) *answer {
 	return a
 }
 
-// wantProblem fails the test unless it is a problem with that status and code, whose place has where in it.
+// wantProblem fails the test unless the answer is a problem with this status and code, whose place contains where.
 func (a *answer) wantProblem(status int, code domain.Code, where string) object {
 	a.t.Helper()
 	a.want(status)
@@ -295,7 +295,7 @@ func (a *answer) json() object {
 	return o
 }
 
-// at walks into the answer: names of members, and numbers of elements.
+// at follows a path into the answer: names of members, and indexes of elements.
 func (a *answer) at(path ...any) any {
 	a.t.Helper()
 	var here any = a.json()
@@ -347,7 +347,7 @@ func (a *answer) lines() []object {
 	return lines
 }
 
-// next is where the Link header leads; "" without one.
+// next returns the target of the Link header, or "".
 func (a *answer) next() string {
 	link, ok := strings.CutPrefix(a.header.Get("Link"), "<")
 	if !ok {
@@ -360,7 +360,7 @@ func (a *answer) next() string {
 	return link
 }
 
-// positions are the positions of events.
+// positions returns the positions of events.
 func positions(events any) []int {
 	var all []int
 	for _, e := range events.(list) {
@@ -388,7 +388,7 @@ func equal(t testing.TB, what string, got, want any) {
 	}
 }
 
-// without is the object without some members.
+// without returns the object without some members.
 func without(o object, names ...string) object {
 	o = maps.Clone(o)
 	for _, name := range names {
@@ -397,7 +397,7 @@ func without(o object, names ...string) object {
 	return o
 }
 
-// patience is how long a test waits for what must come, on a slow machine.
+// patience is how long a test waits for an expected result, on a slow machine.
 const patience = time.Minute
 
 // syncBuffer is a log that tests read.
@@ -418,7 +418,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// memberList is the members of a store; that it counts nothing is no matter here.
+// memberList returns the members of a store. It counts no tenants, which does not matter here.
 type memberList struct{ *store.Store }
 
 func (l memberList) Members(ctx context.Context) ([]api.Member, error) {

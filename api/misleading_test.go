@@ -2,7 +2,7 @@ package api_test
 
 import "testing"
 
-// A filter or an order with a field that no document can have is answered, with a warning that names the field.
+// A filter or an order with a field that no document can have gets an answer with a warning that names the field.
 func TestAMisspeltFieldIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -34,7 +34,7 @@ func TestAMisspeltFieldIsWarnedOf(t *testing.T) {
 	}
 }
 
-// The operator's list of all tenants' documents warns of what no document of these tenants can have.
+// The operator's list of all tenants' documents warns of fields that no document of these tenants can have.
 func TestAMisspeltFieldOfAllTenantsIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -50,7 +50,8 @@ func TestAMisspeltFieldOfAllTenantsIsWarnedOf(t *testing.T) {
 	equal(t, "nothing to warn of", operator.get("/v1/admin/projections/totals/documents?filter=doc.total+==+5&fields=total").want(200).json()["warnings"], nil)
 }
 
-// A projection's state and its lag say the same, when it has seen all of its source and when it stands still amid events of others.
+// A projection's state and its lag agree, both when it has processed all of its source and when only events of other
+// sources arrive.
 func TestStateAndLagAgree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

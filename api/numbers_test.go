@@ -15,7 +15,7 @@ var longNumbers = map[string]string{
 	"many numbers": `{"a":[1` + strings.Repeat(",1e308", 7000) + `]}`,
 }
 
-// What would be stored and printed at many times its length is refused wherever it may come in.
+// Values that would be stored and printed at many times their length are refused wherever they may come in.
 func TestLongNumbersAreRefusedEverywhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -69,7 +69,7 @@ func TestLongNumbersAreRefusedEverywhere(t *testing.T) {
 	equal(t, "the log", a.get("/v1/streams/order-1/metadata").want(200).at("version"), 1)
 }
 
-// What clients do send is taken, and comes back with the value that it has.
+// Numbers that clients usually send are accepted, and keep their values.
 func TestNumbersOfDoublesAndIntegersAreTaken(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("a")
@@ -83,7 +83,7 @@ func TestNumbersOfDoublesAndIntegersAreTaken(t *testing.T) {
 	}
 }
 
-// A fold cannot make a document, or a state, that is printed at many times its length either.
+// Folds cannot make documents or states that are printed at many times their length, either.
 func TestFoldsCannotMakeLongNumbers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -9,7 +9,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A consumer that drains a group until it is given nothing has had everything, however many events of others stand before.
+// A consumer that drains a group until it receives nothing has received everything, however many events of other
+// sources come before.
 func TestDrainingAGroupFindsWhatIsFarAhead(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -63,7 +64,7 @@ func TestPeek(t *testing.T) {
 	a.get(c.path("/peek?limit=101")).wantProblem(400, domain.CodeInvalidRequest, "query limit")
 	a.get(c.path("/peek?partition=1")).wantProblem(400, domain.CodeInvalidRequest, "partition")
 	a.get(c.path("/peek?partition=9223372036854775808")).wantProblem(400, domain.CodeInvalidRequest, "query partition")
-	// Who may only define groups sees no events.
+	// A caller that may only define groups sees no events.
 	(&actor{a.world, a.keyOf(a.tenantID, "subscriptions:write"), a.tenantID}).get(c.path("/peek")).wantProblem(403, domain.CodeForbidden, "Authorization")
 	(&actor{a.world, a.keyOf(a.tenantID, "events:read:bill"), a.tenantID}).get(c.path("/peek")).wantProblem(403, domain.CodeForbidden, "Authorization")
 	equal(t, "what a key of the category sees", len((&actor{a.world, a.keyOf(a.tenantID, "events:read:order"), a.tenantID}).

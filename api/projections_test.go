@@ -68,7 +68,7 @@ func TestPreviewAnswers(t *testing.T) {
 	preview(object{"on": object{"*": "doc"}}, object{"stream": "order-7"}).want(404)
 }
 
-// A definition whose documents stay as they are is put in at once, and each version says who did it.
+// A definition that leaves the documents unchanged takes effect at once, and each version names its author.
 func TestVersionsSayWho(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Whatever comes: no panic, no 5xx; what is published is what the standard library reads from the body, and what is refused as no
-// JSON is none.
+// No body causes a panic or a 5xx. What is published is what the standard library reads from the body, and what is
+// refused as invalid JSON is invalid.
 func FuzzPublishBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"topic":"a","payload":{}}`, `[{"topic":"a","key":"1","payload":[1,"x"],"headers":{"h":"v"},"tags":["t"],"sid":"s"},{"topic":"b","type":"T","payload":null}]`,
@@ -58,7 +58,7 @@ func FuzzPublishBody(f *testing.F) {
 	})
 }
 
-// publishedByStandardLibrary fails where encoding/json reads other messages from the body.
+// publishedByStandardLibrary fails if encoding/json reads other messages from the body.
 func publishedByStandardLibrary(t *testing.T, body []byte, got domain.Append) {
 	type metadata struct {
 		Headers  map[string]string `json:"headers,omitempty"`
@@ -102,7 +102,7 @@ func publishedByStandardLibrary(t *testing.T, body []byte, got domain.Append) {
 					t.Fatalf("%q: the metadata is %s: %v", body, event.Metadata, err)
 				}
 			}
-			if len(kept.Headers)+len(w.Headers)+len(kept.Tags)+len(w.Tags) == 0 { // {} and [] are no nil
+			if len(kept.Headers)+len(w.Headers)+len(kept.Tags)+len(w.Tags) == 0 { // {} and [] are not nil
 				kept.Headers, kept.Tags, w.Headers, w.Tags = nil, nil, nil, nil
 			}
 			if kept.CausedBy != w.CausedBy || kept.SID != w.SID || len(kept.Headers) != len(w.Headers) || len(kept.Tags) != len(w.Tags) ||
@@ -116,7 +116,7 @@ func publishedByStandardLibrary(t *testing.T, body []byte, got domain.Append) {
 	}
 }
 
-// failingLog refuses each append, at a place in it.
+// failingLog refuses each append, with a place in it.
 type failingLog struct {
 	Log
 	where string
@@ -126,7 +126,7 @@ func (l failingLog) Append(context.Context, domain.TenantID, domain.Append) (dom
 	return domain.Appended{}, domain.Errorf(domain.CodeRefused, l.where, "no")
 }
 
-// What is refused behind the API names its place in the append; clients are told the place in their messages.
+// An error after the API's own checks names its place in the append. Clients get the place in their messages.
 func TestPlacesAreThoseOfMessages(t *testing.T) {
 	t.Parallel()
 	several := publication{messages: []domain.Message{{Topic: "a", Key: "1"}, {Topic: "a", Key: "1"}, {Topic: "b"}, {Topic: "a", Key: "1"}}}

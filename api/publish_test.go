@@ -10,7 +10,7 @@ import (
 
 const someTraceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// A message becomes an event of its topic: in the stream of its key, or in one of its own.
+// A message becomes an event of its topic: in the stream of its key, or in a new stream without a key.
 func TestPublish(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -40,7 +40,7 @@ func TestPublish(t *testing.T) {
 	equal(t, "the metadata", a.get("/v1/events/"+traced.text("events", 0, "id")).at("metadata"), object{"sid": "s", "traceparent": someTraceparent})
 }
 
-// A batch is published whole, in its order, also where its streams come again and again.
+// A batch is published completely and in order, even if its streams alternate.
 func TestPublishBatches(t *testing.T) {
 	t.Parallel()
 	var published []int
@@ -85,7 +85,7 @@ func TestPublishBatches(t *testing.T) {
 	a.post("/v1/publish", append(many, many[0])).wantProblem(413, domain.CodeTooLarge, "messages")
 }
 
-// Who says which version a stream must have appends: where that would be ignored it is refused.
+// Only appends accept an expected version. Publishing would ignore it, so it is refused.
 func TestPublishTakesNoExpectedVersion(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -105,7 +105,7 @@ func TestPublishTakesNoExpectedVersion(t *testing.T) {
 	equal(t, "the log", len(objects(a.get("/v1/streams/$all").at("events"))), 0)
 }
 
-// What is wrong with a message is said in its own words, and nothing is published.
+// An error in a message names the message's own fields, and nothing is published.
 func TestPublishRefuses(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// testRebuilds runs the contract's examples of what is asked of rebuilds. The actor has a projection of the name that the
-// examples have, with events.
+// testRebuilds runs the contract's examples about rebuilds. The actor has a projection with the examples' name, and
+// events.
 func testRebuilds(t *testing.T, documented *documentation, a *actor) {
 	t.Helper()
 	rebuild := documented.run(a, "startRebuild", 202)
@@ -41,7 +41,7 @@ func testRebuilds(t *testing.T, documented *documentation, a *actor) {
 	documented.run(a, "watchRebuild", 200)
 }
 
-// event is one of server-sent events.
+// event is a server-sent event.
 type event struct {
 	name string
 	data object
@@ -72,8 +72,8 @@ func events(t *testing.T, response *http.Response, each func(event)) {
 	}
 }
 
-// Who follows a rebuild sees its states up to the last one, behind which the stream ends; a tenant that follows a shared
-// projection's learns nothing of others.
+// A follower of a rebuild sees its states up to the last one, and then the stream ends. A tenant that follows a shared
+// projection's rebuild learns nothing of other tenants.
 func TestFollowRebuild(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -142,7 +142,7 @@ func TestFollowRebuild(t *testing.T) {
 		t.Errorf("its tenants are %s and %s", page.body, next.body)
 	}
 
-	// A failure is the operator's to know: it names a tenant's document.
+	// Only the operator sees a failure, since it names a tenant's document.
 	failed := operator.post("/v1/projections/counts/rebuilds", object{"assertions": list{"doc.n < 10"}, "maxFaultedTenants": 0}).want(202)
 	path = "/v1/projections/counts/rebuilds/" + failed.text("id")
 	events(t, operator.open("GET", path+"/progress", nil), func(e event) { last = e })
@@ -156,7 +156,7 @@ func TestFollowRebuild(t *testing.T) {
 		equal(t, "who made a version, as a tenant sees it", version.(object)["by"], "")
 	}
 
-	// Where it may be left behind, the other tenant is swapped, and the operator is told of this one.
+	// If this tenant may be left behind, the other one is swapped, and the operator sees the fault of this one.
 	left := operator.post("/v1/projections/counts/rebuilds", object{"assertions": list{"doc.n < 10"}}).want(202)
 	path = "/v1/projections/counts/rebuilds/" + left.text("id")
 	events(t, operator.open("GET", path+"/progress", nil), func(e event) { last = e })
@@ -190,7 +190,7 @@ func TestFollowRebuild(t *testing.T) {
 	one.get(path + "0/progress").want(400)
 }
 
-// Who follows a rebuild is let go when the process stops.
+// Followers of a rebuild are disconnected when the process stops.
 func TestFollowersAreLetGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -208,7 +208,7 @@ func TestFollowersAreLetGo(t *testing.T) {
 	}
 }
 
-// What cannot be is refused with its place in the request.
+// An invalid request is refused with its place.
 func TestRebuildRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

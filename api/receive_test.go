@@ -12,7 +12,7 @@ import (
 	"github.com/manifold-es/manifold/subscription"
 )
 
-// lateGroups do something between leasing events and handing them out.
+// lateGroups does something between leasing events and returning them.
 type lateGroups struct {
 	api.Groups
 	between func(ctx context.Context)
@@ -32,13 +32,13 @@ func lateWorld(t *testing.T) (*lateGroups, *actor, consumer) {
 	late := &lateGroups{}
 	a := newWorld(t, func(c *api.Config) {
 		late.Groups = c.Groups
-		c.Groups, c.Recheck = late, 1 // nanosecond: always
+		c.Groups, c.Recheck = late, 1 // a nanosecond means always
 	}).tenant("acme")
 	a.append("order-1", 2)
 	return late, a, a.consumer("g", object{"ackTimeout": 3600, "maxAttempts": 1})
 }
 
-// wantBack looks that what was leased is due again at once, and that its attempt does not count.
+// wantBack checks that what was leased is due again at once, and that its attempt does not count.
 func (c consumer) wantBack() {
 	c.t.Helper()
 	again := c.receive(10)
@@ -46,7 +46,7 @@ func (c consumer) wantBack() {
 	equal(c.t, "its attempt", again[0]["attempt"], 2)
 }
 
-// A client that has gone when its answer could be written has got nothing.
+// A client that has disconnected before its answer is written has received nothing.
 func TestAClientThatIsGoneWhenItsAnswerIsThere(t *testing.T) {
 	t.Parallel()
 	late, a, c := lateWorld(t)
@@ -61,7 +61,7 @@ func TestAClientThatIsGoneWhenItsAnswerIsThere(t *testing.T) {
 	c.wantBack()
 }
 
-// A client that has closed its own half of the connection looks as if it had gone. It is not told that there was nothing.
+// A client that has closed its half of the connection looks disconnected. It does not get an empty answer.
 func TestAClientThatHasClosedItsHalf(t *testing.T) {
 	t.Parallel()
 	late, a, c := lateWorld(t)
@@ -75,7 +75,7 @@ func TestAClientThatHasClosedItsHalf(t *testing.T) {
 	c.wantBack()
 }
 
-// deafWriter is a connection that breaks when something is written to it.
+// deafWriter is a connection that breaks on the first write.
 type deafWriter struct{ *httptest.ResponseRecorder }
 
 func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("broken") }
@@ -92,7 +92,7 @@ func TestAnAnswerThatCannotBeWritten(t *testing.T) {
 	c.wantBack()
 }
 
-// Events that were leased for a key that was revoked meanwhile are for others, at once.
+// Events leased for a key that was revoked meanwhile are available to others at once.
 func TestWhatIsLeasedForARevokedKey(t *testing.T) {
 	t.Parallel()
 	late, a, c := lateWorld(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// remove removes a tenant's events, as retention does by force.
+// remove removes a tenant's events, as a forced retention run does.
 func (a *actor) remove(category string, upTo int64, keep ...int64) {
 	a.t.Helper()
 	tenant, err := domain.ParseTenantID(a.tenantID)
@@ -15,7 +15,7 @@ func (a *actor) remove(category string, upTo int64, keep ...int64) {
 	a.db.Remove(a.t, tenant, category, upTo, keep...)
 }
 
-// Lists say up to where events are gone, and leave out nothing that is there.
+// Lists report up to where events were removed, and contain all that remain.
 func TestListsTellWhatWasRemoved(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -60,7 +60,7 @@ func TestListsTellWhatWasRemoved(t *testing.T) {
 
 	info := a.get("/v1/streams/order-1/metadata").want(200)
 	equal(t, "the stream", without(info.json(), "bytes", "firstAt", "lastAt"), object{"stream": "order-1", "version": 5, "events": 2, "firstVersion": 2})
-	// A stream of which nothing is left keeps its version.
+	// A stream without events keeps its version.
 	a.remove("order", 8)
 	empty := a.get("/v1/streams/order-2").want(200)
 	equal(t, "what is left", empty.at("events"), list{})
@@ -73,7 +73,7 @@ func TestListsTellWhatWasRemoved(t *testing.T) {
 	equal(t, "the next version", appended.at("version"), 3)
 }
 
-// States need what is gone, unless a loss is accepted.
+// States require the removed events, unless the caller accepts a loss.
 func TestStatesTellWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -91,7 +91,7 @@ func TestStatesTellWhatIsMissing(t *testing.T) {
 	a.get("/v1/streams/order-1/state").wantProblem(409, domain.CodeEventsRemoved, "")
 }
 
-// Whatever the way, a follower is told of a gap before what lies behind it, and a gap is no place to go on from.
+// On every transport, a gap is reported before the events after it, and a client cannot resume from a gap.
 func TestFollowersAreToldOfGaps(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -140,7 +140,7 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 	equal(t, "the gateway's event", g.come("EVENT", "orders")["event"].(object)["position"], 3)
 }
 
-// A group says what is gone of its source, and its first event behind it does.
+// A group reports what was removed from its source, and so does the first event after it.
 func TestGroupsTellWhatWasRemoved(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -159,7 +159,7 @@ func TestGroupsTellWhatWasRemoved(t *testing.T) {
 	equal(t, "the event", first.at("deliveries", 0, "event", "position"), 3)
 }
 
-// Documents that would lack events are made only for who accepts that, and say so.
+// Documents that would lack events are built only if the caller accepts that, and they report the loss.
 func TestDocumentsTellWhatTheyLack(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -183,7 +183,7 @@ func TestDocumentsTellWhatTheyLack(t *testing.T) {
 	state := a.get("/v1/projections/p/state").want(200)
 	equal(t, "the projection's", state.at("loss"), lacks)
 	equal(t, "the document", a.get("/v1/projections/p/documents/order-1").want(200).at("document"), object{"m": 2})
-	// The old documents have seen everything: going back needs no word.
+	// The old documents contain everything, so a rollback requires no consent.
 	back := a.post("/v1/projections/p/rebuilds/"+started.text("id")+"/rollback", nil).want(202)
 	a.rebuilt("p", back.text("id"))
 	equal(t, "the old document", a.get("/v1/projections/p/documents/order-1").want(200).at("document"), object{"n": 5})

@@ -6,7 +6,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// testRetention runs what the contract has documented of retention policies; of some age, so that nothing goes.
+// testRetention runs the documented requests of retention policies. The policies keep events for a while, so that none
+// are removed.
 func testRetention(t *testing.T, documented *documentation, a *actor) {
 	t.Helper()
 	a.send("PUT", "/v1/subscriptions/audit", object{"source": object{"categories": list{"elsewhere"}}}).want(201)
@@ -55,7 +56,8 @@ func TestRetention(t *testing.T) {
 	a.post(path+"/run", object{"policy": object{"maxCount": 3}}).wantProblem(400, domain.CodeInvalidRequest, "policy")
 	a.post(path+"/run", object{"dryRun": true, "policy": object{}}).wantProblem(400, domain.CodeInvalidRequest, "policy")
 
-	// A policy can be tried before it is kept. Whoever still has to read shows, and is named in the policy where that is not to count.
+	// A policy can be tried before it is stored. The preview shows readers that are not done, and the policy can name
+	// those to ignore.
 	try := func(policy object) *answer {
 		return a.post(path+"/run", object{"dryRun": true, "policy": policy}).want(200)
 	}

@@ -18,11 +18,11 @@ import (
 type categoryCall struct {
 	method, path, body string
 	headers            []string
-	// filtered says what is there of an answer of 200 only where the category is allowed: lists leave out what is not, and do
-	// not refuse.
+	// filtered is a text that an answer of 200 contains only if the category is allowed: lists leave out other
+	// categories instead of refusing the request.
 	filtered string
-	endless  bool // the answer is a stream without an end: its status counts
-	hidden   bool // what the request names is not there for who may not see it: the path does not say the category
+	endless  bool // the answer is an endless stream: only its status counts
+	hidden   bool // the path does not reveal the category, so a caller without access gets "not found"
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	memberOfNothing = "0190d3a4-5b6c-7def-8123-456789abcde1"
 )
 
-// categoryCalls are the operations that have x-categories in the contract, each with a request.
+// categoryCalls has a request for each operation with x-categories in the contract.
 var categoryCalls = map[string]categoryCall{
 	"appendToStream":    {method: "POST", path: "/v1/streams/{c}-2/events", body: `[{"type":"T","data":1}]`},
 	"append":            {method: "POST", path: "/v1/append", body: `{"streams":[{"stream":"order-3","events":[{"type":"T","data":1}]},{"stream":"{c}-4","events":[{"type":"T","data":1}]}]}`},
@@ -52,7 +52,7 @@ var categoryCalls = map[string]categoryCall{
 
 	"followStream":   {method: "GET", path: "/v1/subscribe/streams/{c}-1", endless: true},
 	"followCategory": {method: "GET", path: "/v1/subscribe/categories/{c}", endless: true},
-	// It may do what its key may, for as short as it lasts.
+	// A ticket grants what its key grants, for a short time.
 	"createTicket": {method: "POST", path: "/v1/tickets", filtered: "mft_"},
 
 	"listSubscriptions":       {method: "GET", path: "/v1/subscriptions", filtered: `"name":"{c}"`},
@@ -94,10 +94,10 @@ var categoryCalls = map[string]categoryCall{
 	"getLag":                  {method: "GET", path: "/v1/lag", filtered: `"name":"{c}"`},
 }
 
-// eventOf is the id of an event of the category.
+// eventOf returns the id of an event of the category.
 func eventOf(category string) string { return domain.DeriveEventID("scopes", category).String() }
 
-// forCategory is the request for a category, and the status and body of its answer.
+// forCategory sends the request for a category, and returns the status and body of its answer.
 func (call categoryCall) forCategory(a *actor, category string) (status int, body string) {
 	a.t.Helper()
 	in := strings.NewReplacer("{c}", category, "{event}", eventOf(category))
@@ -122,8 +122,8 @@ func (call categoryCall) forCategory(a *actor, category string) (status int, bod
 	return response.StatusCode, string(text)
 }
 
-// limited is a world with events, aggregates and groups of two categories, and two actors: one that may do everything, and
-// one that has every scope that can be had for some categories, for order alone.
+// limited returns a world with events, aggregates and groups of two categories, and two actors: one that may do
+// everything, and one that has every scope that can be limited to categories, for order only.
 func limited(t *testing.T) (all, some *actor) {
 	w := newWorld(t, nil)
 	all = w.tenant("acme")
@@ -148,8 +148,8 @@ func (w *world) keyOf(tenant string, grants ...string) string {
 	return w.operator().post("/v1/tenants/"+tenant+"/keys", object{"name": "limited", "scopes": grants}).want(201).text("key")
 }
 
-// Every operation that is open to keys for some categories asks for the category: with a key for another one nothing is
-// read and nothing written. And every other operation is closed to them.
+// Every operation that is open to keys for some categories checks the category: with a key for another category nothing
+// is read or written. Every other operation is closed to such keys.
 func TestScopesByCategory(t *testing.T) {
 	t.Parallel()
 	all, some := limited(t)
@@ -162,7 +162,7 @@ func TestScopesByCategory(t *testing.T) {
 				if !strings.Contains(scopes, "events:") && !strings.Contains(scopes, "subscriptions:") {
 					continue
 				}
-				// Whatever the request is: what is wrong with it is not even looked at.
+				// The request is refused before its content is checked.
 				some.send(method, path, nil).wantProblem(403, domain.CodeForbidden, "Authorization")
 				if _, there := categoryCalls[op.OperationID]; there {
 					t.Errorf("%s has no x-categories", op.OperationID)
@@ -179,7 +179,8 @@ func TestScopesByCategory(t *testing.T) {
 				switch {
 				case op.OperationID == "createTicket":
 				case call.hidden:
-					// The same as for what there is not, but for what the request itself says.
+					// The answer is the same as for something that does not exist, except for the parts repeated from
+					// the request.
 					other, nothing := call.forCategory(refused, "nowhere")
 					general := func(body, category string) string {
 						body, _, _ = strings.Cut(body, `,"requestId"`)
@@ -210,7 +211,7 @@ func TestScopesByCategory(t *testing.T) {
 	}
 }
 
-// What a request is about may be several categories, all categories, or one that only its body tells.
+// A request may concern several categories, all categories, or one that only its body names.
 func TestScopesOfSeveralCategories(t *testing.T) {
 	t.Parallel()
 	_, some := limited(t)
@@ -243,7 +244,7 @@ func TestScopesOfSeveralCategories(t *testing.T) {
 	equal(t, "a strict import", list{strict["appended"], strict["badLines"], strict["done"]}, list{0, 1, true})
 }
 
-// Grants are tried in order, kept in order, and refused where they can decide nothing.
+// Grants are tested in order, stored in order, and refused if they can have no effect.
 func TestGrantsOfKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -272,7 +273,7 @@ func TestGrantsOfKeys(t *testing.T) {
 	a.post("/v1/keys", object{"name": "k", "scopes": list{"events:read", "events:read"}}).wantProblem(400, domain.CodeInvalidRequest, "scopes")
 }
 
-// Keys come in pages, for a tenant's administrator and for the operator.
+// Lists of keys have pages, for a tenant's administrator and for the operator.
 func TestKeysArePaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -311,7 +312,7 @@ func TestPreviewsNeedEveryCategory(t *testing.T) {
 	}
 }
 
-// A group that becomes one of other events keeps the dead letters that it has: a key for these events sees none of those.
+// A group keeps its dead letters when its selection changes. A key for the new events does not see them.
 func TestDeadLettersOfOtherCategories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -330,7 +331,7 @@ func TestDeadLettersOfOtherCategories(t *testing.T) {
 	next := limited.get(first.next()).want(200)
 	equal(t, "the second page", of(objects(next.at("deadLetters"))), []int{4})
 
-	// They hold what events say: managing a group is not enough to read them.
+	// Dead letters contain events' data, so permission to manage a group is not enough to read them.
 	for scope, status := range map[string]int{"events:read": 200, "events:consume": 200, "events:read:order": 200, "subscriptions:write": 403, "subscriptions:write:order": 403, "events:read:bill": 403} {
 		(&actor{a.world, a.keyOf(a.tenantID, scope), a.tenantID}).get(g.path("/dead-letters")).want(status)
 	}

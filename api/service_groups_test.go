@@ -8,7 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A service group can be looked at, and its dead letters dealt with. All else is asked of what it belongs to.
+// A client can read a service group and handle its dead letters. All other operations belong to the group's owner, such
+// as a webhook.
 func TestServiceGroupsAreTheServices(t *testing.T) {
 	t.Parallel()
 	var groups api.Groups
@@ -54,7 +55,7 @@ func TestServiceGroupsAreTheServices(t *testing.T) {
 			t.Errorf("%s %s: %s", call.method, call.path, got.body)
 		}
 	}
-	// What it belongs to is named, with where to ask, whether there is such a thing or not.
+	// The refusal names the owner and its path, whether or not the owner exists.
 	for group, want := range map[string]string{
 		"webhook.mail": "/v1/webhooks/mail", "replay.mail": "/v1/webhooks/mail/replay", "reactor.pager": "the reactor pager",
 		"changes.process.state": "/v1/projections/process.state",

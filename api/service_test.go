@@ -14,7 +14,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Whatever is asked for wrongly is answered with a problem that says what to do.
+// Every invalid request gets a problem that says what to do.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -101,7 +101,7 @@ func TestProblems(t *testing.T) {
 	equal(t, "what names the request", list{traced["traceparent"], traced["requestId"]}, list{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "mine"})
 }
 
-// A panic and a fault are the service's affair: the log has them, the client a number to ask by.
+// Panics and faults are logged with details. The client gets only a number to refer to.
 func TestFaultsSayNothing(t *testing.T) {
 	t.Parallel()
 	for name, log := range map[string]api.Log{"panic": panickingLog{}, "fault": brokenLog{}} {
@@ -153,7 +153,7 @@ func TestObserverIsToldRoutesNotPaths(t *testing.T) {
 	equal(t, "what was observed", seen, []string{"GET /v1/streams/:streamId Unauthorized", "GET /livez OK"})
 }
 
-// Two tenants with equal names everywhere see nothing of one another.
+// Two tenants with the same names everywhere see nothing of one another.
 func TestTenantsAreApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -262,7 +262,7 @@ func TestTenantsAndKeys(t *testing.T) {
 	operator.post("/v1/tenants/"+a.tenantID+"/keys", object{"name": "late", "scopes": list{"events:read"}}).wantProblem(409, domain.CodeConflict, "")
 }
 
-// The operator's projections are shared: each tenant sees its own documents of them, and none may change them.
+// The operator's projections are shared: each tenant sees its own documents in them, and none may change them.
 func TestSharedProjections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -302,7 +302,7 @@ func TestSharedProjections(t *testing.T) {
 	a.get("/v1/projections/counts").wantProblem(404, domain.CodeNotFound, "")
 }
 
-// Every list has the same two parameters, and who misspells one is told both.
+// Every list has the same two parameters, and an error about a misspelt one names both.
 func TestPageParameters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -361,7 +361,7 @@ func TestDocumentPages(t *testing.T) {
 	a.get("/v1/projections/q/documents?minPosition=4").wantProblem(409, domain.CodeFaulted, "")
 }
 
-// The generated client speaks with the service.
+// The generated client works with the service.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -386,7 +386,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// Where the path names a projection, the body need not.
+// If the path names a projection, the body does not have to.
 func TestProjectionNamedByThePath(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -401,7 +401,7 @@ func TestProjectionNamedByThePath(t *testing.T) {
 	equal(t, "the rebuild's projection", started.text("projection"), "counts")
 	definition["name"] = "other"
 	a.post("/v1/projections/counts/rebuilds", object{"definition": definition}).wantProblem(400, domain.CodeInvalidRequest, "definition.name")
-	// People read it: the name first, not the alphabet.
+	// People read it, so the name comes first instead of alphabetical order.
 	if body := string(created.body); !strings.HasPrefix(body, `{"name":"counts","shared":false,"definition":{"name":"counts","database":"default",`) {
 		t.Errorf("the answer is %s", body)
 	}
@@ -431,7 +431,7 @@ func TestHead(t *testing.T) {
 	(&actor{a.world, "wrong", ""}).send("HEAD", "/v1/streams", nil).want(401)
 }
 
-// Every moment in an answer has six fractional digits, so that the texts sort as the moments do.
+// Every time in an answer has six fractional digits, so that sorting the texts sorts the times.
 func TestTimesSort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

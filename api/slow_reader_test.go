@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A client that reads slowly gets a large message; one that reads nothing is cut off.
+// A client that reads slowly gets a large message. A client that reads nothing is disconnected.
 func TestASlowReaderIsNoDeadOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A document as it is, with a tag that changes when it does, and only then.
+// A document is returned as it is, with a tag that changes exactly when the document does.
 func TestSnap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -48,7 +48,7 @@ func TestSnap(t *testing.T) {
 	a.get(path+"?fields=total").wantProblem(400, domain.CodeInvalidRequest, "query fields")
 }
 
-// A rebuild makes another document of the same events, at the same position: it has another tag.
+// A rebuild makes a different document from the same events, at the same position, and its tag differs.
 func TestSnapAfterARebuild(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")

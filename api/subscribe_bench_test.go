@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// BenchmarkFollowers appends events one by one, which 1,000 WebSockets of one tenant follow: an operation is one event that has
-// reached all of them. Service, database and the clients share the machine.
+// BenchmarkFollowers appends events one at a time, followed by 1,000 WebSockets of one tenant. An operation is one
+// event that has reached all of them. Service, database and clients share the machine.
 func BenchmarkFollowers(b *testing.B) {
 	const followers = 1000
 	w := newWorld(b, nil)
@@ -53,7 +53,7 @@ func BenchmarkFollowers(b *testing.B) {
 				case first:
 					first = false
 					caughtUp.Done()
-				case size > 100 && events.Add(1) == target.Load(): // smaller ones say how far it is
+				case size > 100 && events.Add(1) == target.Load(): // smaller ones report positions
 					reached <- struct{}{}
 				}
 			}
@@ -77,7 +77,7 @@ func BenchmarkFollowers(b *testing.B) {
 	b.ReportMetric(float64(b.N)*followers/b.Elapsed().Seconds(), "events/s")
 }
 
-// skipFrame reads a frame of a server, and returns how many bytes its payload has.
+// skipFrame reads a frame of a server, and returns the length of its payload in bytes.
 func skipFrame(in *bufio.Reader) (size int, err error) {
 	header, err := in.Peek(2)
 	if err != nil {

@@ -24,13 +24,13 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// transports are the ways in which one can follow.
+// transports are the transports for followers.
 var transports = []string{"websocket", "sse", "ndjson"}
 
-// upgrade is what asks for a WebSocket.
+// upgrade contains the headers that ask for a WebSocket.
 var upgrade = map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 
-// frame is what a follower gets: kind is event, caughtUp, checkpoint or gap.
+// frame is one message to a follower: kind is event, caughtUp, checkpoint or gap.
 type frame struct {
 	kind     string
 	position int
@@ -39,7 +39,7 @@ type frame struct {
 
 func (f frame) String() string { return f.kind + " " + strconv.Itoa(f.position) }
 
-// json is the frame as the contract has it.
+// json returns the frame in the contract's form.
 func (f frame) json() object {
 	if f.kind == "event" {
 		return object{"event": f.event}
@@ -55,7 +55,7 @@ type follower struct {
 	close  func()
 }
 
-// follow begins to follow over a transport.
+// follow starts to follow over a transport.
 func (a *actor) follow(t *testing.T, transport, path string, headers ...string) *follower {
 	t.Helper()
 	f := &follower{t: t}
@@ -121,7 +121,7 @@ func wantStream(t *testing.T, response *http.Response, kind string) {
 	}
 }
 
-// frameOf reads a frame of one member.
+// frameOf decodes a frame, an object of one member.
 func frameOf(t *testing.T, text []byte) frame {
 	t.Helper()
 	var members map[string]object
@@ -138,7 +138,7 @@ func frameOf(t *testing.T, text []byte) frame {
 	return frame{}
 }
 
-// placeOf is the position that a frame is about: of a gap, the last that may be missing.
+// placeOf returns the position of a frame; for a gap, the last position that may be missing.
 func placeOf(kind string, content object) int {
 	if kind == "gap" {
 		return int(content["to"].(float64))
@@ -183,7 +183,7 @@ func readServerSent(t *testing.T, lines *bufio.Reader) (frame, error) {
 	}
 }
 
-// next is the next frame.
+// next returns the next frame.
 func (f *follower) next() frame {
 	f.t.Helper()
 	got, err := f.read()
@@ -206,7 +206,7 @@ func (f *follower) until(kind string) []frame {
 	}
 }
 
-// want reads events until there are those positions, and fails at any other one.
+// want reads events until it has those positions, and fails at any other position.
 func (f *follower) want(positions ...int) {
 	f.t.Helper()
 	for _, position := range positions {
@@ -216,7 +216,7 @@ func (f *follower) want(positions ...int) {
 	}
 }
 
-// end reads until the answer ends, and returns why.
+// end reads until the answer ends, and returns the reason.
 func (f *follower) end() error {
 	f.t.Helper()
 	for {
@@ -226,7 +226,8 @@ func (f *follower) end() error {
 	}
 }
 
-// Whatever the transport, a follower gets what is there, then that it has caught up, then what is appended, each once.
+// On every transport, a follower gets the existing events, then a message that it has caught up, then new events, each
+// once.
 func TestFollowFromHistoryToLive(t *testing.T) {
 	t.Parallel()
 	var delivered [3]atomic.Int64
@@ -256,7 +257,7 @@ func TestFollowFromHistoryToLive(t *testing.T) {
 	}
 	for i, transport := range transports {
 		late := time.After(patience)
-		for delivered[i].Load() < 4 { // they are counted when they were sent
+		for delivered[i].Load() < 4 { // they are counted after they were sent
 			select {
 			case <-counted:
 			case <-late:
@@ -293,14 +294,14 @@ func TestFollowWhereAndWhat(t *testing.T) {
 			equal(t, transport+" "+query, fmt.Sprint(f.until("caughtUp")), want)
 			f.close()
 		}
-		// What was seen last wins over from.
+		// Last-Event-ID takes precedence over from.
 		f := a.follow(t, transport, "/v1/subscribe/$all?from=1", "Last-Event-ID", "3")
 		equal(t, transport+" behind 3", fmt.Sprint(f.until("caughtUp")), "[event 4 event 5 caughtUp 5]")
 		f.close()
 	}
 }
 
-// What is wrong is answered before anything else, also where a WebSocket is asked for.
+// An invalid request is answered before anything is sent, even if it asks for a WebSocket.
 func TestFollowRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -340,7 +341,7 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// A key for some categories follows those, and nothing else.
+// A key for some categories can follow only those.
 func TestFollowByCategory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -357,8 +358,7 @@ func TestFollowByCategory(t *testing.T) {
 	some.get("/v1/subscribe/categories/invoice").wantProblem(403, domain.CodeForbidden, "path category")
 }
 
-// A follower learns how far it has come also where its filter passes everything over, and hears something while nothing
-// happens.
+// A follower receives its position even if its filter skips every event, and receives messages while nothing happens.
 func TestFollowCheckpoints(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) { c.Heartbeat = 200 * time.Millisecond })
@@ -439,14 +439,14 @@ func TestFollowEndsWhenTheProcessStops(t *testing.T) {
 	a.get("/v1/subscribe/$all", "Accept", "application/x-ndjson").wantProblem(503, domain.CodeUnavailable, "")
 }
 
-// A follower that stops reading is cut off; others do not notice.
+// A follower that stops reading is disconnected, and others are not affected.
 func TestFollowCutsWhoDoesNotRead(t *testing.T) {
 	t.Parallel()
-	// Time enough for whoever does read, on a slow machine with the race detector.
+	// Enough time for followers that read, on a slow machine with the race detector.
 	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 5 * time.Second })
 	a := w.tenant("one")
 	large := strings.Repeat("x", 500_000)
-	for i := range 40 { // more than the buffers of a connection take
+	for i := range 40 { // more than the buffers of a connection hold
 		a.post(fmt.Sprintf("/v1/streams/order-%d/events", i), list{object{"type": "Grew", "data": object{"text": large}}}).want(201)
 	}
 	for _, transport := range transports {
@@ -475,24 +475,25 @@ func TestFollowCutsWhoDoesNotRead(t *testing.T) {
 	}
 }
 
-// waitForCut waits until the service has ended a connection of which nothing is read.
+// waitForCut waits until the service has closed a connection that is not read.
 func waitForCut(t *testing.T, conn net.Conn) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
-		// A peer that is gone answers with a reset, so that a later write fails.
-		if _, err := conn.Write([]byte{0x8a, 0x80, 0, 0, 0, 0}); err != nil { // a pong, for a socket; a lost byte for others
+		// A peer that has disconnected answers with a reset, so that a later write fails.
+		// The byte sequence is a pong for a WebSocket, and meaningless otherwise.
+		if _, err := conn.Write([]byte{0x8a, 0x80, 0, 0, 0, 0}); err != nil {
 			return
 		}
 	}
 	t.Error("the connection is there still")
 }
 
-// A follower of whom nothing comes is there as long as it likes, where no answer to a ping is missing.
+// A silent follower may stay connected without a time limit, as long as it answers pings.
 func TestFollowLastsWhileNothingHappens(t *testing.T) {
 	t.Parallel()
-	// Time enough for all else that the test asks for, and for who answers pings, on a slow machine.
+	// Enough time for the other requests of the test, and for answers to pings, on a slow machine.
 	const timeout = 3 * time.Second
 	w := newWorld(t, func(c *api.Config) { c.Timeout, c.StallTimeout, c.Heartbeat = timeout, timeout, 200*time.Millisecond })
 	a := w.tenant("one")
@@ -515,7 +516,7 @@ func TestFollowLastsWhileNothingHappens(t *testing.T) {
 	reading.Wait()
 }
 
-// A client that reads, and yet answers no ping, is let go.
+// A client that reads but does not answer pings is disconnected.
 func TestFollowLetsWhoIsSilentGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) { c.StallTimeout, c.Heartbeat = 500*time.Millisecond, 200*time.Millisecond })
@@ -536,7 +537,7 @@ func TestFollowLetsWhoIsSilentGo(t *testing.T) {
 	}
 }
 
-// What a client sends where nothing is wanted is ignored, as long as it is little.
+// Messages of a client that is not expected to send any are ignored, up to a limit.
 func TestFollowingSocketsTakeNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -574,7 +575,7 @@ func TestTickets(t *testing.T) {
 	for _, transport := range transports {
 		nobody.follow(t, transport, "/v1/subscribe/$all?ticket="+ticket).want(1)
 	}
-	// A ticket is for those who send no header, and for what takes one.
+	// Tickets are only for clients that cannot send a header, and for operations that accept tickets.
 	nobody.get("/v1/subscribe/$all", "Authorization", "Bearer "+ticket).wantProblem(401, domain.CodeUnauthenticated, "Authorization")
 	nobody.get("/v1/streams/$all?ticket="+ticket).wantProblem(401, domain.CodeUnauthenticated, "Authorization")
 	nobody.get("/v1/subscribe/$all?ticket="+a.key).wantProblem(401, domain.CodeUnauthenticated, "query ticket")

@@ -18,7 +18,7 @@ type consumer struct {
 	group string
 }
 
-// consumer makes a group and returns who receives from it.
+// consumer creates a group and returns a consumer of it.
 func (a *actor) consumer(name string, definition object) consumer {
 	a.t.Helper()
 	a.send("PUT", "/v1/subscriptions/"+name, definition).want(201)
@@ -27,14 +27,14 @@ func (a *actor) consumer(name string, definition object) consumer {
 
 func (c consumer) path(rest string) string { return "/v1/subscriptions/" + c.group + rest }
 
-// receive returns what is due, or what comes within the longest wait that there is.
+// receive returns the due events, or those that arrive within the longest allowed wait.
 func (c consumer) receive(batch int) []object {
 	c.t.Helper()
 	got := c.post(c.path("/receive"), object{"batch": batch, "wait": 30}).want(200)
 	return objects(got.at("deliveries"))
 }
 
-// nothing fails the test where something is due.
+// nothing fails the test if an event is due.
 func (c consumer) nothing() {
 	c.t.Helper()
 	equal(c.t, "what is due", c.post(c.path("/receive"), nil).want(200).json(), object{"deliveries": list{}})
@@ -74,7 +74,7 @@ func objects(values any) []object {
 	return all
 }
 
-// of are the positions of deliveries.
+// of returns the positions of deliveries.
 func of(deliveries []object) []int {
 	all := make([]int, len(deliveries))
 	for i, d := range deliveries {
@@ -130,7 +130,7 @@ func TestLifeOfAGroup(t *testing.T) {
 	a.post(c.path("/receive"), object{"wait": 5}).wantProblem(404, domain.CodeNotFound, "")
 	a.post(c.path("/ack"), object{"ids": list{object{"id": domain.NewEventID().String(), "attempt": 1}}}).wantProblem(404, domain.CodeNotFound, "")
 	a.send("DELETE", c.path(""), nil).wantProblem(404, domain.CodeNotFound, "")
-	// A new one of its name knows nothing of the old one.
+	// A new group with the same name has no state of the old one.
 	equal(t, "where a new one begins", of(a.consumer("mail", object{"from": "4"}).receive(10)), list{4, 5})
 }
 
@@ -154,14 +154,14 @@ func TestGroupsAreListedInPages(t *testing.T) {
 	a.get("/v1/subscriptions?page=2").wantProblem(400, domain.CodeInvalidRequest, "query page")
 }
 
-// An answer that comes late counts while nobody else has the event, and changes nothing when somebody has.
+// A late answer counts while no other consumer has the event, and has no effect afterwards.
 func TestStaleAnswers(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
 	a.append("order-1", 1)
 	c := a.consumer("g", object{"ackTimeout": 1})
 	first := c.receive(1)[0]
-	again := c.receive(1)[0] // waits for the deadline
+	again := c.receive(1)[0] // waits until the lease expires
 	equal(t, "the attempts", list{first["attempt"], again["attempt"]}, list{1, 2})
 	for _, how := range []string{"ack", "nack", "extend"} {
 		equal(t, "the old attempt's "+how, c.answer(how, nil, first), list{"stale"})
@@ -296,7 +296,7 @@ func TestPause(t *testing.T) {
 	equal(t, "what somebody waits for", <-waiting, list{2})
 }
 
-// A receive that waits is answered when there is something, long before its time is over, and with nothing when it is.
+// A waiting receive is answered as soon as there is an event, long before its time limit, and with nothing after it.
 func TestReceiveWaits(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -314,7 +314,7 @@ func TestReceiveWaits(t *testing.T) {
 	}
 }
 
-// What a client would have got that has gone away meanwhile goes to the next, and is not counted.
+// Events for a client that has disconnected meanwhile go to the next client, and their attempts do not count.
 func TestAClientThatGoesAwayWhileItWaits(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -344,7 +344,7 @@ func TestAClientThatGoesAwayWhileItWaits(t *testing.T) {
 	}
 }
 
-// A key that is revoked while a receive waits gets nothing: what has come is the next one's.
+// A key that is revoked while a receive waits gets nothing. The events go to the next consumer.
 func TestAKeyThatIsRevokedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) { c.Recheck = time.Millisecond })
@@ -354,14 +354,14 @@ func TestAKeyThatIsRevokedWhileItWaits(t *testing.T) {
 	other := &actor{w, made.text("key"), a.tenantID}
 	got := make(chan *answer, 1)
 	go func() { got <- other.post(c.path("/receive"), object{"wait": 30}) }()
-	other.post(c.path("/receive"), nil).want(200) // a moment in which the other one has begun
+	other.post(c.path("/receive"), nil).want(200) // a moment for the other request to start
 	a.send("DELETE", "/v1/keys/"+made.text("id"), nil).want(204)
 	a.append("order-1", 1)
 	(<-got).wantProblem(401, domain.CodeUnauthenticated, "")
 	equal(t, "what the next one gets", of(c.receive(10)), list{1})
 }
 
-// A process that is about to end lets those go who wait.
+// Waiting receives end when the process is about to stop.
 func TestReceiveAtTheEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -411,7 +411,7 @@ func TestLag(t *testing.T) {
 	equal(t, "what a key for other categories sees", limited.get("/v1/lag").want(200).at("consumers"), list{})
 }
 
-// What is asked for wrongly says where, and what to do.
+// An error about an invalid request says where it is and what to do.
 func TestProblemsOfGroups(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -535,7 +535,7 @@ func TestProblemsOfGroups(t *testing.T) {
 	equal(t, "a receive by GET", a.get("/v1/subscriptions/g/receive").status, http.StatusMethodNotAllowed)
 }
 
-// A key for some categories has to do with their groups alone, also where a group becomes one of others meanwhile.
+// A key for some categories can use only their groups, even if a group's selection changes meanwhile.
 func TestAGroupThatBecomesOneOfOtherEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -561,7 +561,7 @@ func TestAGroupThatBecomesOneOfOtherEvents(t *testing.T) {
 	equal(t, "what it gets again", len(limited.receive(1)), 1)
 }
 
-// testGroups runs the documented requests of groups, behind the documented appends.
+// testGroups runs the documented requests of groups, after the documented appends.
 func testGroups(t *testing.T, documented *documentation, a *actor) {
 	made := documented.run(a, "putSubscription", 201)
 	equal(t, "the group, put again", documented.run(a, "putSubscription", 200).json(), made.json())

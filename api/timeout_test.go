@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Whoever waits for as long as the contract allows is told that it was not long enough, not that the service took too long.
+// A receive with the longest wait that the contract allows ends normally without events, and not because the service
+// took too long.
 func TestRequestsOutlastTheLongestWait(t *testing.T) {
 	t.Parallel()
 	s, err := New(Config{})

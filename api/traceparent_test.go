@@ -40,7 +40,7 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-// kept is what metadata becomes in a request with a traceparent.
+// kept returns the metadata after a request with a traceparent.
 func kept(metadata string) json.RawMessage {
 	event := domain.NewEvent{Type: "A", Data: json.RawMessage(`1`)}
 	if metadata != "" {
@@ -70,7 +70,8 @@ func TestKeepTrace(t *testing.T) {
 			t.Errorf("%s becomes %s, want %s", metadata, got, want)
 		}
 	}
-	text := rapid.String().Filter(func(text string) bool { return strings.IndexByte(text, 0) < 0 }) // which the log refuses
+	// The log refuses texts with a zero byte.
+	text := rapid.String().Filter(func(text string) bool { return strings.IndexByte(text, 0) < 0 })
 	rapid.Check(t, func(t *rapid.T) {
 		object := rapid.MapOf(rapid.OneOf(text, rapid.Just("traceparent")), text).Draw(t, "metadata")
 		text, err := json.Marshal(object)
@@ -81,7 +82,7 @@ func TestKeepTrace(t *testing.T) {
 		if err := json.Unmarshal(kept(string(text)), &got); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(text, &object); err != nil { // what JSON makes of the text
+		if err := json.Unmarshal(text, &object); err != nil { // the text as JSON decodes it
 			t.Fatal(err)
 		}
 		if _, has := object["traceparent"]; !has {

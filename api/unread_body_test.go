@@ -11,7 +11,8 @@ import (
 	"github.com/manifold-es/manifold/api"
 )
 
-// A request that is answered before its body has come gives its connection back soon, and not only when the longest body is due.
+// A request that is answered before its body has arrived frees its connection soon, instead of after the longest time
+// for a body.
 func TestAnAnswerDoesNotWaitForTheBody(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, nil).tenant("acme")
@@ -19,12 +20,12 @@ func TestAnAnswerDoesNotWaitForTheBody(t *testing.T) {
 		method, target string
 		status         int
 	}{
-		{"POST", "/v1/append", 415},                // the handler looks at the header first
+		{"POST", "/v1/append", 415},                // the handler checks the header first
 		{"POST", "/v1/subscriptions/x?y=1", 405},   // no such method
 		{"PUT", "/v1/subscriptions/x?y=1", 400},    // no such parameter
 		{"PUT", "/v1/subscriptions/%00", 400},      // no such name
-		{"POST", "/v1/subscriptions/x/pause", 400}, // it takes no body
-		{"GET", "/v1/streams/order-1", 400},        // neither does this
+		{"POST", "/v1/subscriptions/x/pause", 400}, // accepts no body
+		{"GET", "/v1/streams/order-1", 400},        // accepts no body either
 	} {
 		t.Run(c.method+" "+c.target, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +38,7 @@ func TestAnAnswerDoesNotWaitForTheBody(t *testing.T) {
 	}
 }
 
-// A request beyond its tenant's bound does not make its connection one of a known client.
+// A request beyond its tenant's limit does not make its connection one of a known client.
 func TestARequestBeyondTheBoundIsNotKnown(t *testing.T) {
 	t.Parallel()
 	var known atomic.Int64
@@ -60,7 +61,8 @@ func TestARequestBeyondTheBoundIsNotKnown(t *testing.T) {
 	}
 }
 
-// A tenant cannot occupy more connections than it may have requests by having them refused: those that are delayed count.
+// A tenant cannot occupy more connections than its limit of requests by sending requests that are refused: delayed
+// requests count.
 func TestDelayedRefusalsCountAsRequests(t *testing.T) {
 	t.Parallel()
 	const most = 8

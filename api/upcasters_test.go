@@ -7,7 +7,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// testUpcasters runs the documented requests of upcasters; the tenant's aggregate is gone, its projection is there.
+// testUpcasters runs the documented requests of upcasters. The tenant's aggregate is gone, but its projection exists.
 func testUpcasters(t *testing.T, documented *documentation, a *actor) {
 	t.Helper()
 	documented.params["version"] = "1"
@@ -56,7 +56,7 @@ func TestUpcasters(t *testing.T) {
 	events := a.get("/v1/streams/order-1").want(200)
 	equal(t, "the event in the log", events.at("events", 0, "data"), object{"customer": "c-1"})
 
-	// A shared one is in force where the tenant has none of its own.
+	// A shared upcaster is in force if the tenant has none for the type and version.
 	shared := operator.send("PUT", path, object{"expression": `{"customer": {"id": "shared"}}`}).want(201)
 	equal(t, "what the shared one touches", shared.at("touches"), object{"projections": list{object{"name": "everyones", "shared": true}}, "aggregates": list{}})
 	if shared.at("upcaster", "shared") != true || shared.text("upcaster", "by") != "operator" {
@@ -135,7 +135,7 @@ func TestPreviewOfUpcasters(t *testing.T) {
 		t.Errorf("the error is %q", text)
 	}
 
-	// Nothing was kept, and what is not to be had says why.
+	// Nothing was stored, and errors say why.
 	a.get("/v1/upcasters/Placed/1").wantProblem(404, domain.CodeNotFound, "")
 	for _, c := range []struct {
 		body   object
@@ -177,7 +177,7 @@ func TestAChangedUpcasterRebuildsWhatItTouches(t *testing.T) {
 	equal(t, "what the operator rebuilds", changed.at("touches", "projections", 1), object{"name": "everyones", "shared": true})
 	a.rebuilt("placed", changed.text("touches", "projections", 0, "rebuild"))
 	equal(t, "the document", document(), object{"customer": object{"id": "c-1"}})
-	// As it was, and rebuilt all the same; then removed.
+	// The same upcaster again, with a rebuild all the same. Then it is removed.
 	same := a.send("PUT", "/v1/upcasters/OrderPlaced/1", object{"expression": customerUpcaster, "rebuild": true}).want(200)
 	a.rebuilt("placed", same.text("touches", "projections", 0, "rebuild"))
 	equal(t, "the document", document(), object{"customer": object{"id": "c-1"}})

@@ -17,20 +17,20 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// endpoint is where webhooks of a test send to.
+// endpoint is the target of a test's webhooks.
 type endpoint struct {
 	*httptest.Server
 	status  atomic.Int64
 	arrived chan message
 }
 
-// message is what has arrived at an endpoint.
+// message is a message that has arrived at an endpoint.
 type message struct {
 	header http.Header
 	body   []byte
 }
 
-// newEndpoint answers with a status, which can be changed.
+// newEndpoint starts an endpoint that answers with a status, which can be changed.
 func newEndpoint(t *testing.T, status int) *endpoint {
 	e := &endpoint{arrived: make(chan message, 1000)}
 	e.status.Store(int64(status))
@@ -62,7 +62,7 @@ func (e *endpoint) next(t *testing.T) message {
 	}
 }
 
-// wantSigned fails the test unless the message is signed with each of the secrets.
+// wantSigned checks for each of the secrets whether the message is signed with it, as by says.
 func (m message) wantSigned(t *testing.T, by bool, secrets ...string) {
 	t.Helper()
 	for _, secret := range secrets {
@@ -72,7 +72,7 @@ func (m message) wantSigned(t *testing.T, by bool, secrets ...string) {
 	}
 }
 
-// signed is nil where the message is signed with a secret.
+// signed returns nil if the message is signed with a secret.
 func (m message) signed(t *testing.T, secret string) error {
 	t.Helper()
 	verifier, err := standardwebhooks.NewWebhook(secret)
@@ -80,7 +80,7 @@ func (m message) signed(t *testing.T, secret string) error {
 	return verifier.Verify(m.body, m.header)
 }
 
-// webhook makes a webhook of the category order, from the start, and returns its first secret.
+// webhook creates a webhook of the category order, from the start, and returns its first secret.
 func (a *actor) webhook(name, url string, more object) (secret string) {
 	a.t.Helper()
 	body := object{"source": object{"categories": list{"order"}}, "from": "start", "url": url}
@@ -90,7 +90,7 @@ func (a *actor) webhook(name, url string, more object) (secret string) {
 	return a.send("PUT", "/v1/webhooks/"+name, body).want(201).text("secrets", 0, "secret")
 }
 
-// until asks for something again and again until it is as wanted.
+// until repeats a request until the answer is as wanted.
 func (a *actor) until(path string, as func(*answer) bool) *answer {
 	a.t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
@@ -148,11 +148,11 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 			object{"type": "Happened", "attempt": 1, "replay": false, "url": e.URL + "/a?b=c&d=e", "outcome": "ok", "status": 204})
 	}
 
-	// Another secret signs beside the first one, until that is removed.
+	// A second secret signs in addition to the first one, until the first one is removed.
 	first := done.text("secrets", 0, "id")
 	second := a.post("/v1/webhooks/mail/secrets", object{}).want(201)
 	equal(t, "how many secrets there are", len(a.get("/v1/webhooks/mail").at("secrets").(list)), 2)
-	further := 0 // events until it signs: what is under way is still signed as it was
+	further := 0 // events until it signs: attempts under way still have the old signature
 	for signed := false; !signed; further++ {
 		if further == 100 {
 			t.Fatal("the second secret does not sign")
@@ -177,7 +177,7 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 		t.Errorf("with one that replaces the other in an hour there are %v", there.at("secrets"))
 	}
 
-	// What is due while it is paused waits.
+	// Events wait while the webhook is paused.
 	equal(t, "the pause", a.post("/v1/webhooks/mail/pause", nil).want(200).at("paused"), true)
 	a.append("order-3", 1)
 	equal(t, "its end", a.post("/v1/webhooks/mail/resume", nil).want(200).at("paused"), false)
@@ -214,7 +214,7 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 	a.post("/v1/webhooks/mail/secrets", object{}).wantProblem(404, domain.CodeNotFound, "name")
 }
 
-// An endpoint that answers 410 wants no more: it is shown, and the webhook goes on when somebody says so.
+// An endpoint that answers 410 gets no more messages. The webhook shows this, and continues only when it is resumed.
 func TestAWebhookThatIsGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -301,7 +301,7 @@ func TestWebhooksAreListedInPages(t *testing.T) {
 	equal(t, "those of another tenant", len(names(w.tenant("other"))), 0)
 }
 
-// Who has a webhook send events somewhere must be allowed to read them; of a projection, its documents, too.
+// A caller that has a webhook send events must be allowed to read them and, for a projection, its documents.
 func TestWhoMayMakeAWebhook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -340,7 +340,8 @@ func TestWhoMayMakeAWebhook(t *testing.T) {
 			got.wantProblem(403, domain.CodeForbidden, "source")
 		}
 	}
-	// One that is there is changed by who may change it as it is, and read by who may read its events.
+	// Only a caller that may change an existing webhook in its current form changes it. A caller that may read its
+	// events may read it.
 	a.webhook("bill", "http://127.0.0.1:1024/", object{"source": object{"categories": list{"bill"}}})
 	some := &actor{w, w.keyOf(a.tenantID, "subscriptions:write:order", "events:read:order"), a.tenantID}
 	some.send("PUT", "/v1/webhooks/bill", of(orders)).wantProblem(403, domain.CodeForbidden, "")
@@ -348,7 +349,7 @@ func TestWhoMayMakeAWebhook(t *testing.T) {
 	some.get("/v1/webhooks/none").wantProblem(404, domain.CodeNotFound, "name")
 }
 
-// What is asked for wrongly says where, and what to do.
+// An error about an invalid request says where it is and what to do.
 func TestProblemsOfWebhooks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -433,7 +434,7 @@ func TestProblemsOfWebhooks(t *testing.T) {
 	a.post("/v1/webhooks/w/secrets", object{}).wantProblem(409, domain.CodeConflict, "")
 }
 
-// testWebhooks runs the documented requests of webhooks, behind the documented appends.
+// testWebhooks runs the documented requests of webhooks, after the documented appends.
 func testWebhooks(t *testing.T, documented *documentation, a *actor) {
 	e := newEndpoint(t, 204)
 	made := documented.run(a, "putWebhook", 201)
@@ -447,7 +448,7 @@ func testWebhooks(t *testing.T, documented *documentation, a *actor) {
 	documented.run(a, "removeWebhookSecret", 204)
 	delete(documented.params, "secretId")
 
-	// It is not the documentation's host that is sent to.
+	// The messages go to the test's endpoint, not to the documentation's host.
 	to, err := url.JoinPath(e.URL, "events")
 	must(t, err)
 	a.send("PUT", "/v1/webhooks/billing", object{"source": object{"categories": list{"order"}}, "url": to}).want(200)

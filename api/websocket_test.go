@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Messages of any size are frames as RFC 6455 has them, one behind another.
+// Messages of any size are frames according to RFC 6455, one after another.
 func TestMessagesAreFrames(t *testing.T) {
 	t.Parallel()
 	sizes := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(65_500, 65_600), rapid.IntRange(0, 200_000))
