@@ -26,10 +26,10 @@ type pending struct {
 
 type pendingKey struct{}
 
-// Limit bounds the requests under way on connections that carry requests of many clients or many requests: HTTP/2, and
-// trusted proxies. The limits are those of connections: Config.Connections in total, half of that for unknown clients,
-// and Config.PerAddress for one client. One request more ends the oldest request of an unknown client. Limit calls
-// refuse for a request that finds no room; crowded means that its own address has too many.
+// Limit bounds the requests under way on connections that carry several at once (HTTP/2), or those of several clients
+// (trusted proxies). The limits are those of connections: Config.Connections in total, half of that for unknown
+// clients, and Config.PerAddress for one client. One request more ends the oldest request of an unknown client. Limit
+// calls refuse for a request that finds no room; crowded means that its own address has too many.
 func (l *Listener) Limit(next http.Handler, refuse func(w http.ResponseWriter, request *http.Request, crowded bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		c, _ := request.Context().Value(connKey{}).(*conn)

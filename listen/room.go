@@ -24,7 +24,7 @@ const (
 // Without it, new connections would close each other while idle ones stay.
 const grace = time.Second
 
-// queues hold connections by standing, those that have waited longest first.
+// queues hold connections by standing. In each queue, the connection that has been there longest comes first.
 type queues [working]list.List
 
 // expendable returns the connection to close first, or nil. most is the maximum number of open connections, and as many
