@@ -96,9 +96,9 @@ func (e *Event) newEvent(stream string, id domain.EventID) (domain.NewEvent, err
 	return event, nil
 }
 
-// Message returns the event for publication under a topic and a key. Without a key it is published to a stream of its
-// own. The caller must have checked topic and key with domain.CheckCategory and domain.CheckStream. An error names the
-// attribute.
+// Message returns the event for publication under a topic and a key. Without a key, its stream consists of the topic
+// and its id. The caller must have checked topic and key with domain.CheckCategory and domain.CheckStream. An error
+// names the attribute.
 func (e *Event) Message(topic, key string) (domain.Message, error) {
 	id := e.EventID()
 	stream := topic + "-" + key
