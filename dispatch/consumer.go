@@ -8,21 +8,23 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// consumer is a Consumer that runs, sleeps until something is due, or waits after an error. Dispatcher.mu is its lock.
+// consumer is the state of one Consumer. It is running, asleep until something is due, or waiting after an error.
+// Dispatcher.mu guards it.
 type consumer struct {
-	source   int      // that has listed it
-	as       Consumer // as it runs, or ran last
-	next     Consumer // as it was listed last
+	source   int      // index of the source that listed it
+	as       Consumer // as it runs, or last ran
+	next     Consumer // as it was last listed
 	running  bool
-	again    bool // it is to be run again when it has returned
+	again    bool // run it again when it returns
 	gone     bool // it is no longer listed
-	failures int  // in a row
+	failures int  // consecutive failures
 	end      context.CancelFunc
-	timer    *time.Timer // runs it; nil: it was never asleep
+	timer    *time.Timer // wakes the consumer; nil if it never slept
 }
 
-// kick has a consumer run: now, when it has returned, or where it has failed when its pause is over. done, where given, is
-// called when its run has ended, or there is none. d.mu must be held.
+// kick makes a consumer run. An idle consumer starts now, and a running one runs again when it returns. A failed one
+// waits for the end of its pause. kick calls done, if set, when the run that it starts has ended, or at once if it
+// starts none. d.mu must be held.
 func (d *Dispatcher) kick(id domain.TenantID, t *tenant, c *consumer, done func()) {
 	switch {
 	case c.gone || d.ctx == nil:
@@ -38,7 +40,7 @@ func (d *Dispatcher) kick(id domain.TenantID, t *tenant, c *consumer, done func(
 	}
 }
 
-// begin runs a consumer that does not run, as it was listed last. d.mu must be held.
+// begin starts an idle consumer as it was last listed. d.mu must be held.
 func (d *Dispatcher) begin(id domain.TenantID, t *tenant, c *consumer, done func()) {
 	if c.timer != nil {
 		c.timer.Stop()
@@ -49,7 +51,7 @@ func (d *Dispatcher) begin(id domain.TenantID, t *tenant, c *consumer, done func
 	d.running.Go(func() { d.run(ctx, id, t, c, done) })
 }
 
-// run runs a consumer until nothing is due, or it fails.
+// run runs a consumer until nothing is due or it fails.
 func (d *Dispatcher) run(ctx context.Context, id domain.TenantID, t *tenant, c *consumer, done func()) {
 	for more := true; more; {
 		again, err := c.as.Run(ctx)
@@ -61,7 +63,7 @@ func (d *Dispatcher) run(ctx context.Context, id domain.TenantID, t *tenant, c *
 	}
 }
 
-// returned notes that a consumer's Run has returned, and reports whether it is to be called again at once.
+// returned records that a consumer's Run has returned. It reports whether to call Run again at once.
 func (d *Dispatcher) returned(ctx context.Context, id domain.TenantID, t *tenant, c *consumer, again time.Time, err error) (more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,7 +81,7 @@ func (d *Dispatcher) returned(ctx context.Context, id domain.TenantID, t *tenant
 	switch {
 	case c.gone || d.ctx == nil:
 		d.forget(id, t, name, c)
-	case ended: // listed with another revision
+	case ended: // it was listed with another revision
 		d.begin(id, t, c, nil)
 	case err != nil:
 		c.failures++
@@ -97,7 +99,7 @@ func (d *Dispatcher) returned(ctx context.Context, id domain.TenantID, t *tenant
 	return false
 }
 
-// resume runs a consumer that has slept, or waited after an error.
+// resume runs a consumer after its sleep, or after its pause following an error.
 func (d *Dispatcher) resume(id domain.TenantID, t *tenant, c *consumer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +108,7 @@ func (d *Dispatcher) resume(id domain.TenantID, t *tenant, c *consumer) {
 	}
 }
 
-// stop has a consumer that runs return.
+// stop makes a running consumer return.
 func (c *consumer) stop() {
 	if c.running {
 		c.end()
@@ -120,13 +122,13 @@ func (d *Dispatcher) remove(t *tenant, name string, c *consumer) {
 		c.timer.Stop()
 	}
 	if c.running {
-		c.end() // it is forgotten when it has returned
+		c.end() // forgotten when it returns
 		return
 	}
 	delete(t.consumers, name)
 }
 
-// forget lets go of a consumer that does not run. d.mu must be held.
+// forget drops an idle consumer. d.mu must be held.
 func (d *Dispatcher) forget(id domain.TenantID, t *tenant, name string, c *consumer) {
 	if t.consumers[name] == c {
 		delete(t.consumers, name)
@@ -134,12 +136,12 @@ func (d *Dispatcher) forget(id domain.TenantID, t *tenant, name string, c *consu
 	d.tidy(id, t)
 }
 
-// pause is how long to wait after so many failures in a row.
+// pause returns how long to wait after this many consecutive failures.
 func (d *Dispatcher) pause(failures int) time.Duration {
 	pause := d.config.PauseMin
 	for ; failures > 1 && pause < d.config.PauseMax; failures-- {
 		pause *= 2
 	}
 	pause = min(pause, d.config.PauseMax)
-	return pause/2 + rand.N(pause/2+1) // apart from others that have failed at the same moment
+	return pause/2 + rand.N(pause/2+1) // spread consumers that failed at the same moment
 }

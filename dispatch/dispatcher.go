@@ -10,77 +10,79 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Consumer is one group of one tenant whose consumer is the service.
+// Consumer is one group of one tenant that the service itself consumes.
 type Consumer struct {
-	// Name is the group's, unique in its tenant: webhook.mail.
+	// Name is the name of the group, unique in its tenant, for example webhook.mail.
 	Name string
-	// Revision tells one making of the consumer from another: one that is listed with another revision than the one that runs is
-	// stopped, and started anew when it has returned.
+	// Revision identifies a version of the consumer. If a running consumer is listed with another revision, it is
+	// stopped, and started again when it has returned.
 	Revision string
-	// Run delivers what is due. It returns when nothing is due any more; it may linger a little for more. again is the time, by this
-	// process's clock, at which something becomes due without the log growing or a Notice; zero: there is none. After an error it is called
-	// again with growing pauses. It is never called twice at the same time, and returns soon after ctx ends; its error does
-	// not matter then.
+	// Run delivers what is due and returns when nothing is due any more. It may wait a little for more. The result
+	// again is the time, by this process's clock, when something becomes due without an append or a Notice. Zero means
+	// never. After an error, Run is called again after growing pauses. Calls of Run never overlap. Run returns soon
+	// after ctx ends, and its error is then ignored.
 	Run func(ctx context.Context) (again time.Time, err error)
 }
 
 // Source lists the consumers of one kind.
 type Source interface {
-	// Consumers returns a tenant's consumers, each with a name that no other consumer of the tenant has. It is asked whenever
-	// the tenant's log grows, by several goroutines, and so answers from memory where it can. After an error it is asked again; what
-	// runs goes on meanwhile.
+	// Consumers returns a tenant's consumers. Each has a name that no other consumer of the tenant has. It is called by
+	// several goroutines whenever the tenant's log grows, so it should answer from memory where it can. After an error
+	// it is called again. Running consumers continue meanwhile.
 	Consumers(ctx context.Context, tenant domain.TenantID) ([]Consumer, error)
 }
 
-// Store is what a Dispatcher asks of Manifold's own database.
+// Store is the part of Manifold's own database that a Dispatcher uses.
 type Store interface {
-	// Heads returns the heads of all logs with an event after a time, or of all where it is zero.
+	// Heads returns the heads of all logs with an event after since, or of all logs if since is zero.
 	Heads(ctx context.Context, since time.Time) ([]domain.Head, error)
 }
 
-// Config is what a Dispatcher is made of. Store must be set; where another field is zero it has a default.
+// Config configures a Dispatcher. Store is required. Other fields have a default for their zero value. See Rebalance
+// for Owns.
 type Config struct {
 	Store   Store
 	Sources []Source
-	Owns    func(domain.TenantID) bool // whether this process runs a tenant's consumers, see Rebalance; must return at once; nil: all tenants'
+	Owns    func(domain.TenantID) bool // reports whether this process runs a tenant's consumers; must return at once; nil: all
 	Log     *slog.Logger               // nil: none
 
-	// First bounds how many consumers are run at the same time by a round through all tenants, as at the start; 0: DefaultFirst. What
-	// takes longer than a moment no longer counts.
+	// First limits how many consumers a round through all tenants, such as the one at the start, runs at the same time.
+	// A consumer that runs longer than a second no longer counts. 0 means DefaultFirst.
 	First int
-	// PauseMin and PauseMax are the pauses after the first error in a row and after many, jitter left out; 0: a second and a minute.
+	// PauseMin and PauseMax are the pauses after the first consecutive error and after many, before jitter. 0 means one
+	// second and one minute.
 	PauseMin, PauseMax time.Duration
 }
 
-// DefaultFirst is Config.First where nothing is said.
+// DefaultFirst is the default of Config.First.
 const DefaultFirst = 16
 
-// Times of a Dispatcher's work.
+// Timing of a Dispatcher.
 const (
-	firstFor    = time.Second           // for which a consumer that a round has started counts in Config.First
-	lookTimeout = 30 * time.Second      // for one source's list
-	roundPause  = 2 * time.Second       // between two rounds at least, and after one that could not be begun
-	leastSleep  = 10 * time.Millisecond // of a consumer that says when it is to be run again
+	firstFor    = time.Second           // how long a consumer started by a round counts in Config.First
+	lookTimeout = 30 * time.Second      // for listing one source
+	roundPause  = 2 * time.Second       // at least, between two rounds, and after a round that failed to start
+	leastSleep  = 10 * time.Millisecond // of a consumer that returned when to run again
 )
 
-// looks is how many tenants' sources are asked at the same time.
+// looks limits how many tenants' sources are listed at the same time.
 const looks = 16
 
-// Dispatcher runs the consumers of the tenants that this process owns. All methods may be called concurrently; Wake, Notice and Rebalance
-// return at once, and do nothing unless Run is running.
+// Dispatcher runs the consumers of the tenants that this process owns. All methods may be called concurrently. Wake,
+// Notice and Rebalance return at once, and do nothing unless Run is running.
 type Dispatcher struct {
 	config  Config
-	looking chan struct{} // has one for each look at a tenant's sources that is under way
-	first   chan struct{} // has one for each consumer that counts in Config.First
-	rounds  chan struct{} // has one while a round through all tenants is wanted
+	looking chan struct{} // one entry for each listing of a tenant's sources in progress
+	first   chan struct{} // one entry for each consumer that counts in Config.First
+	rounds  chan struct{} // one entry while a round through all tenants is requested
 
 	mu      sync.Mutex
-	ctx     context.Context // of all consumers; nil while Run is not running
+	ctx     context.Context // parent of all consumers' contexts; nil while Run is not running
 	tenants map[domain.TenantID]*tenant
 	running sync.WaitGroup
 }
 
-// New returns a Dispatcher, which works while Run does.
+// New returns a Dispatcher. It works while Run is running.
 func New(config Config) *Dispatcher {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -97,7 +99,7 @@ func New(config Config) *Dispatcher {
 	}
 }
 
-// Run works until ctx ends, and returns nil then, when every consumer has returned. It begins with a round through the
+// Run works until ctx ends and every consumer has returned, and then returns nil. It starts with a round through the
 // tenants that this process owns. It may be called once.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -117,11 +119,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// Wake says that a log has grown: the tenant's consumers are run.
+// Wake reports that a log has grown, and runs the tenant's consumers.
 func (d *Dispatcher) Wake(head domain.Head) { d.look(head.Tenant) }
 
-// Notice says that a tenant's consumers have changed, or one of their groups has: that it was resumed, say, or that the replay of
-// dead letters was asked for. domain.Everyone stands for every tenant.
+// Notice reports that a tenant's consumers or one of their groups have changed. For example, a group was resumed, or a
+// replay of its dead letters was requested. domain.Everyone means every tenant.
 func (d *Dispatcher) Notice(tenant domain.TenantID) {
 	if tenant == domain.Everyone {
 		d.wantRound()
@@ -130,8 +132,8 @@ func (d *Dispatcher) Notice(tenant domain.TenantID) {
 	d.look(tenant)
 }
 
-// Rebalance says that Owns may answer otherwise than before: the consumers of tenants that are no longer owned are stopped, and
-// those of all others run once.
+// Rebalance reports that the results of Owns may have changed. It stops the consumers of tenants that are no longer
+// owned, and runs those of all owned tenants once.
 func (d *Dispatcher) Rebalance() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +145,7 @@ func (d *Dispatcher) Rebalance() {
 	d.wantRound()
 }
 
-// Count returns how many consumers work just now, and how many wait after an error.
+// Count returns how many consumers are running, and how many are waiting after an error.
 func (d *Dispatcher) Count() (working, failing int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

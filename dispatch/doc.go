@@ -1,10 +1,11 @@
-// Package dispatch runs the consumers of groups that are the service itself (webhooks, reactors, changes, egress) where and when
-// there is something for them to do.
+// Package dispatch runs the groups that the service itself consumes (webhooks, reactors, changes, egress). It runs each
+// consumer only where and when there is something to do.
 //
-// A Source says which consumers a tenant has. When the tenant's log grows (Wake), when its consumers or their groups change
-// (Notice), and when this process comes to own it (Rebalance), each of them is run, in a goroutine of its own, until nothing
-// is due any more. So a consumer costs something only while it has something to do, and a slow or failing one delays no other.
+// Start with Dispatcher, Source and Consumer. A Source lists the consumers of a tenant. The Dispatcher runs each of
+// them when the tenant's log grows (Wake), when its consumers or their groups change (Notice), and when this process
+// becomes its owner (Rebalance). Each consumer has a separate goroutine and runs until nothing is due any more. So an
+// idle consumer costs nothing, and a slow or failing one delays no other.
 //
-// Which process runs a tenant's consumers is a matter of speed alone: two that do it at the same time share the work, or one
-// waits for the other, by the leases of the groups.
+// Which process runs a tenant's consumers affects only speed. If two processes run the same consumer, the leases of its
+// group make them share the work, or one waits for the other.
 package dispatch

@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// goRound goes through all tenants whenever that is wanted, until ctx ends: so the consumers of those whose logs do not grow are
-// run, too, which may have been left with something to do by another process.
+// goRound runs a round through all tenants whenever one is requested, until ctx ends. A round also runs the consumers
+// of tenants whose logs do not grow: another process may have left them with work to do.
 func (d *Dispatcher) goRound(ctx context.Context) {
 	failing := false
 	for {
@@ -39,7 +39,7 @@ func (d *Dispatcher) goRound(ctx context.Context) {
 	}
 }
 
-// round has a tenant's consumers run, each when its turn has come.
+// round runs a tenant's consumers, each when admit allows it.
 func (d *Dispatcher) round(ctx context.Context, id domain.TenantID) {
 	if !d.config.Owns(id) {
 		return
@@ -53,8 +53,8 @@ func (d *Dispatcher) round(ctx context.Context, id domain.TenantID) {
 	d.lookAt(ctx, id, t, func() (done func(), ok bool) { return d.admit(ctx) })
 }
 
-// admit waits until a round may start another consumer. done must be called when that has returned; one that takes long
-// does not hold up the others.
+// admit waits until a round may start another consumer. The caller must call done when that consumer has returned. A
+// consumer that takes long does not delay the others.
 func (d *Dispatcher) admit(ctx context.Context) (done func(), ok bool) {
 	select {
 	case d.first <- struct{}{}:

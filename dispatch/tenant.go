@@ -7,23 +7,23 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// tenant is what a dispatcher knows of a tenant that has a consumer at work, asleep or waiting after an error, or whose sources are
-// being asked. All others cost nothing.
+// tenant is the state of a tenant with a consumer that is running, asleep or waiting after an error, or whose sources
+// are being listed. Other tenants take no memory.
 type tenant struct {
 	consumers map[string]*consumer // by name
-	looking   bool                 // its sources are being asked
-	again     bool                 // and are to be asked again then
-	failing   map[int]failing      // sources that could not say its consumers
-	retry     *time.Timer          // asks these again; nil: there never were any
+	looking   bool                 // its sources are being listed
+	again     bool                 // list them again afterwards
+	failing   map[int]failing      // sources that failed to list its consumers
+	retry     *time.Timer          // lists failed sources again; nil if none has failed
 }
 
-// failing is a source that has failed.
+// failing describes a source that has failed.
 type failing struct {
-	failures int // in a row
+	failures int // consecutive
 	until    time.Time
 }
 
-// look has a tenant's consumers run, where this process owns it.
+// look runs a tenant's consumers if this process owns the tenant.
 func (d *Dispatcher) look(id domain.TenantID) {
 	if !d.config.Owns(id) {
 		return
@@ -38,8 +38,8 @@ func (d *Dispatcher) look(id domain.TenantID) {
 	d.running.Go(func() { d.lookAt(ctx, id, t, nil) })
 }
 
-// begun returns a tenant at whose sources the caller is to look, by lookAt; nil where somebody does so already, who looks once more then,
-// or where Run is not running. d.mu must be held.
+// begun returns a tenant for which the caller must call lookAt. It returns nil if Run is not running, or if another
+// goroutine is already listing the tenant's sources. That goroutine then lists them once more. d.mu must be held.
 func (d *Dispatcher) begun(id domain.TenantID) *tenant {
 	if d.ctx == nil {
 		return nil
@@ -57,8 +57,9 @@ func (d *Dispatcher) begun(id domain.TenantID) *tenant {
 	return t
 }
 
-// lookAt asks the sources for a tenant's consumers and has these run, again while that is wanted. admit, where it is given, is
-// called before each consumer that does not run already; false ends the work. Where the log grows meanwhile, the rest is run at once.
+// lookAt lists a tenant's consumers from the sources and runs them, and repeats this while requested. If admit is set,
+// lookAt calls it before each consumer that is not running yet, and stops starting consumers when ok is false. If the
+// log grows meanwhile, the remaining consumers run at once.
 func (d *Dispatcher) lookAt(ctx context.Context, id domain.TenantID, t *tenant, admit func() (done func(), ok bool)) {
 	for {
 		lists := d.ask(ctx, id, t)
@@ -87,11 +88,12 @@ func (d *Dispatcher) lookAt(ctx context.Context, id domain.TenantID, t *tenant, 
 		}
 		t.again = false
 		d.mu.Unlock()
-		admit = nil // what is new there waits for no turn
+		admit = nil // new work does not wait for admission
 	}
 }
 
-// ask returns each source's consumers of a tenant; nil of a source that has failed, now or a short while ago.
+// ask returns each source's consumers of a tenant. The list is nil for a source that has failed now or a short while
+// ago.
 func (d *Dispatcher) ask(ctx context.Context, id domain.TenantID, t *tenant) [][]Consumer {
 	lists := make([][]Consumer, len(d.config.Sources))
 	select {
@@ -129,7 +131,7 @@ func (d *Dispatcher) ask(ctx context.Context, id domain.TenantID, t *tenant) [][
 	return lists
 }
 
-// failed notes that a source could not say its consumers. d.mu must be held.
+// failed records that a source failed to list its consumers. d.mu must be held.
 func (d *Dispatcher) failed(id domain.TenantID, t *tenant, source int, err error) {
 	if t.failing == nil {
 		t.failing = make(map[int]failing)
@@ -141,7 +143,7 @@ func (d *Dispatcher) failed(id domain.TenantID, t *tenant, source int, err error
 	t.failing[source] = failing{failures, time.Now().Add(d.pause(failures))}
 }
 
-// askAgain has the sources that have failed asked again, when the pause of the first of them is over. d.mu must be held.
+// askAgain schedules the next listing for when the first pause of a failed source is over. d.mu must be held.
 func (d *Dispatcher) askAgain(id domain.TenantID, t *tenant) {
 	if t.retry != nil {
 		t.retry.Stop()
@@ -157,8 +159,8 @@ func (d *Dispatcher) askAgain(id domain.TenantID, t *tenant) {
 	}
 }
 
-// take makes a tenant's consumers those of the lists, and runs them, or with run false returns those that are to be run.
-// d.mu must be held.
+// take makes the lists a tenant's consumers. If run is set, take runs them; otherwise it returns those that are to be
+// run. d.mu must be held.
 func (d *Dispatcher) take(id domain.TenantID, t *tenant, lists [][]Consumer, run bool) (waiting []*consumer) {
 	if d.ctx == nil || !d.config.Owns(id) {
 		return nil
@@ -192,14 +194,14 @@ func (d *Dispatcher) take(id domain.TenantID, t *tenant, lists [][]Consumer, run
 	return waiting
 }
 
-// tidy forgets a tenant for which there is nothing to do. d.mu must be held.
+// tidy forgets a tenant that has nothing to do. d.mu must be held.
 func (d *Dispatcher) tidy(id domain.TenantID, t *tenant) {
 	if len(t.consumers) == 0 && !t.looking && len(t.failing) == 0 && d.tenants[id] == t {
 		delete(d.tenants, id)
 	}
 }
 
-// leave stops a tenant's consumers, and forgets it as soon as they have returned. d.mu must be held.
+// leave stops a tenant's consumers, and forgets the tenant as soon as they have returned. d.mu must be held.
 func (d *Dispatcher) leave(id domain.TenantID, t *tenant) {
 	if t.retry != nil {
 		t.retry.Stop()
